@@ -25,7 +25,7 @@ from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import collect
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking.store import Tracking
 
 LEARNT_FROM: tuple[dict[str, Any], ...] = (
     {"max_train_samples": 2000},

@@ -104,7 +104,7 @@ def drive(step: int, telling: int) -> int:
     from paretune.jobs.record import JobRecord
     from paretune.launchers.simulated.launcher import SimulatedLauncher
     from paretune.studies.search.table import StudyTable
-    from paretune.tracking import Tracking
+    from paretune.tracking.store import Tracking
 
     left = [step]
 

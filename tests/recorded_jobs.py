@@ -6,7 +6,7 @@ from typing import Any
 
 from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, RecordedRun
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 
 _numbers = itertools.count(1)
 

@@ -18,7 +18,7 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, Verification
 from paretune.studies.search.table import StudyTable
-from paretune.tracking import Tracking
+from paretune.tracking.store import Tracking
 from tests.scripted_jobs import DONE, SMALL, Ending, ScriptedLauncher
 from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace

@@ -13,7 +13,7 @@ from paretune.specification.container import Event
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.table import StudyTable
-from paretune.tracking import Tracking
+from paretune.tracking.store import Tracking
 
 
 def make_workplace(

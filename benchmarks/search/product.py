@@ -26,7 +26,7 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Split
 from paretune.studies.search.study_run import open_run
 from paretune.studies.search.table import StudyTable, distribution_of
-from paretune.tracking import Tracking
+from paretune.tracking.store import Tracking
 from search.peers import Asking
 from search.scoring import GOALS, Booked
 from search.tables import Costs, Outcome, Point, Table

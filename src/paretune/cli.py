@@ -274,7 +274,8 @@ def _record_refusal(error: ParetuneError, environment: Mapping[str, str]) -> Non
     run_id = environment.get("MLFLOW_RUN_ID")
     if not run_id:
         return
-    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
+    from paretune.tracking import schema  # MLflow takes a second to import
+    from paretune.tracking.store import Tracking
 
     with contextlib.suppress(ParetuneError):
         run = Tracking(environment, SystemClock()).run(run_id)

@@ -19,7 +19,7 @@ from paretune.jobs.outcome import JobOutcome
 from paretune.launchers.base import JobState
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.job import JobSpec
-from paretune.tracking import Run
+from paretune.tracking.run import Run
 from tests.conftest import copy_store, sentences
 
 pytestmark = [

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.specification.container import Event, EventReader, JobFolder
-from paretune.tracking import Tracking
+from paretune.tracking.store import Tracking
 from tests.processes import command, free_port, paretune, tracking_server, use_one_core, wait_until, working_in
 
 WITHIN_S = 120.0

@@ -63,7 +63,8 @@ def describe_opened_run(kind: str, answer: str) -> None:
     """
     if "MLFLOW_RUN_ID" not in os.environ:
         return
-    from paretune.tracking import Tracking, schema
+    from paretune.tracking import schema
+    from paretune.tracking.store import Tracking
 
     run = Tracking(dict(os.environ), SystemClock()).begin(kind)
     run.set_tags({schema.KIND: kind, schema.NOTE: markdown(answer.replace("\n", "\n\n"))})

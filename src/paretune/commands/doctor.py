@@ -222,7 +222,7 @@ def notice_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Whether the MLflow store can be used; one that is not there yet is not made."""
-    from paretune.tracking import Tracking, is_absent_file, require_answer, tracking_uri
+    from paretune.tracking.store import Tracking, is_absent_file, require_answer, tracking_uri
 
     uri = tracking_uri()
     address = without_secrets(uri)

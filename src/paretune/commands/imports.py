@@ -34,7 +34,8 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_job import DATASET_SIZE, RecordedJob
 
 if TYPE_CHECKING:
-    from paretune.tracking import Run, Tracking
+    from paretune.tracking.run import Run
+    from paretune.tracking.store import Tracking
 
 _REQUIRED = {
     "model": "distilbert-base-uncased",
@@ -94,7 +95,7 @@ class ImportRequest:
 
 def run_import(request: ImportRequest) -> CommandOutput:
     """Create a run for every row that has none yet."""
-    from paretune.tracking import Tracking
+    from paretune.tracking.store import Tracking
 
     environment = dict(os.environ)
     price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
@@ -180,7 +181,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
     """Record everything in a row, and mark the run as complete."""
     from paretune.jobs.bill import price_tags
     from paretune.jobs.record import params_of
-    from paretune.tracking import RunStatus
+    from paretune.tracking.run import RunStatus
 
     spec, state = row.spec, JobState.COMPLETED if row.cells.status == COMPLETED else JobState.FAILED
     usd = row.cells.cost_usd

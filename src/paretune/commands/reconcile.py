@@ -27,7 +27,7 @@ from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 if TYPE_CHECKING:
     import pandas as pd
 
-    from paretune.tracking import Tracking
+    from paretune.tracking.store import Tracking
 
 _SUFFIXES = (".parquet", ".csv", ".gz")
 _CUR = {
@@ -82,7 +82,7 @@ def _faults(bill: str) -> list[Fault]:
 
 def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     """Record what each run was billed; the table is kept with the command's own run."""
-    from paretune.tracking import Tracking
+    from paretune.tracking.store import Tracking
 
     environment = dict(os.environ)
     bill = read_bill(_on_disk(request.bill, environment))

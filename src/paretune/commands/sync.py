@@ -20,7 +20,7 @@ def _run(_: SyncOptions) -> CommandOutput:
     from paretune.jobs.progress import watched
     from paretune.jobs.sync import Sync
     from paretune.jobs.workplace import Workplaces
-    from paretune.tracking import Tracking
+    from paretune.tracking.store import Tracking
 
     workplaces = Workplaces.of_process()
     tracking = Tracking(workplaces.environment, SystemClock())

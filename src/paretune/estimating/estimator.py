@@ -30,10 +30,11 @@ from paretune.specification import metrics
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
-from paretune.tracking import RecordedJob, RecordedRun, schema
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 
 if TYPE_CHECKING:
-    from paretune.tracking import Tracking
+    from paretune.tracking.store import Tracking
 
 _MOST_POWERS = 15  # of two that are tried as the largest batch: up to 16,384 rows
 _NEWEST = 200  # number of runs of projects, and of scripts, that are read

@@ -16,10 +16,11 @@ from paretune.estimating.timing import Measurement
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
-from paretune.tracking import RecordedJob, RecordedRun, schema
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 
 if TYPE_CHECKING:
-    from paretune.tracking import Tracking
+    from paretune.tracking.store import Tracking
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
 """Numbers of runs that are read: more would cost every launch more time (1.5 ms each) than they improve its estimate.

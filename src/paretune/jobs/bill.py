@@ -16,7 +16,9 @@ from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.store import Tracking
 
 _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}
 

@@ -34,15 +34,10 @@ from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed
-from paretune.tracking import (
-    RecordedRun,
-    Run,
-    RunStatus,
-    is_absent_file,
-    require_answer,
-    schema,
-    tracking_uri,
-)
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.run import Run, RunStatus
+from paretune.tracking.store import is_absent_file, require_answer, tracking_uri
 
 _DECIDED_WITHIN_S = 60.0  # a process that has opened its run names its job, or follows another one, much earlier
 

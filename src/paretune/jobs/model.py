@@ -12,8 +12,11 @@ from paretune.core.untrusted import at_home, without_secrets
 from paretune.jobs.record import run_name
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
-from paretune.tracking import TROUBLE, RecordedRun, Run, Tracking, schema
+from paretune.tracking import schema
 from paretune.tracking.models import CANDIDATE, JobModel, why_not
+from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.run import TROUBLE, Run
+from paretune.tracking.store import Tracking
 
 if TYPE_CHECKING:
     from paretune.jobs.outcome import JobOutcome

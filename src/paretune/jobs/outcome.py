@@ -22,8 +22,9 @@ from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.tracking import Run, RunStatus, schema
+from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
+from paretune.tracking.run import Run, RunStatus
 
 RUN_STATUS = {
     JobState.COMPLETED: RunStatus.FINISHED,

@@ -222,7 +222,7 @@ class JobPreview(Result):
 
 def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     """Check the job as its launch would, raising the same errors, and return what would run."""
-    from paretune.tracking import require_answer, tracking_uri  # imports MLflow, which estimates do not need
+    from paretune.tracking.store import require_answer, tracking_uri  # imports MLflow, which estimates do not need
 
     launcher = workplace.launcher
     require_answer(tracking_uri())

@@ -22,7 +22,8 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import own_settings
-from paretune.tracking import Run, schema
+from paretune.tracking import schema
+from paretune.tracking.run import Run
 
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
 """Parameters that are recorded though they have their defaults: people compare jobs by them."""

@@ -23,7 +23,9 @@ from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.store import Tracking
 
 _UNKNOWN = (BadInput, LaunchRefused, LostContact)
 _ENDED = {state.value for state in JobState if state.is_terminal}

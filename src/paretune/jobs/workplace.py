@@ -25,7 +25,7 @@ from paretune.tracking import schema
 if TYPE_CHECKING:
     from paretune.launchers.simulated.launcher import VirtualClock
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
-    from paretune.tracking import Tracking
+    from paretune.tracking.store import Tracking
 
 _HOME = ".paretune"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
@@ -47,7 +47,7 @@ def home_of(environment: Mapping[str, str]) -> Path:
 
 def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
     """The MLflow store that MLflow's own settings name; raises TrackingUnavailable."""
-    from paretune.tracking import Tracking  # imports MLflow
+    from paretune.tracking.store import Tracking  # imports MLflow
 
     return Tracking(environment, clock)
 
@@ -55,7 +55,7 @@ def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
 def has_store(environment: Mapping[str, str]) -> bool:
     """Whether MLflow has a store already, as its settings say; MLflow is not imported for that."""
     if "mlflow" in sys.modules:
-        from paretune.tracking import is_absent_file, tracking_uri
+        from paretune.tracking.store import is_absent_file, tracking_uri
 
         return not is_absent_file(tracking_uri())
     address = environment.get("MLFLOW_TRACKING_URI", "")

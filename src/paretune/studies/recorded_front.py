@@ -20,7 +20,10 @@ from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
 from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial, TrialStatus
-from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.run import RunStatus
+from paretune.tracking.store import Tracking
 
 if TYPE_CHECKING:
     import optuna

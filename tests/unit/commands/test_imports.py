@@ -14,8 +14,8 @@ from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.estimating.evidence import collect
 from paretune.pricing import Price
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking
 from paretune.tracking.schema import unpacked
+from paretune.tracking.store import Tracking
 
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"
 ROWS = (

@@ -24,7 +24,8 @@ from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, Tracking
+from paretune.tracking.recorded_job import RecordedJob
+from paretune.tracking.store import Tracking
 from tests.stand_ins.aws import BUCKET, ROLE, Aws, FakeClock
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 from tests.workplaces import make_workplace

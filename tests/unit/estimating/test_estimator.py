@@ -16,7 +16,7 @@ from paretune.estimating.estimator import Estimate, Estimator, estimate_own
 from paretune.estimating.evidence import Evidence, read
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedRun
+from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.schema import unpacked
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")

@@ -20,7 +20,7 @@ from paretune.launchers.base import job_name
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking.store import Tracking
 from tests.scripted_jobs import DONE, SMALL, ScriptedLauncher
 from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace

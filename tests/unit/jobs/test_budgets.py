@@ -18,7 +18,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking, tracking_uri
+from paretune.tracking.store import Tracking, tracking_uri
 from tests.unit.jobs.test_adoption import User
 from tests.workplaces import make_workplace
 

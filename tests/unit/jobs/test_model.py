@@ -20,8 +20,10 @@ from paretune.launchers.base import JobState
 from paretune.pricing import Price
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
-from paretune.tracking import Run, Tracking, schema
+from paretune.tracking import schema
 from paretune.tracking.models import logged_model_of
+from paretune.tracking.run import Run
+from paretune.tracking.store import Tracking
 
 PRICE = Price(
     usd_per_hour=0.115,

@@ -16,7 +16,8 @@ from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking, schema
+from paretune.tracking import schema
+from paretune.tracking.store import Tracking
 from tests.scripted_jobs import (
     CAPACITY,
     DONE,

@@ -19,7 +19,7 @@ from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event, JobDocument
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking.store import Tracking
 from tests.scripted_jobs import BROKEN, DONE, ENDLESS, MEMORY, SMALL, Ending, ScriptedJob, ScriptedLauncher, pool
 from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace

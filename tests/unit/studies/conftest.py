@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.tracking import Tracking
+from paretune.tracking.store import Tracking
 from tests.scripted_study import Desk, QuickClock
 
 

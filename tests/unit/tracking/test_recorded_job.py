@@ -4,7 +4,8 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, RecordedRun, schema
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 
 GPU = "ml.g5.12xlarge"
 

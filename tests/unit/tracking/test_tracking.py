@@ -20,7 +20,8 @@ from mlflow import MlflowClient
 from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
 from paretune.specification.container import Event
-from paretune.tracking import Run, RunStatus, Tracking
+from paretune.tracking.run import Run, RunStatus
+from paretune.tracking.store import Tracking
 
 
 @pytest.fixture

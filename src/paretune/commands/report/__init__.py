@@ -86,7 +86,9 @@ def _run(request: ReportRequest) -> CommandOutput:
     from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
     from paretune.commands.report.groups import groups_report
     from paretune.pricing import PriceList
-    from paretune.tracking import RecordedJob, Tracking, schema
+    from paretune.tracking import schema
+    from paretune.tracking.recorded_job import RecordedJob
+    from paretune.tracking.store import Tracking
 
     environment, clock = dict(os.environ), SystemClock()
     prices, tracking = PriceList.read(environment), Tracking(environment, clock)

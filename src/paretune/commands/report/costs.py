@@ -14,7 +14,7 @@ from paretune.core.result import Row
 from paretune.presentation.text import dollars, plain, texts
 from paretune.pricing import PriceList, price_remarks
 from paretune.specification import metrics
-from paretune.tracking import RecordedJob
+from paretune.tracking.recorded_job import RecordedJob
 
 NONE = "(none)"
 _KIND = ["kind", "dataset"]  # runs that may be compared are equal in these

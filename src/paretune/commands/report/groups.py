@@ -18,7 +18,7 @@ from paretune.presentation.text import duration, p_value, plain, texts
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
-from paretune.tracking import RecordedJob
+from paretune.tracking.recorded_job import RecordedJob
 
 CONFIDENCE = 0.95
 SIGNIFICANT = 0.05  # probability below which a test counts as significant

@@ -13,8 +13,8 @@ from paretune.presentation.text import dollars, duration
 from paretune.specification import catalog, metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
-from paretune.tracking import RecordedJob, schema
-from paretune.tracking.recorded_job import DATASET_SIZE
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import DATASET_SIZE, RecordedJob
 
 QUANTITIES: dict[str, tuple[str, Callable[[float], str]]] = {
     metrics.THROUGHPUT_SAMPLES: ("samples/s", "{:,.1f}".format),

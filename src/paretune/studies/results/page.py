@@ -17,7 +17,9 @@ from paretune.studies.results.answer import StudyAnswer, front_table, pareto_csv
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick, failures
 from paretune.studies.results.trials import label
-from paretune.tracking import Run, Tracking, schema
+from paretune.tracking import schema
+from paretune.tracking.run import Run
+from paretune.tracking.store import Tracking
 
 _MOST_POINTS = 30  # rows of the table of the front
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic

@@ -20,7 +20,9 @@ from paretune.studies.results.page import record_answer
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.table import StudyTable
-from paretune.tracking import RunStatus, Tracking, schema
+from paretune.tracking import schema
+from paretune.tracking.run import RunStatus
+from paretune.tracking.store import Tracking
 
 _MAY_CHANGE = ("budget", "user", "max_runtime_minutes")  # parameters of a job that may change while a study goes on
 _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds

@@ -18,7 +18,7 @@ from paretune.specification.container import FailureKind
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Next, Trial, TrialStatus
 from paretune.studies.search.table import StudyTable
-from paretune.tracking import Run
+from paretune.tracking.run import Run
 
 
 class TrialJob:

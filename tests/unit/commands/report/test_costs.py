@@ -10,7 +10,7 @@ from paretune.commands.report.costs import NONE, costs_report, new_cost, totals
 from paretune.commands.report.document import ALL, Report
 from paretune.commands.report.jobs import frame_of, records
 from paretune.pricing import Price, PriceList
-from paretune.tracking import RecordedJob, RecordedRun
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from tests.recorded_jobs import on_p3, recorded
 
 TODAY = date(2026, 11, 20)

@@ -11,7 +11,7 @@ from paretune.commands.report.document import Section
 from paretune.commands.report.groups import difference, groups_of, line, section_of, tukey
 from paretune.commands.report.jobs import frame_of, records
 from paretune.specification import metrics
-from paretune.tracking import RecordedJob
+from paretune.tracking.recorded_job import RecordedJob
 from tests.recorded_jobs import on_p3, recorded
 
 COUNTS = [1, 1, 2, 2, 4, 4]

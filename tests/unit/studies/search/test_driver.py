@@ -15,7 +15,7 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED
-from paretune.tracking import Run
+from paretune.tracking.run import Run
 from tests.scripted_jobs import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 from tests.scripted_study import RATES, Desk, always_done, searched, until_ended
 

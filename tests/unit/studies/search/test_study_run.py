@@ -8,7 +8,8 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.core.clock import SystemClock
-from paretune.tracking import Tracking, schema
+from paretune.tracking import schema
+from paretune.tracking.store import Tracking
 from tests.study_tables import write_study
 
 
