@@ -37,12 +37,12 @@ def answer(
     objectives: Mapping[str, str],
     constraints: Constraints,
     *,
-    forecast: Sequence[Trial] = (),
+    predicted: Sequence[Trial] = (),
     quality: Objective | None = None,
     **more: Any,
 ) -> StudyAnswer:
     """The answer of a study with these trials; `more` are attributes of the answer."""
-    front = StudyFront.of(trials, objectives, constraints, predicted=forecast, quality=quality)
+    front = StudyFront.of(trials, objectives, constraints, predicted=predicted, quality=quality)
     return StudyAnswer(front=front, **more)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, RecordedRow, ReplayedJob, RunTable
 from paretune.pricing import PriceList, usual_price
-from paretune.specification.job import JobSpec, value_of
+from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.parameters import spell
 
 Point = Mapping[str, Any]
@@ -173,7 +173,7 @@ class Table:
 
 def _value(row: RecordedRow, name: str) -> Any:
     if name in row.others:
-        return value_of(name, row.others[name])
+        return getattr(JobValues.read({name: row.others[name]}), name)
     return getattr(row.plan if hasattr(row.plan, name) else row.spec, name)
 
 

@@ -108,7 +108,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     )
 
 
-def reconciled(bill: "Bill", runs: list[RecordedRun]) -> "pd.DataFrame":
+def reconciled(bill: "AwsBill", runs: list[RecordedRun]) -> "pd.DataFrame":
     """A row for each run on the bill or that should be there, then for each job that no run tells of."""
     import pandas as pd
 
@@ -139,7 +139,7 @@ def reconciled(bill: "Bill", runs: list[RecordedRun]) -> "pd.DataFrame":
     return table.assign(difference_usd=table["billed_usd"] - table["cost_usd"])
 
 
-def _missing(run: RecordedRun, bill: "Bill") -> str:
+def _missing(run: RecordedRun, bill: "AwsBill") -> str:
     """Why the bill does not have all of a run yet; an empty text if it has."""
     job = RecordedJob(run)
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
@@ -196,14 +196,14 @@ def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
     return fetch(s3_client(None, environment), "bill", bill, folder, suffixes=_SUFFIXES, check=check)
 
 
-class Bill(NamedTuple):
+class AwsBill(NamedTuple):
     """Lines of training jobs, with columns job, billed_usd and effective_usd, and the end of its last line."""
 
     lines: "pd.DataFrame"
     until: datetime | None
 
 
-def read_bill(path: Path) -> Bill:
+def read_bill(path: Path) -> AwsBill:
     """Read a file, or all files of a folder; of an export that creates new files, the newest delivery of a month.
 
     Raises:
@@ -214,7 +214,7 @@ def read_bill(path: Path) -> Bill:
     frames, ends = zip(*map(_read, _files(path)), strict=True)
     lines = pd.concat(frames, ignore_index=True)
     lines = lines[lines["id"].isna() | ~lines.duplicated(["id", "interval", "type", "job"])]  # a line in two files
-    return Bill(lines, max(filter(None, ends), default=None))
+    return AwsBill(lines, max(filter(None, ends), default=None))
 
 
 def _files(path: Path) -> list[Path]:

@@ -32,7 +32,6 @@ RUN_STATUS = {
     JobState.STOPPED: RunStatus.KILLED,
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
-_LONGEST_TAG = 5_000  # characters that MLflow's servers take
 _COUNTING_MODEL = {metrics.TOKEN_CLASSIFICATION: "the most frequent label of each word"}
 """Task to its baseline, where that is not TF-IDF with logistic regression."""
 _TRIVIAL_ANSWERS = {
@@ -320,7 +319,7 @@ def _write_report(run: Run, report: JobReport) -> None:
     used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
     versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]
     run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
-    sources = str(report.facts.get("metrics_from", ""))[:_LONGEST_TAG]
+    sources = str(report.facts.get("metrics_from", ""))
     run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None, schema.METRICS_FROM: sources or None})
 
 

@@ -394,11 +394,6 @@ class JobValues(JobSpec):
     last_rules: ClassVar[Rules] = ()
 
 
-def value_of(name: str, value: Any) -> Any:
-    """One parameter of a job, from a text or a value; raises BadInput if it can never have this value."""
-    return getattr(JobValues.read({name: value}), name.partition(".")[0])
-
-
 def default_learning_rate(fine_tuning: str) -> float:
     """The default learning rate at the reference batch size."""
     return _ADAPTERS_OVER_FULL * _FULL_LEARNING_RATE if fine_tuning in ADAPTERS else _FULL_LEARNING_RATE

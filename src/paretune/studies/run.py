@@ -181,37 +181,37 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
             return drive(StudyRunWriter(file, table, workplace, given=uncharged, say=say, show=show))
 
 
-def drive(record: StudyRunWriter) -> StudyResult:
+def drive(writer: StudyRunWriter) -> StudyResult:
     """Work on the study until it ends, with `once` as far as possible now; raises as `run_study` does."""
-    driver, file = record.driver, record.driver.file
+    driver, file = writer.driver, writer.driver.file
     try:
         with driver.table.reachable():
             driver.adopt()
             suggesting = Split(driver) if file.takes_split else Sampled(driver)
             if isinstance(suggesting, Split):
-                record.forecast = suggesting.forecast
+                writer.predicted = suggesting.predicted
             if file.design is not None and not driver.trials:
                 _refuse_dear_rows(driver)
             reason = driver.run(suggesting.begin_next)
             if not driver.trials and driver.money.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
-            verification = Verification(driver, lambda: record.answer().picks)
+            verification = Verification(driver, lambda: writer.answer().picks)
             if file.judged_by is not None and file.design is None:  # else one run shows the seconds and dollars
                 driver.run(verification.begin_next)
             driver.finish()
     except CallAgain as error:
         driver.stop(error)
-        record.paused()
+        writer.paused()
         if (virtual_clock := driver.workplace.launcher.virtual_clock) is not None:
             virtual_clock.sleep(ROUND_S)  # as the time between two commands would pass
         raise
     except BaseException as error:
         driver.stop(error)
-        record.interrupted(error)
+        writer.interrupted(error)
         if not isinstance(error, Interrupted | KeyboardInterrupt):
             _notify(f"was broken off: {first_line(error)}", driver)
         raise
-    result = record.finish(reason, verification.repeats, verification.reasons)
+    result = writer.finish(reason, verification.repeats, verification.reasons)
     _notify(f"has ended: {result.ending}", driver)
     return result
 

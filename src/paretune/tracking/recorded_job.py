@@ -46,7 +46,6 @@ class RecordedJob:
         self.is_completed = self.state == "Completed"
         reason = tags.get(schema.FAILURE_REASON, "")
         self.ran_out_of_memory = self.state == "Failed" and reason.startswith("out of memory")
-        self.f1 = measured.get(metrics.F1)  # on the validation split
         # Where it ran, at last
         self.launcher = tags.get(schema.LAUNCHER, "")  # empty for published jobs
         self.machine = tags.get(schema.MACHINE, "")  # name of the machine that a local job ran on

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from paretune.cli import read_words
 from paretune.core.errors import BadInput
 from paretune.specification.inputs import missing_files
-from paretune.specification.job import JobSpec, JobValues, Simulation, value_of
+from paretune.specification.job import JobSpec, JobValues, Simulation
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS, launch_faults
 
 G5, P4D = "ml.g5.12xlarge", "ml.p4d.24xlarge"
@@ -241,11 +241,11 @@ def test_adapters_begin_with_ten_times_the_rate() -> None:
 
 
 def test_single_values_are_read_without_the_rules_between_them() -> None:
-    assert value_of("spot", "true") is True
+    assert JobValues(spot="true").spot is True
     assert JobValues(text_column="label").text_column == "label"
     with pytest.raises(BadInput, match="learning_rate must be at most"):
         JobSpec(learning_rate=9)
-    assert value_of("learning_rate", "9") == 9.0
+    assert JobValues(learning_rate="9").learning_rate == 9.0
 
 
 def test_files_that_are_missing_are_named_and_those_of_the_web_and_s3_are_not(tmp_path: Path) -> None:

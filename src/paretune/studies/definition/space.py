@@ -74,7 +74,7 @@ Search = Mapping[str, Choices | Range]
 Point = Mapping[str, Value]  # searched parameter to its value
 
 
-def kind_of(name: str) -> str:
+def json_type(name: str) -> str:
     """JSON type of a parameter: string, boolean, integer, number, array or object; empty inside a free mapping."""
     return str(JobSpec.schema_at(name.split(INSIDE, 1)).get("type", ""))
 
@@ -82,20 +82,20 @@ def kind_of(name: str) -> str:
 def is_inside(name: str) -> bool:
     """Whether a searched name lies in a mapping of the job, such as training_arguments.weight_decay or lora.r."""
     prefix, dot, inner = name.partition(INSIDE)
-    return bool(dot and inner) and prefix in JobSpec.model_fields and kind_of(prefix) == "object"
+    return bool(dot and inner) and prefix in JobSpec.model_fields and json_type(prefix) == "object"
 
 
 def is_whole(name: str, entry: Range) -> bool:
     """Whether a range holds whole numbers only: of an int parameter, or in a free mapping with two whole ends."""
-    return kind_of(name) == "integer" or (
-        not kind_of(name) and all(isinstance(end, int) for end in (entry.low, entry.high))
+    return json_type(name) == "integer" or (
+        not json_type(name) and all(isinstance(end, int) for end in (entry.low, entry.high))
     )
 
 
 def read_value(name: str, raw: Any) -> Value:
     """One value of a searched parameter; raises BadInput if no job can have it."""
     outer, _, inner = name.partition(INSIDE)
-    value: Any = getattr(JobValues.read({name: untyped(raw) if not kind_of(name) else raw}), outer)
+    value: Any = getattr(JobValues.read({name: untyped(raw) if not json_type(name) else raw}), outer)
     if inner:
         value = value.get(inner) if isinstance(value, Mapping) else getattr(value, inner)
     if not isinstance(value, str | int | float):
@@ -137,7 +137,7 @@ def _choices(name: str, choices: Any) -> Choices:
 
 
 def _range(name: str, raw: Mapping[str, Any]) -> Range:
-    if kind_of(name) not in ("number", "integer", ""):
+    if json_type(name) not in ("number", "integer", ""):
         raise BadInput([f"{name} is no number and has no range: write {{choices: [...]}}"])
     if missing := [key for key in ("low", "high") if key not in raw]:
         raise BadInput([f"{name} in search needs {' and '.join(missing)} as well: such as {{low: 1, high: 8}}"])

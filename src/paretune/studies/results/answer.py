@@ -241,7 +241,7 @@ def pareto_csv(front: StudyFront) -> str:
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
     spent_usd = {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
-    rows = [_row(front, trial, spent_usd.get(trial.number)) for trial in (*front.trials, *front.forecast)]
+    rows = [_row(front, trial, spent_usd.get(trial.number)) for trial in (*front.trials, *front.predicted)]
     return csv_text(list(rows[0]) if rows else [], rows)
 
 

@@ -30,7 +30,7 @@ class StudyFront:
     trials: tuple[Trial, ...]  # all trials, by number
     points: tuple[Point, ...]  # points with a completed run, by number
     noises: Mapping[str, RunNoise]  # metric to the noise of one run
-    forecast: tuple[Trial, ...] = ()  # predicted points that no point, run or predicted, beats
+    predicted: tuple[Trial, ...] = ()  # predicted points that no point, run or predicted, beats
     judged_by: Objective | None = None  # metric of models; None if a study has only seconds and dollars
 
     @classmethod
@@ -43,7 +43,7 @@ class StudyFront:
         predicted: Sequence[Trial] = (),
         quality: Objective | None = None,
     ) -> "StudyFront":
-        """The front of these trials; the best of the `predicted` points become its forecast.
+        """The front of these trials; of the `predicted` points the best stay.
 
         `quality` is by default the best known quality metric among the objectives.
         """
@@ -58,7 +58,7 @@ class StudyFront:
             trials=ordered,
             points=tuple(replace(point, rank=rank_of.get(point.number)) for point in points),
             noises=noises,
-            forecast=_forecast(ranked, predicted, objectives, constraints),
+            predicted=_unbeaten(ranked, predicted, objectives, constraints),
             judged_by=quality,
         )
 
@@ -187,7 +187,7 @@ def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constr
     return is_met and set(objectives) <= set(trial.values)
 
 
-def _forecast(
+def _unbeaten(
     points: Sequence[Point], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
 ) -> tuple[Trial, ...]:
     """Predicted points that meet the constraints and that no other predicted or completed point beats."""

@@ -43,7 +43,7 @@ _DEFAULT_ROWS = 10_000.0  # of data that nobody has counted
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class Candidate:
     """One job: a point of the space, perhaps with accumulated gradients, or ended after a few steps."""
 
     point: Point
@@ -69,7 +69,7 @@ class Space:
 
     def __init__(self, job: Mapping[str, Any], searched: Mapping[str, BaseDistribution], rows: float | None) -> None:
         self._job, self.searched, self.rows = job, searched, rows
-        self._jobs: dict[tuple[Any, ...], Job | None] = {}
+        self._jobs: dict[tuple[Any, ...], Candidate | None] = {}
         self._values = {name: _grid_values(distribution) for name, distribution in searched.items()}
         self.candidates = [made for point in _points(self._values) if (made := self.job(point)) is not None]
         self.is_own = any(item.spec.runs_user_code for item in self.candidates[:1])
@@ -84,7 +84,7 @@ class Space:
             name for name, effects in further.items() if self.is_own or effects & {"seconds", "memory"}
         ]
 
-    def job(self, point: Point, accumulation: int = 1, *, is_probe: bool = False) -> Job | None:
+    def job(self, point: Point, accumulation: int = 1, *, is_probe: bool = False) -> Candidate | None:
         """The job at a point; None if there is none, for example because devices cannot share its batch."""
         key = (*point.items(), accumulation, is_probe)
         if key not in self._jobs:
@@ -94,17 +94,17 @@ class Space:
                 changes = {PROBE: PROBE_STEPS} if is_probe else {}
                 changes |= {ACCUMULATION: steps} if accumulation > 1 else {}
                 spec = spec.replace(**changes) if changes else spec
-                self._jobs[key] = Job(dict(point), spec, spec.plan(), accumulation, is_probe, changes)
+                self._jobs[key] = Candidate(dict(point), spec, spec.plan(), accumulation, is_probe, changes)
             except BadInput:
                 self._jobs[key] = None
         return self._jobs[key]
 
-    def n_steps(self, job: Job) -> float:
+    def n_steps(self, job: Candidate) -> float:
         """Optimiser steps of a training; 1 for a training of the user's own."""
         rows = float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
         return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
-    def quality_keys(self, jobs: Sequence[Job]) -> np.ndarray:
+    def quality_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
         """The inputs of quality, shape (N, 4 + D): type, log2 global batch, log rate, log epochs, all others."""
         columns = np.zeros((len(jobs), 4))
         columns[:, 0] = [self.types.index(job.spec.instance_type) for job in jobs]
@@ -114,12 +114,12 @@ class Space:
             columns[:, 3] = [math.log(job.spec.num_train_epochs) for job in jobs]
         return np.hstack([columns, self._scaled(jobs, self._quality_names)])
 
-    def seconds_keys(self, jobs: Sequence[Job]) -> np.ndarray:
+    def seconds_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
         """The inputs of the factor of a step's seconds, shape (N, T + D): ones for the type, all others scaled."""
         types = [self.types.index(job.spec.instance_type) for job in jobs]
         return np.hstack([np.eye(len(self.types))[types], self._scaled(jobs, self._seconds_names)])
 
-    def changed_seconds(self, job: Job) -> list[dict[str, Value]]:
+    def changed_seconds(self, job: Candidate) -> list[dict[str, Value]]:
         """Points that differ in one parameter that may cost time: every other text, the other end of numbers."""
         points: list[dict[str, Value]] = []
         for name in self._seconds_names:
@@ -128,7 +128,7 @@ class Space:
             points += [{**job.point, name: value} for value in others if value != job.point[name]]
         return points
 
-    def _scaled(self, jobs: Sequence[Job], names: Sequence[str]) -> np.ndarray:
+    def _scaled(self, jobs: Sequence[Candidate], names: Sequence[str]) -> np.ndarray:
         columns = [np.empty((len(jobs), 0))]
         for name in names:
             is_log = bool(getattr(self.searched[name], "log", False))
@@ -180,7 +180,7 @@ OUT_OF_MEMORY, CUT_OFF, FAILED, AGAIN = "out_of_memory", "cut_off", "failed", "a
 class Row:
     """One job and its outcome."""
 
-    job: Job
+    job: Candidate
     outcome: str
     seconds: float
     startup_s: float | None
@@ -231,7 +231,7 @@ class Terms:
     steps: np.ndarray
 
     @classmethod
-    def of(cls, space: Space, jobs: Sequence[Job]) -> "Terms":
+    def of(cls, space: Space, jobs: Sequence[Candidate]) -> "Terms":
         """The terms of these jobs."""
         effects = space.seconds_keys(jobs)
         types = effects[:, : len(space.types)].argmax(axis=1)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pandas as pd
-from moocore import filter_dominated
+from moocore import filter_dominated, hypervolume
 from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
@@ -26,7 +26,6 @@ from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints
-from paretune.studies.results.front import hypervolume
 from paretune.studies.sampler.candidates import (
     ACCUMULATION,
     CUT_OFF,
@@ -35,7 +34,7 @@ from paretune.studies.sampler.candidates import (
     PROBE,
     RAN,
     RUNNING,
-    Job,
+    Candidate,
     Row,
     SecondsModel,
     Space,
@@ -118,8 +117,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
         """Numbers, equal for candidates whose quality differs by the global batch at most."""
         self._model: SecondsModel | None = None  # of the last decision
         self._fits: Callable[[Footprint], bool]  # of the last decision
-        self._ways: dict[Any, tuple[list[Job], Terms, np.ndarray]] = {}
-        self.accepts: Callable[[Job], bool] = lambda job: True
+        self._ways: dict[Any, tuple[list[Candidate], Terms, np.ndarray]] = {}
+        self.accepts: Callable[[Candidate], bool] = lambda job: True
         self.space: dict[str, BaseDistribution] = {**searched, **grid.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -140,12 +139,12 @@ class SplitSampler(optuna.samplers.BaseSampler):
         at_random = optuna.samplers.RandomSampler(trial.number)
         return at_random.sample_independent(study, trial, param_name, param_distribution)
 
-    def params(self, job: Job) -> dict[str, Any]:
+    def params(self, job: Candidate) -> dict[str, Any]:
         """The parameters of a trial that runs this job."""
         own = {PROBE: PROBE_STEPS * job.is_probe, ACCUMULATION: job.accumulation}
         return {**job.point, **{name: value for name, value in own.items() if name in self.space}}
 
-    def next_job(self, study: optuna.Study) -> Job | None:
+    def next_job(self, study: optuna.Study) -> Candidate | None:
         """The job that a trial would get; None if none is worth its dollars, for now or for good."""
         rows = self._rows(study)
         if not self._jobs:
@@ -160,7 +159,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         """Whether nothing runs and no further job is worth its dollars."""
         return not any(row.outcome == RUNNING for row in self._rows(study)) and self.next_job(study) is None
 
-    def seconds_of(self, job: Job) -> tuple[float, float] | None:
+    def seconds_of(self, job: Candidate) -> tuple[float, float] | None:
         """Seconds of a job and the deviation of their logarithm, as of the last decision; None if nobody can know."""
         model, is_counted = self._model, self._grid.is_own or job.spec.max_train_samples or self._grid.rows
         if model is None or not is_counted or not model.is_seen[self._grid.types.index(job.spec.instance_type)]:
@@ -168,7 +167,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         seconds, deviation = model.predict(Terms.of(self._grid, [job]))
         return float(seconds[0]), float(deviation[0])
 
-    def predicted(self, study: optuna.Study) -> list[tuple[Job, Any]]:
+    def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Any]]:
         """Candidates that were not run, are as good as known, and that no other such one beats; with their beliefs."""
         rows = self._rows(study)
         if not any(row.values for row in rows) or not self._jobs:
@@ -196,7 +195,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
             counts[row.job.identity] += 1 if row.outcome in (FAILED, CUT_OFF) else tries
         return {identity for identity, count in counts.items() if count >= tries}
 
-    def _next_probe(self, rows: Sequence[Row], model: SecondsModel) -> Job | None:
+    def _next_probe(self, rows: Sequence[Row], model: SecondsModel) -> Candidate | None:
         """A probe that has not run, of a job that fits and takes much longer."""
         settled = self._settled(rows, MOST_PROBE_TRIES)
         for job in [] if self._grid.is_own else self._unlike(rows):
@@ -207,7 +206,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
                     return probe
         return None
 
-    def _unlike(self, rows: Sequence[Row]) -> Iterator[Job]:
+    def _unlike(self, rows: Sequence[Row]) -> Iterator[Candidate]:
         """The smallest and the largest batch that fits of each type, then one change of every other parameter."""
         grid, batch = self._grid, {"per_device_train_batch_size", "global_batch_size"}
         cluster = {"instance_type", "instance_count", "spot"}
@@ -229,7 +228,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
             cheapest = min(probed, key=lambda job: self.price_of(job.spec))
             yield from filter(None, map(grid.job, grid.changed_seconds(cheapest)))
 
-    def _next_training(self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel) -> Job | None:
+    def _next_training(self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel) -> Candidate | None:
         trainings = [row for row in rows if row.is_training]
         if not any(row.values for row in trainings):
             return None if trainings else self._first(rows, model)
@@ -242,7 +241,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         low, high = front.min(axis=0), front.max(axis=0)
         reference = np.maximum(1.05 * high + 0.1 * (high - low), REACH * low)
         reference[-1] = high[-1] + 0.1 * (high[-1] - low[-1]) + quality.noise
-        whole = max(hypervolume(front.tolist(), reference.tolist()), 1e-12)
+        whole = max(float(hypervolume(front, ref=reference)), 1e-12)
 
         def gain_over(front: np.ndarray) -> np.ndarray:
             gains = expected_improvement(points[:, :-1], belief["mean"], belief.deviation, front, reference)
@@ -252,7 +251,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         of_running = np.where(new, gain_over(ran), 0.0)
         usd, settled = belief.seconds.to_numpy() * self._usd_per_s, self._settled(rows, MOST_TRIES)
         spent = sum(row.seconds * self.price_of(row.job.spec) for row in rows)
-        options: list[tuple[float, Job]] = []
+        options: list[tuple[float, Candidate]] = []
         by_type = quality.type_probability >= BY_TYPE
         for i in map(int, np.argsort(-(of_knowing + of_running), kind="stable")[:MOST_COMPARED]):
             ways = [(of_knowing[i] + of_running[i], usd[i], self._jobs[i])] if new[i] else []
@@ -265,7 +264,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         options.sort(key=lambda option: -option[0])
         return next((job for _, job in options if self.accepts(job)), None)
 
-    def _first(self, rows: Sequence[Row], model: SecondsModel) -> Job | None:
+    def _first(self, rows: Sequence[Row], model: SecondsModel) -> Candidate | None:
         """The training with the most usual settings, on the cheapest cluster."""
         seconds, _ = model.predict(self._terms)
         usd, settled = seconds * self._usd_per_s, self._settled(rows, MOST_TRIES)
@@ -356,7 +355,9 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 meets &= columns[name] <= bounds.get("max", math.inf)
         return meets
 
-    def _cheapest(self, goal: int, model: SecondsModel, settled: set[Any], by_type: bool) -> tuple[float, Job] | None:
+    def _cheapest(
+        self, goal: int, model: SecondsModel, settled: set[Any], by_type: bool
+    ) -> tuple[float, Candidate] | None:
         """Dollars and job of the cheapest new way to know a candidate's quality; `by_type`: on its own type."""
         job = self._jobs[goal]
         key = self._family[goal], job.plan.global_batch_size, job.spec.instance_type if by_type else ""
@@ -377,7 +378,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 return float(seconds[i] * prices[i]), way
         return None
 
-    def _way(self, job: Job, size: int) -> Job | None:
+    def _way(self, job: Candidate, size: int) -> Candidate | None:
         """A candidate with the global batch `size`, by accumulation if it must be; None if it cannot have that."""
         times, rest = divmod(size, job.plan.global_batch_size)
         if self._grid.is_own or (times == 1 and not rest):

@@ -20,7 +20,7 @@ from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.results.points import FEWEST_EQUAL, INTERVAL, Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
-from paretune.studies.sampler.candidates import Job
+from paretune.studies.sampler.candidates import Candidate
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver
 
@@ -164,12 +164,12 @@ class Split:
         driver.begin(job.point, changes)
         return ""
 
-    def forecast(self) -> list[Trial]:
+    def predicted(self) -> list[Trial]:
         """Points that are predicted and were not run, as trials."""
         predicted = self.sampler.predicted(self._driver.table.study)
         return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
 
-    def _accepts(self, job: Job) -> bool:
+    def _accepts(self, job: Candidate) -> bool:
         """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
         if self._driver.why_not(job.spec) or self._driver.fault(job.spec):
             return False
@@ -180,7 +180,7 @@ class Split:
         self._limited[job.identity] = limited
         return True
 
-    def _limits(self, job: Job) -> list[JobSpec]:
+    def _limits(self, job: Candidate) -> list[JobSpec]:
         """The job with a comfortable limit, and with one that it will probably keep; with that of its estimate."""
         money, expected, spec = self._driver.money, self.sampler.seconds_of(job), job.spec
         if not money.has_budget:
@@ -206,7 +206,7 @@ class Split:
             return "no job would add more to the front than it costs to find out"
         return f"no training has measured {label(name)}"
 
-    def _predicted(self, job: Job, belief: Any, *, number: int) -> Trial:
+    def _predicted(self, job: Candidate, belief: Any, *, number: int) -> Trial:
         quality = self._driver.file.judged_by
         assert quality is not None  # else nothing is split
 

@@ -60,7 +60,7 @@ class StudyRunWriter:
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
-        self.forecast: Callable[[], Sequence[Trial]] = tuple
+        self.predicted: Callable[[], Sequence[Trial]] = tuple
         """Points that the search predicts and has not run."""
 
     def trial_ended(self, trial: Trial) -> None:
@@ -81,7 +81,7 @@ class StudyRunWriter:
         """The answer so far, of a study that goes on."""
         file, balance, trials = self._file, self._table.balance(), list(self.driver.trials.values())
         goals, quality = file.objectives, file.judged_by
-        front = StudyFront.of(trials, goals, file.constraints, predicted=self.forecast(), quality=quality)
+        front = StudyFront.of(trials, goals, file.constraints, predicted=self.predicted(), quality=quality)
         seconds = self.driver.workplace.clock.now() - self._began_s
         count, usd = sum(each.ended_at >= self._began_s for each in trials), balance.spent_usd - self._spent_before_usd
         return StudyAnswer(

@@ -71,7 +71,7 @@ def predicted(number: int, cost: float, f1: float) -> Trial:
 def test_predicted_points_that_nothing_beats_are_in_the_table_with_their_intervals() -> None:
     trials = [trial_of(0, 1.0, 0.8), trial_of(1, 5.0, 0.9)]
     guesses = [predicted(10, 3.0, 0.93), predicted(11, 3.5, 0.92), predicted(12, 0.5, 0.7)]
-    result = answer(trials, COST_AND_F1, {}, name="s", forecast=guesses)
+    result = answer(trials, COST_AND_F1, {}, name="s", predicted=guesses)
 
     *ran, cheap, good = read(pareto_csv(result.front))
     assert [row["origin"] for row in ran] == ["measured", "measured"]

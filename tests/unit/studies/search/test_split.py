@@ -73,7 +73,7 @@ def test_rows_of_data_that_nobody_has_counted_are_learnt_from_the_first_training
     driver = driver_of(workplace, "study.yaml", {"n_trials": "8"})
     searching, _ = searched_by(driver)
 
-    told = searching.forecast()
+    told = searching.predicted()
 
     assert told
     for trial in told:
