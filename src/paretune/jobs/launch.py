@@ -1,4 +1,4 @@
-"""One job, from specification to recorded run.
+"""Launches a job, and follows it from its specification to its recorded run.
 
 Order matters: everything that can be refused is refused before a run is opened, and the run is opened before the job
 starts, so that a job is never without a record.

@@ -1,4 +1,4 @@
-"""The door to MLflow. Others: `projects`, `commands.mlflow_run` and the checks of `doctor`.
+"""Runs in MLflow: written, read back and found. MLflow is imported here, and for projects of other people elsewhere.
 
 store         Tracking, tracking_uri, require_answer   opens and finds runs; whether a server answers
 run           Run, RunStatus, TROUBLE                  one run that is written; the errors that MLflow raises

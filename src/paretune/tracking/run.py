@@ -1,4 +1,4 @@
-"""One MLflow run.
+"""One MLflow run that is written: its parameters, tags, metrics, artifacts and end.
 
 Writing is idempotent, so that a run can be filled again from a job's files; and a server that goes away while a job
 runs costs nothing but a delay, because what could not be written is kept and tried again.

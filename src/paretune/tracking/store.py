@@ -1,4 +1,4 @@
-"""The tracking server or store: opens runs and finds those that are there."""
+"""The MLflow tracking server or store: opens runs and finds those that are there."""
 
 import fcntl
 import logging

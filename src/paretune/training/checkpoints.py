@@ -1,4 +1,4 @@
-"""Chooses the checkpoint that a training continues from.
+"""Checkpoints: sealed when all processes have written theirs; the newest sealed one is continued from.
 
 On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
 from there to every instance when the next attempt starts. It removes nothing from S3 and overwrites what has changed,

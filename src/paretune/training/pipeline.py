@@ -1,4 +1,4 @@
-"""The stages of a pipeline, and batches through them.
+"""Pipeline parallelism: a model divided into stages, and batches through them.
 
 A stage is the whole Hugging Face model without the parts of other stages: names of weights stay those of the whole
 model, and the model's own code makes masks and positions from `inputs_embeds`, which are the outputs of the stage
