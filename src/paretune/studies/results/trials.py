@@ -198,7 +198,8 @@ def short_name(parameter: str) -> str:
 
 
 def counted(trials: Sequence[Trial]) -> str:
-    """The numbers of trials and repeats in words, for example `4 trials and 2 repeats`."""
-    repeats = sum(trial.repeats is not None for trial in trials)
-    more = f" and {repeats} repeat{'s' if repeats > 1 else ''}" if repeats else ""
-    return f"{len(trials) - repeats} trial{'s' if len(trials) - repeats != 1 else ''}{more}"
+    """The numbers of trials, probes and repeats in words, for example `4 trials, 2 probes and 1 repeat`."""
+    repeats, probes = sum(trial.repeats is not None for trial in trials), sum(trial.is_probe for trial in trials)
+    counts = {"trial": len(trials) - repeats - probes, "probe": probes, "repeat": repeats}
+    *parts, last = [f"{n} {word}{'s' * (n != 1)}" for word, n in counts.items() if n or word == "trial"]
+    return " and ".join(filter(None, [", ".join(parts), last]))

@@ -110,3 +110,10 @@ def test_a_study_that_cost_more_than_its_budget_says_so_and_ends_with_4() -> Non
     assert (retained.exit_code, exceeded.exit_code) == (0, 4)
     assert "The study has cost 0.0500 USD more than its budget." in str(exceeded)
     assert "more than its budget" not in str(retained)
+
+
+def test_probes_are_counted_apart_from_the_trials_that_n_trials_limits() -> None:
+    probes = [trial_of(number, 1.0, 0.0, values={}, given={"probe_steps": "40"}) for number in (0, 1)]
+    result = answer([*probes, trial_of(2, 1.0, 0.9), trial_of(3, 1.0, 0.9, repeats=2)], COST_AND_F1, {}, name="s")
+
+    assert "1 trial, 2 probes and 1 repeat, " in result.state()
