@@ -3,8 +3,8 @@
 import pytest
 
 from paretune.studies.definition.space import Choices
+from paretune.studies.results.configurations import Configuration
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
@@ -17,7 +17,7 @@ def scatter(desk: Desk) -> None:
     desk.launcher.scatter = 0.001
 
 
-def point_at(driver: Driver, rate: float) -> Point:
+def point_at(driver: Driver, rate: float) -> Configuration:
     """The point of a learning rate, all its runs in it."""
     front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
     return next(point for point in front.points if point.trial.point["learning_rate"] == rate)

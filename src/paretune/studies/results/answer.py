@@ -14,8 +14,8 @@ from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import violations
+from paretune.studies.results.configurations import Configuration, value_of
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.recommendation import NEVER, Pick, best_in, failures, recommend
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
 
@@ -41,7 +41,7 @@ class StudyAnswer:
         return tuple(recommend(self.front, self.unverified))
 
     @cached_property
-    def best(self) -> Point | None:
+    def best(self) -> Configuration | None:
         """The feasible point with the best quality, or None."""
         name = self.front.quality
         return None if name is None or not self.front.feasible else best_in(self.front, name)[0]
@@ -236,7 +236,7 @@ def pareto_csv(front: StudyFront) -> str:
     """The text of pareto.csv: a row per trial, by number, then per predicted point; empty cells for unknown values.
 
     A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
-    probability `points.INTERVAL`, what its configuration reaches in the mean over seeds when it trains.
+    probability `configurations.INTERVAL`, what its configuration reaches in the mean over seeds when it trains.
     """
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)

@@ -14,7 +14,7 @@ from paretune.estimating.noise import TELLING_ERRORS
 from paretune.presentation.text import to_error, with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
-from paretune.studies.results.points import Point, RunNoise, merge
+from paretune.studies.results.configurations import Configuration, RunNoise, merge
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 
 MARGIN = 0.1  # share of each objective's range, else of its size, by which the reference point lies beyond the front
@@ -28,7 +28,7 @@ class StudyFront:
     objectives: Mapping[str, str]
     constraints: Constraints
     trials: tuple[Trial, ...]  # all trials, by number
-    points: tuple[Point, ...]  # points with a completed run, by number
+    points: tuple[Configuration, ...]  # points with a completed run, by number
     noises: Mapping[str, RunNoise]  # metric to the noise of one run
     predicted: tuple[Trial, ...] = ()  # predicted points that no point, run or predicted, beats
     judged_by: Objective | None = None  # metric of models; None if a study has only seconds and dollars
@@ -63,17 +63,17 @@ class StudyFront:
         )
 
     @cached_property
-    def feasible(self) -> list[Point]:
+    def feasible(self) -> list[Configuration]:
         """Points with a rank: every objective is measured and every constraint met."""
         return [point for point in self.points if point.rank is not None]
 
     @cached_property
-    def measured(self) -> list[Point]:
+    def measured(self) -> list[Configuration]:
         """Points with every objective measured; jobs that were cut off to measure seconds are not among them."""
         return [point for point in self.points if set(self.objectives) <= point.means.keys()]
 
     @cached_property
-    def best(self) -> list[Point]:
+    def best(self) -> list[Configuration]:
         """Points on the front over all objectives."""
         return [point for point in self.points if point.rank == 0]
 
@@ -114,7 +114,7 @@ class StudyFront:
         return None if point is None else point.rank
 
     @cached_property
-    def point_of(self) -> dict[int, Point]:
+    def point_of(self) -> dict[int, Configuration]:
         """The number of each completed trial to its point."""
         return {trial.number: point for point in self.points for trial in point.trials}
 
@@ -145,21 +145,21 @@ class StudyFront:
         """`number` with its unit."""
         return f"{self.number(name, value, error)} {self.unit(name)[1]}".strip()
 
-    def figures(self, point: Point) -> dict[str, str]:
+    def figures(self, point: Configuration) -> dict[str, str]:
         """Name to value with standard error and unit: the study's objectives, and what a run of the point costs."""
         names = [name for name in dict.fromkeys([*self.objectives, metrics.COST_USD]) if name in point.means]
         return {label(name): self.text(name, point.means[name], point.errors[name]) for name in names}
 
-    def in_words(self, point: Point) -> str:
+    def in_words(self, point: Configuration) -> str:
         """`figures` as one text."""
         return "; ".join(f"{name} {value}" for name, value in self.figures(point).items())
 
-    def best_in_pair(self, pair: Sequence[str]) -> list[Point]:
+    def best_in_pair(self, pair: Sequence[str]) -> list[Configuration]:
         """Feasible points on the front over these objectives only."""
         pair_ranks = ranks(self.feasible, {name: self.objectives[name] for name in pair})
         return [point for point, rank in zip(self.feasible, pair_ranks, strict=True) if not rank]
 
-    def cost_of(self, point: Point) -> tuple[float, ...]:
+    def cost_of(self, point: Configuration) -> tuple[float, ...]:
         """Sort key for "cheapest": dollars; without prices, the study's objectives, minimised ones first."""
         if all(each.usd_per_run is not None for each in self.feasible):
             return (point.usd_per_run or 0.0, *costs(point.means, self.objectives))
@@ -188,7 +188,7 @@ def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constr
 
 
 def _unbeaten(
-    points: Sequence[Point], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
+    points: Sequence[Configuration], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
 ) -> tuple[Trial, ...]:
     """Predicted points that meet the constraints and that no other predicted or completed point beats."""
     feasible = [trial for trial in predicted if is_feasible(trial, objectives, constraints)]
@@ -198,7 +198,7 @@ def _unbeaten(
     return tuple(sorted(compress(feasible, is_best), key=lambda trial: costs(trial.values, objectives)))
 
 
-def ranks(points: Sequence[Point], objectives: Mapping[str, str]) -> list[int]:
+def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> list[int]:
     """Ranks of non-dominated sorting by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
 
     A point is dominated by one that is at least as good in every objective and better in one. It is also dominated by

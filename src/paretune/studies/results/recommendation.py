@@ -12,8 +12,8 @@ from paretune.core.errors import BadInput
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, costs
+from paretune.studies.results.configurations import FEWEST_EQUAL, Configuration
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import FEWEST_EQUAL, Point
 from paretune.studies.results.trials import Trial, TrialStatus, label
 
 _MOST_REASONS = 6
@@ -31,7 +31,7 @@ class Pick:
     """One recommended configuration."""
 
     titles: tuple[str, ...]  # its roles: the cheapest within noise of the best F1, the fastest, the knee
-    point: Point
+    point: Configuration
     reason: str
     risk: str = ""  # a sentence about runs of it that collapse; empty if there is nothing to say
     runs: str = ""  # how many runs it rests on, and why not on more
@@ -91,7 +91,7 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 
-def launch_command(point: Point, without: frozenset[str] = _NEVER_REPEATED) -> str:
+def launch_command(point: Configuration, without: frozenset[str] = _NEVER_REPEATED) -> str:
     """The command that launches a point's job, without these parameters; empty if its parameters make no job.
 
     Its limit is a quarter above the most seconds that the job may take, if they are known.
@@ -106,7 +106,7 @@ def launch_command(point: Point, without: frozenset[str] = _NEVER_REPEATED) -> s
         return ""
 
 
-_Role = tuple[Point, str, str]  # a configuration, its role, and why it has that
+_Role = tuple[Configuration, str, str]  # a configuration, its role, and why it has that
 
 
 def _cheapest_good(front: StudyFront) -> _Role:
@@ -152,7 +152,7 @@ def _knee(front: StudyFront) -> _Role | None:
     return min(equal, key=front.cost_of), "the knee", reason
 
 
-def _risk(front: StudyFront, point: Point) -> str:
+def _risk(front: StudyFront, point: Configuration) -> str:
     """A sentence about collapses; empty if none is to be expected, or if all runs of the point are equal."""
     probability, count = point.collapse_probability or 0.0, len(point.trials)
     are_equal = count > 1 and len({trial.values.get(front.quality or "") for trial in point.trials}) == 1
@@ -170,7 +170,7 @@ def _measured(front: StudyFront) -> list[str]:
     return [name for name in front.feasible[0].means if all(name in point.means for point in front.feasible)]
 
 
-def _cheapest(front: StudyFront, points: Sequence[Point]) -> Point:
+def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configuration:
     """The cheapest point; among points with equal dollars within noise, the one with the best model."""
     cheapest, name = min(points, key=front.cost_of), front.quality
     priced = [point for point in points if metrics.COST_USD in point.means]
@@ -181,7 +181,7 @@ def _cheapest(front: StudyFront, points: Sequence[Point]) -> Point:
     return min(as_cheap, key=lambda point: (*costs(point.expected, goal), front.cost_of(point)))
 
 
-def best_in(front: StudyFront, name: str) -> tuple[Point, list[Point]]:
+def best_in(front: StudyFront, name: str) -> tuple[Configuration, list[Configuration]]:
     """The best point in one objective, and all points within noise of it."""
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
     best = min(front.feasible, key=lambda point: (costs(point.expected, goal), front.cost_of(point)))

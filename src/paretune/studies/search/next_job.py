@@ -17,7 +17,7 @@ from paretune.specification.parameters import Value
 from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Range, is_whole
-from paretune.studies.results.points import FEWEST_EQUAL, INTERVAL, Point
+from paretune.studies.results.configurations import FEWEST_EQUAL, INTERVAL, Configuration
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import Candidate
@@ -241,7 +241,7 @@ class Verification:
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
         self._recommended = recommended
-        self._judged, self._points = -1, list[Point]()  # bookings that the recommended points follow from, and these
+        self._judged, self._points = -1, list[Configuration]()  # bookings that these recommended points follow from
         self.repeats = 0  # number of repeats that this process has begun
         self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
 
@@ -262,7 +262,7 @@ class Verification:
             self.reasons[point.number] = reason
         return "no recommended point lacks runs"
 
-    def _begin(self, point: Point, under_way: int, all_under_way: int) -> str:
+    def _begin(self, point: Configuration, under_way: int, all_under_way: int) -> str:
         """Start a repeat of a point's job, with its changes and the next seed; returns why not, or an empty text."""
         driver = self._driver
         retries, trials = driver.history.retries, driver.trials.values()

@@ -1,4 +1,4 @@
-"""The points of a study: trials that differ only in their seed, merged, with means and standard errors.
+"""The configurations of a study: trials that differ only in their seed, merged, with means and standard errors.
 
 Seconds and dollars are means over all runs on the same cluster with the same batch, because they do not depend on the
 learning rate. Quality is that of the runs that trained: a run that collapsed to what the majority class gets counts
@@ -130,7 +130,7 @@ def _robust_spread(values: np.ndarray) -> float:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class Configuration:
     """A configuration with at least one completed run, merged with its repeats with other seeds."""
 
     trial: Trial  # the first of its trials, whose parameters stand for all
@@ -168,7 +168,7 @@ class Point:
         """Whether every objective was measured and every constraint is met."""
         return not self.unmet and self.means.keys() >= set(objectives)
 
-    def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
+    def is_like(self, other: "Configuration", objectives: Iterable[str]) -> bool:
         """Whether the two points are within noise in all of these objectives, as expected and as measured."""
         return all(
             are_alike(self.measured[name][0], other.measured[name][0], self.measured[name][1], other.measured[name][1])
@@ -179,7 +179,7 @@ class Point:
 
 def merge(
     trials: Sequence[Trial], objectives: Iterable[str], constraints: Constraints, quality: Objective | None = None
-) -> tuple[list[Point], dict[str, RunNoise]]:
+) -> tuple[list[Configuration], dict[str, RunNoise]]:
     """Points without ranks, in the order of `trials`, and the noise of one run by metric. It takes up to a second.
 
     `trials` are sorted by number. Metrics that are no objectives are averaged too. `quality` is the metric that
@@ -210,7 +210,9 @@ def merge(
         errors = {name: noises[name].standard_error(mean, len(values[name])) for name, mean in means.items()}
         measured = {name: (mean, errors[name]) for name, mean in means.items()}
         points.append(
-            Point(trial=first, trials=tuple(runs), means=means, errors=errors, expected=means, measured=measured)
+            Configuration(
+                trial=first, trials=tuple(runs), means=means, errors=errors, expected=means, measured=measured
+            )
         )
     points = quality_runs.shrunk(points, noises[judged.metric]) if quality_runs.trials else points
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
@@ -257,7 +259,7 @@ class _QualityRuns:
         self._model = QualityModel(self._keys, self._values, self._spread, collapsed=collapsed)
         self.collapsed = {trial.number for trial in compress(self.trials, self._model.collapsed)}
 
-    def shrunk(self, points: Sequence[Point], noise: RunNoise) -> list[Point]:
+    def shrunk(self, points: Sequence[Configuration], noise: RunNoise) -> list[Configuration]:
         """The points with the quality that a model of all of them predicts, stated within what their runs have shown.
 
         If there are few, or if runs do not differ by chance, it is that of their runs.
@@ -275,7 +277,7 @@ class _QualityRuns:
             rows, fitted = np.repeat(keys, list(map(len, trained)), axis=0), list(chain(*trained))
             surface = QualityModel(rows, fitted, self._spread, noise=np.array(deviations))
             expected = list(zip(*surface.predict(keys), strict=True))
-        name, sign, changed = self._quality.metric, self._quality.sign, dict[int, Point]()
+        name, sign, changed = self._quality.metric, self._quality.sign, dict[int, Configuration]()
         chances = self._model.collapse_probability(keys)
         for (point, at), values, (mean, deviation), chance in zip(judged, trained, expected, chances, strict=True):
             collapses = len(at) - len(values)
