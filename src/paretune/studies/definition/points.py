@@ -29,8 +29,6 @@ from paretune.specification.parameters import Parameters, Plain, Rules, paramete
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from paretune.studies.results.trials import Trial
-
 _MOST_ROWS = 2000  # combinations of levels at most: an optimal design looks at all of them for every row
 _LARGEST_TABLE = 1_000_000  # bytes
 _MOST_CORRELATED = 0.2  # |r| between two factors above which their effects are hard to tell apart
@@ -130,17 +128,12 @@ class Design:
             lines.append("no rows are left to measure noise, so no effect is significant: set replicates")
         return lines
 
-    def table(self, trials: "Mapping[int, Trial]") -> "DataFrame":
-        """A row for each row of the design: factors, status, run and all that was measured. Rows count from 1."""
+    def table(self, ended: Mapping[int, Mapping[str, Any]]) -> "DataFrame":
+        """A row for each row of the design, which count from 1: its factors, and columns with how its job ended."""
         import pandas as pd
 
-        rows: list[dict[str, Any]] = []
-        for number, row in enumerate(self.rows, 1):
-            ended: dict[str, Any] = {"status": "Pending"}
-            if (trial := trials.get(number)) is not None:
-                ended = {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin, **trial.measured}
-            rows.append({"row": number, **self._labels(row), **row, **ended})
-        return pd.DataFrame(rows)
+        rows: list[dict[str, Any]] = [{"row": n, **self._labels(row), **row} for n, row in enumerate(self.rows, 1)]
+        return pd.DataFrame([row | ended.get(row["row"], {"status": "Pending"}) for row in rows])
 
     def picture(self) -> Any:
         """The correlations as a matplotlib figure."""

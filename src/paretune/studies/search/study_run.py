@@ -151,8 +151,13 @@ class StudyRunWriter:
         self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if self._file.design is not None:
-            rows = {int(trial.point[ROW]): trial for trial in current.front.trials if trial.repeats is None}
-            self._run.log_text(self._file.design.table(rows).to_csv(index=False), "design.csv")
+            ended = {
+                int(trial.point[ROW]): {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin}
+                | dict(trial.measured)
+                for trial in current.front.trials
+                if trial.repeats is None
+            }
+            self._run.log_text(self._file.design.table(ended).to_csv(index=False), "design.csv")
         done, best = len(current.front.trials), current.best
         values = {"trials_done": float(done), "spent_usd": current.front.spent_usd}
         values["hypervolume"] = current.front.hypervolume
