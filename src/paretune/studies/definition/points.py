@@ -133,7 +133,7 @@ class Design:
         import pandas as pd
 
         rows: list[dict[str, Any]] = [{"row": n, **self._labels(row), **row} for n, row in enumerate(self.rows, 1)]
-        return pd.DataFrame([row | ended.get(row["row"], {"status": "Pending"}) for row in rows])
+        return pd.DataFrame([{**row, **ended.get(row["row"], {"status": "Pending"})} for row in rows])
 
     def picture(self) -> Any:
         """The correlations as a matplotlib figure."""
