@@ -214,7 +214,7 @@ class JobSpec(Parameters):
     """auto follows instance_type; simulated runs nothing and pays nothing"""
     fallback_instance_types: tuple[str, ...] = parameter((), "stopping", not_searched="search instance_type itself")
     """comma-separated types to use if AWS has no capacity, best first; the global batch size stays"""
-    spot: bool = parameter(False, "dollars", not_searched="spot changes the bill and no result: set it in job")
+    spot: bool = parameter(False, "dollars", not_searched="it changes the bill and no result")
     """SageMaker: use spare capacity at a discount; an interrupted job continues from its checkpoint"""
     simulation: Simulation = parameter(Simulation(), "launcher", example={"failure_rate": 0.1, "seed": 7})
     """launcher=simulated: seed, delays and failure rates; runs: a CSV table of recorded runs to replay"""

@@ -302,7 +302,7 @@ def _keys(trials: Sequence[Trial]) -> np.ndarray:
     known[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
     if any(trial.spec.runs_user_code for trial in trials):
         searched = dict.fromkeys(name for trial in trials for name in trial.point)
-        names = [name for name in searched if name not in {"instance_type", "spot"}]
+        names = [name for name in searched if name != "instance_type"]
         columns: list[list[Any]] = [[trial.value(name) for trial in trials] for name in names]
     else:
         specs = [trial.spec for trial in trials]

@@ -37,7 +37,7 @@ from paretune.studies.sampler.quality import are_numbers, scaled
 ACCUMULATION, PROBE = "gradient_accumulation_steps", "probe_steps"
 N_VALUES = 13  # of a range, on the grid of candidates
 MOST_CANDIDATES = 5000
-_CLUSTER = {"instance_type", "instance_count", "spot", "per_device_train_batch_size", ACCUMULATION}
+_CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", ACCUMULATION}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # whose effect on quality is known in kind
 _DEFAULT_ROWS = 10_000.0  # of data that nobody has counted
 
@@ -77,7 +77,7 @@ class Space:
         counts = [item.spec.instance_count for item in self.candidates] or [1]
         self.fewest, self.most = min(counts), max(counts)
         self.own = {} if self.is_own else own_space(job, searched)
-        modelled = {"instance_type", "spot"} if self.is_own else _CLUSTER | _KNOWN
+        modelled = {"instance_type"} if self.is_own else _CLUSTER | _KNOWN
         further = {name: {*effects_of(JobSpec, name)} for name in searched if name not in modelled}
         self._quality_names = [name for name, effects in further.items() if self.is_own or "quality" in effects]
         self._seconds_names = [

@@ -208,11 +208,11 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     def _unlike(self, rows: Sequence[Row]) -> Iterator[Candidate]:
         """The smallest and the largest batch that fits of each type, then one change of every other parameter."""
-        grid, batch = self._grid, {"per_device_train_batch_size", "global_batch_size"}
-        cluster = {"instance_type", "instance_count", "spot"}
-        others = {n: v for n, v in self._jobs[0].point.items() if n not in cluster | batch}
-        for kind in dict.fromkeys((job.spec.instance_type, job.spec.spot) for job in grid.candidates):
-            alike = [job for job in grid.candidates if (job.spec.instance_type, job.spec.spot) == kind]
+        grid = self._grid
+        cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
+        others = {n: v for n, v in self._jobs[0].point.items() if n not in cluster}
+        for kind in grid.types:
+            alike = [job for job in grid.candidates if job.spec.instance_type == kind]
             alike = [job for job in alike if others.items() <= job.point.items()] or alike
             alike = sorted(
                 (job for job in alike if self._fits(job.footprint)),
