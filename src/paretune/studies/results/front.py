@@ -68,11 +68,6 @@ class StudyFront:
         return [point for point in self.points if point.rank is not None]
 
     @cached_property
-    def measured(self) -> list[Configuration]:
-        """Points with every objective measured; jobs that were cut off to measure seconds are not among them."""
-        return [point for point in self.points if set(self.objectives) <= point.means.keys()]
-
-    @cached_property
     def best(self) -> list[Configuration]:
         """Points on the front over all objectives."""
         return [point for point in self.points if point.rank == 0]

@@ -158,7 +158,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
     `kind` is a key of MARKS, `text` the tooltip, `url` the address of its run, `label` that of a recommended one.
     """
     picked, rows = {pick.point.number: pick for pick in picks}, list[dict[str, Any]]()
-    for point in front.measured:
+    for point in (point for point in front.points if front.objectives.keys() <= point.means.keys()):
         kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
         lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([pick.title] if pick else []), *point.unmet]
