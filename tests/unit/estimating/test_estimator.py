@@ -48,31 +48,18 @@ def evidence_of(*runs: dict[str, Any], origin: str = "measured") -> Evidence:
     )
 
 
-def test_dollars_are_seconds_times_instances_times_price() -> None:
-    estimated = estimate(instance_count=2)
+def test_dollars_are_seconds_times_instances_times_price_and_absent_without_one() -> None:
+    estimated, unpriced = estimate(instance_count=2), estimate(price=None)
 
     assert estimated.cost_usd == pytest.approx(estimated.time.seconds * 2 * 0.001)  # 3.6 USD an hour
-    assert estimated.usd(100.0) == pytest.approx(0.2)
-
-
-def test_an_unknown_price_leaves_dollars_absent() -> None:
-    estimated = estimate(price=None)
-
-    assert estimated.cost_usd is None
-    assert estimated.usd(100.0) is None
-    assert set(estimated.as_metrics()) == {
-        "estimated_seconds",
-        "estimated_seconds_low",
-        "estimated_seconds_high",
-        "estimated_memory_gib",
-    }
+    assert unpriced.cost_usd is None
+    assert {name for name in unpriced.as_metrics() if "usd" in name} == set()
 
 
 @pytest.mark.parametrize(
     ("evidence", "basis"),
     [
         (Evidence(), "data sheets: nothing like it was measured"),
-        (evidence_of({}), "1 run of this model on this cluster"),
         (evidence_of({}, {}), "2 runs of this model on this cluster"),
         (evidence_of({}, {}, origin="published"), "2 published runs of this model on this cluster"),
         (evidence_of({}, origin="simulated"), "1 simulated run of this model on this cluster"),
@@ -81,11 +68,6 @@ def test_an_unknown_price_leaves_dollars_absent() -> None:
             "2 runs of this model on other clusters and 2 runs on this accelerator: not measured here",
         ),
         (evidence_of({"instance_type": "ml.p4d.24xlarge"}), "1 run of this model on other clusters: not measured here"),
-        (evidence_of({"model": "distilbert-base-uncased"}), "1 run on this accelerator: not measured here"),
-        (
-            evidence_of({"model": "distilbert-base-uncased", "instance_type": "ml.p4d.24xlarge"}),
-            "data sheets: nothing like it was measured",
-        ),
     ],
 )
 def test_the_basis_says_what_the_prediction_stands_on(evidence: Evidence, basis: str) -> None:
@@ -124,7 +106,6 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
     ("content", "message"),
     [
         (None, "must hold a config.json that can be read"),
-        ("{", "must hold a config.json that can be read"),
         ("[]", "must hold a config.json that can be read"),
         (json.dumps({"model_type": "resnet"}), "does not say hidden size, layers and vocabulary"),
     ],
@@ -153,21 +134,15 @@ def job(rows: int = 1000, **changes: object) -> JobSpec:
     return JobSpec(project="mine", **arguments)  # type: ignore[arg-type]  # names of its fields
 
 
-def test_nothing_is_known_before_one_has_run_there() -> None:
+def test_only_equal_jobs_count_whatever_their_seed() -> None:
     elsewhere = job(instance_type="ml.m5.large")
     others = [job(entry_point="other.py"), elsewhere, JobSpec(project="another", project_parameters={"rows": 1000})]
-
-    assert estimate_own(job(), ML_M5_LARGE, []) is None
-    assert estimate_own(job(), ML_M5_LARGE, [(spec, 10.0) for spec in others]) is None
-
-
-def test_only_equal_jobs_count_whatever_their_seed() -> None:
     runs = [(job(1000, seed=7), 14.0), (job(4000), 44.0)]
-    prediction = estimate_own(job(), ML_M5_LARGE, runs)
 
+    assert estimate_own(job(), ML_M5_LARGE, [(spec, 10.0) for spec in others]) is None
+    prediction = estimate_own(job(), ML_M5_LARGE, runs)
     assert prediction is not None
-    assert prediction.measured_here == 1
-    assert prediction.time.seconds == pytest.approx(14)
+    assert (prediction.measured_here, prediction.time.seconds) == (1, pytest.approx(14))
 
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
@@ -191,9 +166,8 @@ def train(*words: str) -> int:
 
 
 def newest(folder: Path) -> Run:
-    return MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_runs(
-        ["0"], order_by=["attributes.start_time DESC"]
-    )[0]
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    return client.search_runs(["0"], order_by=["attributes.start_time DESC"])[0]
 
 
 def test_a_batch_that_ran_out_of_memory_before_is_warned_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
