@@ -50,29 +50,22 @@ def test_a_finished_job_shows_seconds_a_step_and_a_peak() -> None:
     assert content.did_not_fit == []
 
 
-@pytest.mark.parametrize(
-    ("tags", "changes", "measured"),
-    [
-        ({"paretune.out_of_memory_retries": "1"}, {}, {}),
-        ({}, {"spot": True}, {}),
-        ({}, {}, {"resumed": 1.0}),
-        ({}, {"profile_steps": 10}, {}),
-    ],
-)
-def test_a_disturbed_job_shows_its_step_but_not_its_seconds(
-    tags: dict[str, str], changes: dict[str, Any], measured: dict[str, float]
-) -> None:
-    (time,) = read([run_of(COMPLETED | tags, MEASURED | measured, **changes)]).times
+DISTURBED = [
+    run_of(COMPLETED | {"paretune.out_of_memory_retries": "1"}),
+    run_of(spot=True),
+    run_of(metrics=MEASURED | {"resumed": 1.0}),
+    run_of(profile_steps=10),
+]
 
-    assert (time.seconds, time.step_seconds) == (None, 0.5)
+
+def test_a_disturbed_job_shows_its_step_but_not_its_seconds() -> None:
+    assert [(time.seconds, time.step_seconds) for time in read(DISTURBED).times] == [(None, 0.5)] * len(DISTURBED)
 
 
 def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("")
     runs = [
         RecordedRun("strange", params={"learning_rate": "fast", "instance_type": "ml.nothing"}, tags=COMPLETED),
-        run_of(entry_script=str(script)),
+        run_of(entry_script=str(tmp_path / "train.py")),
         run_of(model="nobody/knows-this"),
         run_of(),
     ]

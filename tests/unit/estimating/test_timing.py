@@ -164,7 +164,7 @@ def test_zero_2_gathers_weights_once_and_zero_3_twice_in_every_micro_batch() -> 
     two, three = (sent(strategy, devices=2, per_instance=2) for strategy in ("deepspeed", "deepspeed_zero3"))
 
     assert two.micro_batch == two.step == Volume(link=1 / 2 * 2 * TRAINED)
-    assert three == Exchange(micro_batch=Volume(link=1 / 2 * (2 * 2 * ALL + 2 * TRAINED)))
+    assert three.micro_batch == Volume(link=1 / 2 * (2 * 2 * ALL + 2 * TRAINED))
 
 
 def divided(devices: int, strategy: str = "fsdp", *, recomputes: bool = False, **degrees: Any) -> Any:

@@ -97,16 +97,9 @@ def test_evaluations_are_those_of_the_trainer(changes: dict[str, Any], evaluatio
     assert work_of(**changes).evaluations == evaluations
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"max_steps": "abc"}, "max_steps must be a whole number, got 'abc'"),
-        ({"eval_strategy": "often"}, "eval_strategy must be no, steps or epoch, got 'often'"),
-    ],
-)
-def test_training_arguments_that_the_trainer_does_not_take_are_refused(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
-        work_of(training_arguments=arguments)
+def test_training_arguments_that_the_trainer_does_not_take_are_refused() -> None:
+    with pytest.raises(BadInput, match="max_steps must be a whole number, got 'abc'"):
+        work_of(training_arguments={"max_steps": "abc"})
 
 
 @pytest.mark.parametrize(
