@@ -9,14 +9,9 @@ from paretune.presentation.text import aligned, dollars, duration, markdown_tabl
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (65808.8, "18 h 17 m"),
         (5014.75, "1 h 24 m"),
-        (3165, "53 m"),
         (3599, "1 h"),
-        (1799.6, "30 m"),
         (390.4, "6 m 30 s"),
-        (244, "4 m 4 s"),
-        (60, "1 m"),
         (59.96, "1 m"),
         (12.34, "12.3 s"),
         (0.051, "0.051 s"),

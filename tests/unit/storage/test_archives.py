@@ -85,18 +85,7 @@ def named_pipe(archive: tarfile.TarFile) -> None:
     archive.addfile(entry("pipe", type=tarfile.FIFOTYPE))
 
 
-HARMFUL = [
-    too_large,
-    many,
-    linked,
-    headers_of_headers,
-    above,
-    symbolic_link,
-    pax_override,
-    absolute,
-    named_pipe,
-    twice,
-]
+HARMFUL = [too_large, many, linked, headers_of_headers, above, symbolic_link, pax_override, absolute, named_pipe, twice]
 
 
 @pytest.mark.parametrize("fill", HARMFUL, ids=lambda fill: fill.__name__)
