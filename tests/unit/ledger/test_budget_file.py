@@ -87,13 +87,10 @@ def test_all_faults_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
     ("text", "fault"),
     [
         ("storage: sqlite:///x.db\n", "budgets is missing: a list such as"),
-        ("budgets: []\n", "budgets is missing: a list such as"),
-        ("budgets: 5\n", "a budget must be a mapping"),
         (
             "budgets:\n  - {name: a, usd_per_month: 1}\n  - {name: a, usd_per_month: 1}\n",
             "team.yaml:3: there are two budgets a",
         ),
-        ("[1, 2]\n", "a budget file is a mapping with keys such as budgets"),
         ("", "is empty: it needs budgets"),
     ],
 )

@@ -20,12 +20,6 @@ def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() 
     assert job(tags).spec() == spec.replace(region="eu-west-1", sagemaker={"s3_bucket": "found"})
 
 
-def test_a_local_job_has_no_region() -> None:
-    tags = {**schema.given_tag({"seed": 7}), "paretune.region": "eu-west-1"}
-
-    assert job(tags).spec() == JobSpec(seed=7)
-
-
 def test_a_run_without_a_command_of_ours_has_no_specification() -> None:
     with pytest.raises(BadInput, match="no specification of a job is recorded"):
         job({}).spec()
