@@ -53,15 +53,6 @@ def test_declared_parameters_are_searched_by_their_names_wherever_the_project_st
     assert spec.project_parameters == {"alpha": 0.5, "depth": 3, "kind": "1"}
 
 
-def test_what_was_typed_wins() -> None:
-    Path("other").mkdir()
-    Path("other", "run.py").write_text("print('ran')\n")
-    study = read(project="other", entry_point="run.py")
-
-    assert study.job.project == "other"
-    assert "project_parameters.alpha" in study.search  # a script declares nothing: all are taken
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

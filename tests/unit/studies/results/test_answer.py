@@ -2,10 +2,12 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
 from paretune.studies.results.answer import StudyResult, pareto_csv
+from paretune.studies.results.page import page
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
@@ -23,6 +25,19 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert "Front over all objectives, cheapest first:" in text
     assert "committed to running jobs at worst 3.00 USD" in text
     assert "out of memory: batch does not fit 16 GiB" in text
+
+
+def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
+    trials = [replace(trial, values=dict(trial.values)) for trial in many_trials(40)]
+    for trial in trials:
+        if "f1" in trial.values:
+            trial.values["val_ndcg"] = trial.values.pop("f1")
+    result = answer(trials, {"cost_usd": "minimize", "val_ndcg": "maximize"}, {}, name="own")
+
+    assert "within noise of the best val_ndcg" in result.text()
+    assert "val_ndcg,val_ndcg_low,val_ndcg_high" in pareto_csv(result.front)
+    assert "val_ndcg is that of runs that trained" in page(result)
+    assert "F1" not in result.text()
 
 
 def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
@@ -105,8 +120,7 @@ def test_a_study_that_cost_more_than_its_budget_says_so_and_ends_with_4() -> Non
         result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=budget_usd, committed_usd=0.0)
         return StudyResult(answer=result, run_id="r", ending="e", open_command="o")
 
-    retained = finished(1e6)
-    exceeded = finished(retained.answer.front.spent_usd - 0.05)
+    retained, exceeded = finished(3.0), finished(2.95)
     assert (retained.exit_code, exceeded.exit_code) == (0, 4)
     assert "The study has cost 0.0500 USD more than its budget." in str(exceeded)
     assert "more than its budget" not in str(retained)

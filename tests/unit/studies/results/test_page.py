@@ -54,7 +54,7 @@ def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any
 
 @pytest.mark.parametrize(
     ("count", "objectives"),
-    [(1, COST_AND_F1), (3, {"f1": "maximize"}), (1, {"train_seconds": "minimize"}), (40, ALL_THREE)],
+    [(1, COST_AND_F1), (1, {"train_seconds": "minimize"}), (40, ALL_THREE)],
 )
 def test_it_parses_and_loads_nothing(count: int, objectives: dict[str, str]) -> None:
     trials = many_trials(count, seed=3)
@@ -96,7 +96,6 @@ def test_a_note_begins_with_state_and_answer_and_names_in_it_are_texts() -> None
     outside_code = re.sub(r"`.*?`", "", note)
 
     assert note.startswith("**Ended: 3 trials, 6.00 of 50 USD, best F1 0.9202.** Take trial 2 (")
-    assert "nothing of this has run" in note
     assert "--launcher simulated" not in note  # the command is the one that is worth typing
     assert "pixel.png" in outside_code
     assert "<" not in outside_code
@@ -113,9 +112,9 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
     picks = recommend(front)
     figure = json.loads(front_figure(front, picks, lambda run: f"http://h/{run}").to_json())
     traces = {trace.get("name", "line").partition(" (")[0]: trace for trace in figure["data"]}
-    drawn = [name for name in ("dominated", "on the front") for _ in traces[name]["hovertext"]]
+    drawn = sum(len(traces[name]["hovertext"]) for name in ("dominated", "on the front"))
 
-    assert len(drawn) == len(front.measured)  # without the job that was cut off to learn seconds
+    assert drawn == len(front.measured)  # without the job that was cut off to learn seconds
     assert len(traces["recommended"]["text"]) == len(picks)
     assert "<br>rate 2.45e-5" in traces["on the front"]["hovertext"][0]
     assert all(url.startswith("http://h/") for url in traces["on the front"]["customdata"])
