@@ -22,12 +22,12 @@ def objective(trial: optuna.Trial) -> tuple[float, float]:
 
 @pytest.fixture
 def study(workplace: Path) -> optuna.Study:
-    """Thirty trials, of which some have failed, and one that runs."""
+    """Fifteen trials, of which some have failed, and one that runs."""
     made = optuna.create_study(
         study_name="toy", directions=["minimize", "maximize"], sampler=optuna.samplers.RandomSampler(1)
     )
     made.set_metric_names(["cost", "recall"])
-    made.optimize(objective, n_trials=30, catch=ValueError)
+    made.optimize(objective, n_trials=15, catch=ValueError)
     made.ask()
     return made
 
