@@ -103,16 +103,6 @@ def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
     assert in_turn.time.flops_per_row * 4 == pytest.approx(alike.time.flops_per_row)
 
 
-def test_logits_are_those_of_the_larger_of_a_training_and_an_evaluation_batch() -> None:
-    few: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "task": "causal-lm", "per_device_train_batch_size": 1}
-    evaluated = {"training_arguments": {"per_device_eval_batch_size": 50}}
-    one = described(**few, probe_steps=10).memory.logits
-
-    assert described(**few, **evaluated).memory.logits == 50 * one
-    assert described(**few, **evaluated, max_eval_samples=10).memory.logits == 10 * one
-    assert described(**few, **evaluated, probe_steps=10).memory.logits == one
-
-
 SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
 
 

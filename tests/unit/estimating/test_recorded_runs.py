@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 
-from paretune.cli import main
 from paretune.core.errors import BadInput
 from paretune.estimating.recorded_runs import ReplayedJob, RunTable
 from paretune.specification.job import JobSpec
@@ -236,19 +234,3 @@ def test_a_probe_is_start_up_and_its_share_of_the_rest(tmp_path: Path) -> None:
     assert answer.billable_seconds == pytest.approx(120 + (1600 - 120) * 24 / 960)
     assert (answer.f1, answer.steps) == (None, 24)
     assert ask(table, probe_steps=24, startup_seconds=60).billable_seconds == pytest.approx(60 + 1540 * 24 / 480)
-
-
-def test_without_a_table_seconds_are_estimated_from_published_runs_and_f1_is_absent(workplace: Path) -> None:
-    rows = (f"{SMALL},1,16,{rate},{seconds},0.6" for rate, seconds in ((1e-5, 400), (1e-3, 420), (1e-3, 440)))
-    (workplace / "published.csv").write_text("\n".join([HEADER, *rows]))
-    names = ("model", "dataset", "num_train_epochs", "max_seq_length", "precision")
-    given = [word for name in names for word in (f"--{name}", JobSpec().as_text()[name])]
-
-    assert main(["import", "--recorded_runs", "published.csv", *given]) == 0
-    assert main(["train", "--launcher", "simulated", "--instance_type", SMALL]) == 0
-
-    client = MlflowClient(f"sqlite:///{workplace / 'mlflow.db'}")
-    result = client.search_runs(["0"], order_by=["attributes.start_time DESC"])[0].data
-    assert result.metrics["billable_seconds"] == pytest.approx(420, rel=0.1)
-    assert "3 published runs of this model on this cluster" in result.tags["paretune.basis"]
-    assert "f1" not in result.metrics

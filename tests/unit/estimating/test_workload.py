@@ -51,10 +51,8 @@ def test_a_causal_model_attends_to_half_of_the_tokens_and_makes_no_logits_again(
     [
         ({"fine_tuning": "head"}, "bf16", 4 * 1500),
         ({"fine_tuning": "lora"}, "bf16", 2 * 1500),
-        ({"fine_tuning": "lora"}, "fp16", 4 * 1500),
         ({"fine_tuning": "lora", "strategy": "deepspeed", "instance_type": "ml.g5.xlarge"}, "bf16", 4 * 1500),
         ({"fine_tuning": "qlora"}, "bf16", NF4_BYTES * 1000 + 2 * 500),
-        ({"fine_tuning": "qlora"}, "fp32", NF4_BYTES * 1000 + 4 * 500),
         ({"fine_tuning": "qlora", "task": "causal-lm"}, "bf16", NF4_BYTES * 500 + 2 * 1000),  # 50 x 10 of output
     ],
 )

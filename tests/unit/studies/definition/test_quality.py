@@ -82,35 +82,14 @@ def test_a_study_of_a_task_weighs_dollars_against_what_the_task_is_judged_by() -
         assert [objective_faults(metric, direction, name) for metric, direction in objectives.items()] == [[], []]
 
 
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a study and files; the current folder is another one."""
-    project, here = tmp_path / "project", tmp_path / "here"
-    (project / "studies" / "tiny").mkdir(parents=True)
-    here.mkdir()
-    for name in ("MLproject", "studies/rows.csv", "studies/mine.csv"):
-        (project / name).touch()
-    (here / "mine.csv").touch()
-    monkeypatch.chdir(here)
-    return project
+def test_a_study_finds_the_files_that_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    study = tmp_path / "own.yaml"
+    for path in (study, tmp_path / "rows.csv", tmp_path / "mine.csv", Path("mine.csv")):
+        path.touch()
 
-
-def test_a_study_finds_the_files_that_lie_beside_it(project: Path) -> None:
-    path = project / "studies" / "own.yaml"
-    path.write_text(
-        "name: own\njob: {dataset: rows.csv, model: studies/tiny}\nsearch: {learning_rate: {low: 1e-5, high: 1e-4}}\n"
-        "budget_usd: 1\n"
-    )
-
-    job = StudyFile.read(str(path), {}).job
-
-    assert job.dataset == str(project / "studies" / "rows.csv")
-    assert job.model == str(project / "studies" / "tiny")
-
-
-def test_what_is_in_the_current_folder_or_nowhere_stays_as_it_is_written(project: Path) -> None:
-    study = str(project / "studies" / "own.yaml")
-
-    assert beside(study, "mine.csv") == "mine.csv"
+    assert beside(str(study), "rows.csv") == str(tmp_path / "rows.csv")
+    assert beside(str(study), "mine.csv") == "mine.csv"  # of the current folder
     for text in ("gpt2", "bundled:imdb", "s3://films/rows.csv", "~nobody/rows.csv", "x" * 5000, os.sep + "no", "a\0b"):
-        assert beside(study, text) == text
+        assert beside(str(study), text) == text

@@ -115,21 +115,6 @@ def test_a_batch_that_does_not_fit_is_halved_and_never_tried_on_that_type_again(
     assert tried.count(("ml.g4dn.xlarge", 64)) == tried.count(("ml.g4dn.xlarge", 32)) == 1
 
 
-def test_a_job_that_was_cut_off_takes_longer_than_its_limit_and_others_are_believed_slower_too() -> None:
-    sampler = SplitSampler(job(), SPACE)
-    study = searched(sampler, most=4)
-    trial = study.ask(sampler.space)
-    cut_off = sampler._grid.job({name: trial.params[name] for name in SPACE})
-    assert cut_off is not None
-    sampler.next_job(study)
-    before = sampler.seconds_of(cut_off)
-    fail(trial, study, "cut_off", 5000.0)
-    sampler.next_job(study)
-    after = sampler.seconds_of(cut_off)
-
-    assert (before or [])[0] < 1000 < 5000 < (after or [])[0]
-
-
 def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_not() -> None:
     asked: list[Any] = []
 
