@@ -77,29 +77,17 @@ def test_adapters_are_counted_from_all_linear_layers() -> None:
 CONFIG = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub with one good model, one that holds no object, and one behind terms."""
-    root = tmp_path_factory.mktemp("hub")
-    for name, text in {
-        "good/bert": json.dumps(CONFIG),
-        "odd/list": "[1]",
-        "gated/bert": json.dumps(CONFIG),
-    }.items():
-        folder = root / "models" / name
+    for name, text in {"good/bert": json.dumps(CONFIG), "odd/list": "[1]", "gated/bert": json.dumps(CONFIG)}.items():
+        folder = tmp_path / "models" / name
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(text)
-    with Hub(root, gated=("gated/bert",), moved={"old/bert": "good/bert"}) as server:
-        yield server
-
-
-@pytest.fixture
-def hub(running: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    """That hub, as if nobody had asked it yet."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # another test may have imported it offline
-    running.requests.clear()
-    return running
+    with Hub(tmp_path, gated=("gated/bert",)) as server:
+        yield server
 
 
 def refusal(model: str, environment: dict[str, str]) -> str:
@@ -113,16 +101,13 @@ def test_a_configuration_is_read_and_no_weights_are(hub: Hub) -> None:
     assert {path for _, path, _ in hub.requests} == {"/good/bert/resolve/main/config.json"}
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("nobody/knows", "404"),
-        ("gated/bert", "needs HF_TOKEN"),
-        ("odd/list", "holds no JSON object"),
-    ],
-)
-def test_what_cannot_be_had_is_refused_with_what_to_do(hub: Hub, model: str, message: str) -> None:
-    assert message in refusal(model, {"HF_ENDPOINT": hub.url})
+def test_what_cannot_be_had_is_refused_with_what_to_do(hub: Hub) -> None:
+    for model, message in {
+        "nobody/knows": "404",
+        "gated/bert": "needs HF_TOKEN",
+        "odd/list": "holds no JSON object",
+    }.items():
+        assert message in refusal(model, {"HF_ENDPOINT": hub.url})
 
 
 def test_a_hub_that_does_not_answer_is_named_without_the_token() -> None:

@@ -118,26 +118,16 @@ def collected(**how: Any) -> Evidence:
     return collect(Tracking({}, SystemClock()), **how)
 
 
-def test_simulated_runs_are_used_for_simulated_jobs_only_and_the_others_for_all(put: Put) -> None:
-    for origin in ("measured", "published", "simulated"):
-        put(run_of(COMPLETED | {"paretune.origin": origin}))
-    put(run_of(COMPLETED | {"paretune.state": "Running"}))
-    put(run_of({"paretune.origin": "estimated", "paretune.kind": "estimate"}))
-    put(RecordedRun("", params={"model": "anything"}, tags={}, metrics=MEASURED))  # somebody else's
-
-    assert sorted(item.origin for item in collected().times) == ["measured", "published"]
-    assert sorted(item.origin for item in collected(simulated=True).times) == ["measured", "published", "simulated"]
-
-
 def test_local_runs_of_another_machine_are_left_out_and_instances_are_everybody_s(put: Put) -> None:
     local: dict[str, Any] = {"instance_type": "local"}
     put(run_of(COMPLETED | {"paretune.machine": "here"}, **local))
     put(run_of(COMPLETED | {"paretune.machine": "there"}, **local))
     put(run_of(COMPLETED | {"paretune.machine": "there"}))
-    put(run_of(**local))  # from before machines were recorded
+    put(run_of(COMPLETED | {"paretune.state": "Running"}))
+    put(RecordedRun("", params={"model": "anything"}, tags={}, metrics=MEASURED))  # somebody else's
 
-    assert len(collected(machine="here").times) == 3
-    assert len(collected().times) == 4
+    assert len(collected(machine="here").times) == 2
+    assert len(collected().times) == 3
 
 
 def test_the_newest_runs_are_read_and_those_that_ran_out_of_memory_are_never_forgotten(

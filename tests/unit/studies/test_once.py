@@ -53,14 +53,8 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     assert "has not ended: 0 trials have ended, 2 are under way: call again" in output.err
     storage = f"sqlite:///{workplace / '.paretune' / 'studies.db'}"
     running, ended, balance = books_of(path, storage)
-    jobs = [path for path in (workplace / ".paretune/simulated/jobs").glob("*.json") if ".stop" not in path.name]
     assert 0 < sum(trial.counts for trial in ended) <= 4
-    assert len(jobs) == len(ended)
-    assert not running
-    assert balance.committed_usd == 0
-
-    assert main(["study", "--study", "study.yaml", "--once"]) == 0
-    assert len(books_of(path, storage)[1]) == len(ended)
+    assert (running, balance.committed_usd) == ([], 0)
 
 
 def test_rounds_are_refused_where_jobs_end_with_their_process(
