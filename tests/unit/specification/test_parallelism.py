@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.specification.job import JobSpec, JobValues
+from paretune.specification.job import JobValues
 from paretune.specification.parallelism import BatchPlan, ParallelDegrees, plan_batch, scale_learning_rate
 
 
@@ -46,12 +46,6 @@ def test_degrees_that_do_not_divide_are_refused_with_those_that_do(
     assert all(part in fault for part in parts)
 
 
-def test_a_local_cluster_is_one_machine() -> None:
-    result = JobSpec(strategy="fsdp", instance_count=4, tensor_parallel_degree=2).degrees
-
-    assert (result.per_instance, result.data) == (4, 2)
-
-
 def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
     return plan_batch(JobValues(**parameters), devices=devices, learning_rate=1e-4)
 
@@ -83,13 +77,6 @@ def test_a_refusal_names_what_was_asked_and_all_that_is_possible() -> None:
         "global_batch_size 24 on 2 devices cannot be made with per_device_train_batch_size 5: possible "
         "per_device_train_batch_size x gradient_accumulation_steps are 1 x 12, 2 x 6, 3 x 4, 4 x 3, 6 x 2, 12 x 1"
     )
-
-
-def test_a_total_that_the_devices_do_not_divide_is_refused_with_its_neighbours() -> None:
-    with pytest.raises(BadInput, match=r"multiple of the 8 devices, got 30: use 24 or 32$"):
-        plan(global_batch_size=30, devices=8)
-    with pytest.raises(BadInput, match=r"multiple of the 8 devices, got 5: use 8$"):
-        plan(global_batch_size=5, devices=8)
 
 
 def test_less_memory_divides_the_batch_by_its_smallest_factor_until_it_is_one() -> None:

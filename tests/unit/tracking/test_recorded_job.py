@@ -23,18 +23,3 @@ def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() 
 def test_a_run_without_a_command_of_ours_has_no_specification() -> None:
     with pytest.raises(BadInput, match="no specification of a job is recorded"):
         job({}).spec()
-
-
-def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> None:
-    tags = {
-        "paretune.used_instance_type": GPU,
-        "paretune.used_per_device_train_batch_size": "8",
-        "paretune.used_gradient_accumulation_steps": "4",
-    }
-    job_spec = JobSpec(instance_type="ml.g5.xlarge", per_device_train_batch_size=32)
-    recorded = job(tags, job_spec.as_text())
-    spec = recorded.spec_as_run()
-    plan = recorded.used_plan(spec)
-
-    assert (spec.instance_type, recorded.instance_type) == (GPU, GPU)
-    assert (plan.per_device_train_batch_size, plan.gradient_accumulation_steps) == (8, 4)

@@ -82,15 +82,6 @@ def test_every_sampler_suggests_a_point_of_the_search(storage: str, sampler: str
     assert point["learning_rate"] in (1e-5, 1e-4)
 
 
-def test_a_point_that_is_not_accepted_is_replaced_by_another_one(storage: str) -> None:
-    made = study(storage)
-    tried: list[Any] = []
-    _, point = made.ask({}, {}, lambda point: bool(tried.append(point)) or len(tried) == 3)
-    assert point == tried[-1]
-    least = {"instance_count": 1, "learning_rate": 1e-5}
-    assert made.ask(least, {}, lambda point: False) == (1, least)
-
-
 def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(storage: str) -> None:
     item, other = study(storage), study(storage)
     first, second = {"instance_count": 1, "learning_rate": 1e-4}, {"instance_count": 2, "learning_rate": 5e-4}
@@ -125,15 +116,6 @@ def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str
     ended(made, running, TrialStatus.FAILED, **end)
     (read,) = study(storage).trials()[1]
     assert read == replace(running, status=TrialStatus.FAILED, **end)
-
-
-def test_what_kept_instances_may_cost_stays_promised_until_it_is_booked(storage: str) -> None:
-    made = study(storage)
-    ended(made, begun(made, ask(made)[0]), cost_usd=0.5, kept_usd=2.0)
-    assert made.balance() == Balance(spent_usd=0.5, committed_usd=2.0)
-    (trial,) = made.trials()[1]
-    made.save(replace(trial, cost_usd=0.75, kept_usd=None))
-    assert study(storage).balance() == Balance(spent_usd=0.75, committed_usd=0.0)
 
 
 @pytest.mark.parametrize(
