@@ -66,14 +66,6 @@ def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None
     assert found.memory.usable_gib == pytest.approx(64 * 0.85)
 
 
-def test_local_processes_share_the_machine() -> None:
-    one, four = described(), described(instance_count=4)
-
-    assert (four.time.instances, four.time.devices, four.time.is_local) == (1, 4, True)
-    assert four.time.peak_flops == one.time.peak_flops / 4 == 8 * 96e9 / 4
-    assert four.memory.usable_gib == one.memory.usable_gib / 4 == 16 * 0.85 / 4
-
-
 def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_this_gpu", lambda: accelerator_of(instance("ml.g5.xlarge")))
     found = described(instance_count=2)

@@ -42,10 +42,6 @@ def test_memory_is_the_sum_by_hand(setting: MemorySetting, gigabytes: float) -> 
     assert gib(setting) == pytest.approx(gigabytes * 1e9 / GIB + FRAMEWORK)
 
 
-def test_on_a_processor_the_libraries_count_too() -> None:
-    assert gib(replace(FP32, on_processor=True)) == pytest.approx((16e9 + 2 * 75 * 1e8) / GIB + 0.65)
-
-
 def test_a_peak_teaches_the_activations_of_its_model() -> None:
     truth = 60.0  # bytes a unit
     peaks = [

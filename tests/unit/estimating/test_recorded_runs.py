@@ -31,13 +31,6 @@ def faults(read: Callable[..., object], *arguments: Any, **options: Any) -> tupl
     return caught.value.faults
 
 
-def test_the_learning_rate_is_the_one_that_was_used(tmp_path: Path) -> None:
-    header = f"{HEADER},learning_rate_scaling,reference_batch_size"
-    (row,) = read(tmp_path, header, "ml.g5.xlarge,1,64,5e-5,900,0.8,linear,16").rows
-
-    assert row.plan.learning_rate == pytest.approx(2e-4)
-
-
 def test_further_job_parameters_are_hyperparameters_and_all_else_is_ignored_by_name(tmp_path: Path) -> None:
     table = read(tmp_path, f"{HEADER},run_id,num_train_epochs,cost_usd,model,region", f"{ROW},7,3,0.35,bert,us-east-1")
 
@@ -129,15 +122,11 @@ def ask(table: RunTable, draw: int = 0, startup_seconds: float = 120.0, **change
     return table.answer(spec, spec.plan(), draw=draw, startup_seconds=startup_seconds)
 
 
-def test_a_recorded_job_is_answered_from_its_row(tmp_path: Path) -> None:
-    answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=2)
-
-    assert answer.billable_seconds == seconds_of(2, 32)
-    assert answer.f1 == pytest.approx(f1_of(4e-5, 64))
-    assert answer.basis == "the recorded run in line 11"
-
-
 def test_between_rows_f1_is_linear_and_seconds_are_geometric_in_the_logarithms(tmp_path: Path) -> None:
+    exact = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=2)
+    assert (exact.billable_seconds, exact.f1) == (seconds_of(2, 32), pytest.approx(f1_of(4e-5, 64)))
+    assert exact.basis == "the recorded run in line 11"
+
     answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=1, learning_rate=2e-5)
     assert answer.f1 == pytest.approx((f1_of(1e-5, 32) + f1_of(4e-5, 32)) / 2)
     assert answer.billable_seconds == pytest.approx(seconds_of(1, 32))

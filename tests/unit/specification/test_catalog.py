@@ -9,7 +9,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.hardware import accelerator_of
 from paretune.specification import catalog
-from paretune.specification.catalog import instance, instances, usual_region
+from paretune.specification.catalog import instance, instances
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,3 @@ def test_a_wrong_row_of_the_user_is_one_sentence(own: Path) -> None:
 
     with pytest.raises(BadInput, match=r"has a row that cannot be read .*eight"):
         instance("ml.p9.48xlarge")
-
-
-def test_a_misspelt_region_finds_the_one_that_was_meant() -> None:
-    with pytest.raises(BadInput, match=r"got 'us-est-1': did you mean .*us-east-1"):
-        usual_region("us-est-1", {})
-    with pytest.raises(BadInput, match="such as us-east-1"):
-        usual_region("Mars", {})
-    assert usual_region("cn-north-1", {}) == "cn-north-1"

@@ -60,15 +60,6 @@ def test_a_job_survives_text_json_and_the_command_line_with_what_was_given(spec:
         assert (again, again.model_fields_set) == (spec, spec.model_fields_set)
 
 
-def test_a_given_value_is_told_from_a_default_and_has_the_same_hash() -> None:
-    given, default = JobSpec(max_seq_length=128, seed="42"), JobSpec()
-
-    assert given.changed() == {"max_seq_length": "128", "seed": "42"}
-    assert default.changed() == {}
-    assert given.spec_hash() == default.spec_hash()
-    assert given.replace(seed=None).changed() == {"max_seq_length": "128"}
-
-
 def test_texts_become_values_of_the_type_of_their_field() -> None:
     spec = JobSpec.read(
         {

@@ -202,13 +202,6 @@ def test_a_password_is_in_no_message_and_in_nothing_that_is_shown(tmp_path: Path
     assert "hidden" not in str(faults(tmp_path, GOOD, storage="my:hidden@h"))
 
 
-def test_what_is_typed_wins_over_the_file(tmp_path: Path) -> None:
-    study = read(tmp_path, GOOD, budget_usd="5", n_trials="3", sampler="random", seed="9", num_train_epochs="1.5")
-
-    assert (study.budget_usd, study.n_trials, study.sampler, study.seed) == (5.0, 3, "random", 9)
-    assert study.job.given() == {"num_train_epochs": 1.5}
-
-
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
@@ -256,17 +249,14 @@ def test_a_rehearsal_that_is_launched_for_real_leaves_its_table_aside(tmp_path: 
     assert "simulation" not in real.job.given()
 
 
-def test_a_study_knows_the_command_that_goes_on_with_it_without_its_password(tmp_path: Path) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text("name: small\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}\nn_trials: 2\n")
-    typed = {"n_trials": "3", "storage": "postgresql://me:secret@host/db"}
+def test_what_is_typed_wins_and_is_in_the_command_that_goes_on_without_its_password(tmp_path: Path) -> None:
+    study = read(tmp_path, GOOD, n_trials="3", num_train_epochs="1.5", storage="postgresql://me:secret@host/db")
 
-    assert StudyFile.read(str(path), typed).command == (
-        f"paretune study --study {path} --n_trials 3 --storage postgresql://host/db"
-    )
-    assert (
-        StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, "n_trials": 2}, {}).command == ""
-    )
+    assert (study.n_trials, study.job.given()) == (3, {"num_train_epochs": 1.5})
+    path, typed = tmp_path / "study.yaml", "--n_trials 3 --num_train_epochs 1.5 --storage postgresql://host/db"
+    assert study.command == f"paretune study --study {path} {typed}"
+    search = {"learning_rate": {"choices": [1e-5]}}
+    assert StudyFile.read({"name": "x", "search": search, "n_trials": 2}, {}).command == ""
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
