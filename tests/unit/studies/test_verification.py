@@ -8,7 +8,6 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
-from tests.scripted_jobs import CAPACITY, DONE
 from tests.scripted_study import RATES, Desk, repeated, searched
 
 
@@ -63,16 +62,3 @@ def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
 
     assert found.repeats == 1
     assert "repeats would cost more than the search has" in found.reasons[0]
-
-
-def test_a_repeat_without_capacity_is_tried_again_after_its_pause_and_counts_once(desk: Desk) -> None:
-    driver = desk.driver()
-    searched(driver)
-    begin = desk.clock.now()
-    desk.launcher.judge = lambda spec, times: CAPACITY if spec.seed == 43 and times < 2 else DONE
-
-    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
-
-    assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
-    assert sorted(trial.spec.seed for trial in point_at(driver, RATES[0]).trials) == [42, 43, 44]
-    assert desk.clock.now() - begin >= 900

@@ -7,7 +7,6 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Choices, Range
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
 GOOD = """\
@@ -39,19 +38,6 @@ def faults(folder: Path, text: str | bytes, **overrides: str) -> tuple[str, ...]
     with pytest.raises(BadInput) as caught:
         read(folder, text, **overrides)
     return tuple(fault.replace(f"{folder}/", "") for fault in caught.value.faults)
-
-
-def test_a_study_is_what_its_file_says(tmp_path: Path) -> None:
-    study = read(tmp_path, GOOD + "constraints: {f1: {min: 0.9}, cost_usd: {max: 30}}\nbudget_usd: 12.5\nseed: 7\n")
-
-    assert (study.name, study.job.given()) == ("an example", {"num_train_epochs": 2.0})
-    assert study.search == {
-        "learning_rate": Range(low=1e-5, high=1e-4, log=True),
-        "global_batch_size": Choices(values=(16, 64)),
-    }
-    assert study.objectives == {"cost_usd": "minimize", "f1": "maximize"}
-    assert study.constraints == {"f1": {"min": 0.9}, "cost_usd": {"max": 30.0}}
-    assert (study.n_trials, study.n_parallel, study.sampler, study.budget_usd, study.seed) == (10, 1, None, 12.5, 7)
 
 
 def test_values_mean_what_the_parameter_makes_of_their_text_and_not_what_yaml_does(tmp_path: Path) -> None:

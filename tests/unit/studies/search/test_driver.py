@@ -38,14 +38,10 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(4 * USD)
     assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {desk.run_id}
 
-
-def test_a_study_that_was_finished_is_not_paid_again(desk: Desk) -> None:
-    searched(desk.driver())
     again = desk.driver()
     again.adopt()
     assert searched(again) == "every point was tried"
-    assert len(desk.launcher.created) == 4
-    assert rates(again) == list(RATES)
+    assert len(desk.launcher.created) == 4  # it is not paid again
 
 
 def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> None:
