@@ -63,7 +63,7 @@ def test_rows_of_data_that_nobody_has_counted_are_learnt_from_the_first_training
     table = [f"{lines[0]},train_rows", *(f"{line},{ROWS}" for line in lines[1:])]
     (workplace / "table.csv").write_text("\n".join(table) + "\n")
     (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS},", ""))
-    driver = driver_of(workplace, "study.yaml", {"n_trials": "8"})
+    driver = driver_of(workplace, "study.yaml", {"n_trials": "5"})
     searching = Split(driver)
     driver.run(searching.begin_next)
 
