@@ -67,7 +67,6 @@ def test_a_wrong_file_is_a_fault_that_names_it(own: Path, content: bytes, fault:
     assert str(own) in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["missing.toml", "."])
-def test_a_named_file_that_is_none_is_a_fault(own: Path, name: str) -> None:
+def test_a_named_file_that_is_none_is_a_fault(own: Path) -> None:
     with pytest.raises(BadInput, match="PARETUNE_PROFILE must name a file"):
-        read_profile({"PARETUNE_PROFILE": name})
+        read_profile({"PARETUNE_PROFILE": "missing.toml"})

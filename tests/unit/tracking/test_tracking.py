@@ -17,9 +17,10 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import TrackingUnavailable
+from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.specification.container import Event
-from paretune.tracking import Run, RunStatus, Tracking
+from paretune.specification.job import JobSpec
+from paretune.tracking import RecordedJob, RecordedRun, Run, RunStatus, Tracking, schema
 from tests.processes import free_port
 
 
@@ -132,6 +133,16 @@ def test_the_open_command_names_the_store_and_the_run(
 
     assert f"mlflow ui --backend-store-uri sqlite:///{database} " in output
     assert output.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
+
+
+def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() -> None:
+    spec = JobSpec(instance_type="ml.g5.12xlarge", tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
+    tags = {**schema.given_tag(spec.given()), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
+
+    read = RecordedJob(RecordedRun("run", {}, tags, {})).spec()
+    assert read == spec.replace(region="eu-west-1", sagemaker={"s3_bucket": "found"})
+    with pytest.raises(BadInput, match="no specification of a job is recorded"):
+        RecordedJob(RecordedRun("run", {}, {}, {})).spec()
 
 
 @contextmanager
