@@ -150,38 +150,35 @@ ml.g5.xlarge,4,16,5e-5,400,0.88,Completed
 
 
 @pytest.fixture
-def place(workplace: Path) -> Path:
-    """A place with a table in which batch 64 does not fit."""
+def client(workplace: Path) -> MlflowClient:
+    """A client of the store of a place with a table in which batch 64 does not fit."""
     (workplace / "table.csv").write_text(TABLE)
-    return workplace
+    return MlflowClient()
 
 
-def train(*words: str) -> int:
-    simulated = ("--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.g5.xlarge")
-    return main(["train", *simulated, *words])
-
-
-def newest(folder: Path) -> Run:
-    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+def train(client: MlflowClient, batch: int, seed: int) -> Run:
+    """The run of a simulated job."""
+    words = ["--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.g5.xlarge"]
+    assert main(["train", *words, "--per_device_train_batch_size", str(batch), "--seed", str(seed)]) == 0
     return client.search_runs(["0"], order_by=["attributes.start_time DESC"])[0]
 
 
-def test_a_batch_that_ran_out_of_memory_before_is_warned_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train("--per_device_train_batch_size", "64") == 0
-    first = newest(place)
+def test_a_batch_that_ran_out_of_memory_before_is_warned_of(
+    client: MlflowClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = train(client, 64, seed=1)
     capsys.readouterr()
-    assert train("--per_device_train_batch_size", "64", "--seed", "7") == 0
+    train(client, 64, seed=7)
 
     warning = capsys.readouterr().err
     assert f"ran out of memory on as much memory before (run {first.info.run_id})" in warning
     assert "--per_device_train_batch_size 32 --gradient_accumulation_steps 2" in warning
 
 
-def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(place: Path) -> None:
+def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(client: MlflowClient) -> None:
     off = []
-    for seed in ("1", "2"):
-        assert train("--per_device_train_batch_size", "32", "--seed", seed) == 0
-        result = newest(place).data
+    for seed in (1, 2):
+        result = train(client, 32, seed).data
         low, middle, high = (result.metrics[f"estimated_seconds{end}"] for end in ("_low", "", "_high"))
         assert low < middle < high
         assert result.metrics["estimated_cost_usd"] == pytest.approx(middle * 1.408 / 3600)

@@ -62,7 +62,6 @@ def test_names_in_a_mapping_of_the_job_are_searched_with_the_types_they_are_writ
     ("name", "entry", "message"),
     [
         ("seed", "{choices: [1, 2]}", "must not set seed: use the parameter seed"),
-        ("rounds", "{choices: [1, 2]}", "training_arguments.rounds is in job and in search"),
         ("a", "{choices: [1, [2]]}", "training_arguments.a must be a text, a number, true or false, got '[2]'"),
         ("a", "{low: few, high: 3}", "training_arguments.a: 'few' is no number"),
     ],
