@@ -75,13 +75,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_slow else None
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Check the fronts of all studies; let the garbage collector pass over all that is imported by now.
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over all that is imported by now.
 
     It would take a fifth of these tests' time: it looks at what stores and pictures leave a hundred times more seldom.
     """
-    if any("stud" in item.nodeid or "end_to_end" in item.nodeid for item in session.items):
-        import tests.stated_values  # noqa: F401  # takes half a second
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)

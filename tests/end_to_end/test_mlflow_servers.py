@@ -154,5 +154,5 @@ def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(se
     history = server.api("metrics/get-history", **one_run, max_results="25000")  # MLflow 3.1 takes no number as 0
     assert [point["value"] for point in history["metrics"]] == [best["f1"]]
     shown = {tag["key"]: tag["value"] for tag in server.api("runs/get", run_id=run_id)["run"]["data"]["tags"]}
-    assert "Front" in shown["mlflow.note.content"]
+    assert "Take trial" in shown["mlflow.note.content"]
     assert trials[0]["info"]["run_id"] in server.ask("get-artifact", path="pareto.html", run_uuid=run_id).text

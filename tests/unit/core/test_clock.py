@@ -2,10 +2,7 @@
 
 import os
 import signal
-import subprocess
-import sys
 
-import psutil
 import pytest
 
 from paretune.core.clock import Interruption
@@ -38,46 +35,3 @@ def test_the_previous_handlers_come_back_after_the_block_even_when_it_raises() -
         block()
 
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-
-
-CHILD = """
-import sys, time
-from paretune.core.clock import Interruption
-watching, other = Interruption(watch_parent=True), Interruption()
-print("ready", flush=True)
-sys.stdin.readline()
-other.check()
-try:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        watching.check()
-        time.sleep(0.02)
-except Exception as error:
-    print(error, flush=True)
-"""
-PARENT = """
-import subprocess, sys, time
-child = subprocess.Popen([sys.executable, *sys.argv[1:]])
-print(child.pid, flush=True)
-time.sleep(60)
-"""
-
-
-def test_the_death_of_the_parent_counts_only_when_it_is_watched() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        assert parent.stdin is not None
-        lines = [parent.stdout.readline().strip(), parent.stdout.readline().strip()]
-        child = psutil.Process(int(next(line for line in lines if line != "ready")))
-        try:
-            parent.kill()
-            wait_until(lambda: parent.poll() is not None, within_s=5, what="the parent is gone")
-            parent.stdin.write("go\n")
-            parent.stdin.flush()
-
-            assert parent.stdout.readline().strip() == "the process that started this command has ended"
-        finally:
-            if child.is_running():
-                child.kill()

@@ -24,7 +24,6 @@ until = time.monotonic() + {RUNS_S}
 """
 BODIES = {
     "hangs": f"time.sleep({RUNS_S})",
-    "computes": "while time.monotonic() < until: pass",
     "computes in a child": """
 child = subprocess.Popen([sys.executable, "-c", "import time\\nend = time.time() + 2.5\\nwhile time.time() < end: 1"])
 child.wait()
@@ -38,24 +37,28 @@ while time.monotonic() < until:
 }
 
 
-def run(tmp_path: Path, body: str, limit_s: float = LIMIT_S) -> "subprocess.CompletedProcess[str]":
-    words = [sys.executable, "-c", PROGRAM + BODIES[body], str(tmp_path / "events.jsonl"), str(limit_s)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+def started(events: Path, body: str, limit_s: float = LIMIT_S) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-c", PROGRAM + BODIES[body], str(events), str(limit_s)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_process_that_does_nothing_is_ended_with_the_reason_and_where_it_hangs(tmp_path: Path) -> None:
-    done = run(tmp_path, "hangs")
+    process = started(tmp_path / "events.jsonl", "hangs")
+    output, stacks = process.communicate(timeout=60)
 
-    assert done.returncode == 7
-    assert done.stdout.startswith("it hangs: no event, no CPU time and no work on a GPU for 0.01 minutes")
-    assert "max_silence_minutes" in done.stdout
-    assert '"<string>", line' in done.stderr  # the stack of each thread
+    assert process.returncode == 7
+    assert output.startswith("it hangs: no event, no CPU time and no work on a GPU for 0.01 minutes")
+    assert "max_silence_minutes" in output
+    assert '"<string>", line' in stacks  # of each thread
 
 
-@pytest.mark.parametrize("body", ["computes", "computes in a child", "tells"])
-def test_a_process_that_works_or_tells_is_left_alone(tmp_path: Path, body: str) -> None:
+def test_a_process_that_works_or_tells_is_left_alone(tmp_path: Path) -> None:
     # A fifth of a second between looks is enough beside other work.
-    assert run(tmp_path, body, limit_s=2.0).returncode == 0
+    processes = [started(tmp_path / body, body, limit_s=2.0) for body in ("computes in a child", "tells")]
+    for process in processes:
+        process.communicate(timeout=60)
+
+    assert [process.returncode for process in processes] == [0, 0]
 
 
 def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,4 +69,3 @@ def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.Monk
     assert watchdog._a_gpu_works()
     smi.write_text("#!/bin/sh\necho 0\necho '[N/A]'\n")
     assert not watchdog._a_gpu_works()
-    assert run(tmp_path, "hangs").returncode == 7

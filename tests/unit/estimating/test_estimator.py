@@ -48,31 +48,18 @@ def evidence_of(*runs: dict[str, Any], origin: str = "measured") -> Evidence:
     )
 
 
-def test_dollars_are_seconds_times_instances_times_price() -> None:
-    estimated = estimate(instance_count=2)
+def test_dollars_are_seconds_times_instances_times_price_and_absent_without_one() -> None:
+    estimated, unpriced = estimate(instance_count=2), estimate(price=None)
 
     assert estimated.cost_usd == pytest.approx(estimated.time.seconds * 2 * 0.001)  # 3.6 USD an hour
-    assert estimated.usd(100.0) == pytest.approx(0.2)
-
-
-def test_an_unknown_price_leaves_dollars_absent() -> None:
-    estimated = estimate(price=None)
-
-    assert estimated.cost_usd is None
-    assert estimated.usd(100.0) is None
-    assert set(estimated.as_metrics()) == {
-        "estimated_seconds",
-        "estimated_seconds_low",
-        "estimated_seconds_high",
-        "estimated_memory_gib",
-    }
+    assert unpriced.cost_usd is None
+    assert {name for name in unpriced.as_metrics() if "usd" in name} == set()
 
 
 @pytest.mark.parametrize(
     ("evidence", "basis"),
     [
         (Evidence(), "data sheets: nothing like it was measured"),
-        (evidence_of({}), "1 run of this model on this cluster"),
         (evidence_of({}, {}), "2 runs of this model on this cluster"),
         (evidence_of({}, {}, origin="published"), "2 published runs of this model on this cluster"),
         (evidence_of({}, origin="simulated"), "1 simulated run of this model on this cluster"),
@@ -81,22 +68,10 @@ def test_an_unknown_price_leaves_dollars_absent() -> None:
             "2 runs of this model on other clusters and 2 runs on this accelerator: not measured here",
         ),
         (evidence_of({"instance_type": "ml.p4d.24xlarge"}), "1 run of this model on other clusters: not measured here"),
-        (evidence_of({"model": "distilbert-base-uncased"}), "1 run on this accelerator: not measured here"),
-        (
-            evidence_of({"model": "distilbert-base-uncased", "instance_type": "ml.p4d.24xlarge"}),
-            "data sheets: nothing like it was measured",
-        ),
     ],
 )
 def test_the_basis_says_what_the_prediction_stands_on(evidence: Evidence, basis: str) -> None:
     assert estimate(evidence).basis == basis
-
-
-def test_what_fits_what_does_not_and_what_nobody_can_be_sure_of() -> None:
-    answers = [estimate(per_device_train_batch_size=2**power, max_seq_length=512).fits for power in range(10)]
-
-    assert (answers[0], answers[-1]) == ("yes", "no")
-    assert sorted(answers, key=["yes", "unsure", "no"].index) == answers  # a larger batch never fits better
 
 
 def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
@@ -124,7 +99,6 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
     ("content", "message"),
     [
         (None, "must hold a config.json that can be read"),
-        ("{", "must hold a config.json that can be read"),
         ("[]", "must hold a config.json that can be read"),
         (json.dumps({"model_type": "resnet"}), "does not say hidden size, layers and vocabulary"),
     ],
@@ -139,6 +113,9 @@ def test_a_folder_that_does_not_tell_is_refused(content: str | None, message: st
 
 
 def test_the_largest_batch_that_fits_is_the_last_power_of_two_that_is_said_to() -> None:
+    answers = [estimate(per_device_train_batch_size=2**power, max_seq_length=512).fits for power in range(10)]
+    assert (answers[0], answers[-1]) == ("yes", "no")
+    assert sorted(answers, key=["yes", "unsure", "no"].index) == answers  # a larger batch never fits better
     estimator = Estimator(Evidence())
     largest = estimator.largest_batch(estimate(), built())
 
@@ -153,21 +130,15 @@ def job(rows: int = 1000, **changes: object) -> JobSpec:
     return JobSpec(project="mine", **arguments)  # type: ignore[arg-type]  # names of its fields
 
 
-def test_nothing_is_known_before_one_has_run_there() -> None:
+def test_only_equal_jobs_count_whatever_their_seed() -> None:
     elsewhere = job(instance_type="ml.m5.large")
     others = [job(entry_point="other.py"), elsewhere, JobSpec(project="another", project_parameters={"rows": 1000})]
-
-    assert estimate_own(job(), ML_M5_LARGE, []) is None
-    assert estimate_own(job(), ML_M5_LARGE, [(spec, 10.0) for spec in others]) is None
-
-
-def test_only_equal_jobs_count_whatever_their_seed() -> None:
     runs = [(job(1000, seed=7), 14.0), (job(4000), 44.0)]
-    prediction = estimate_own(job(), ML_M5_LARGE, runs)
 
+    assert estimate_own(job(), ML_M5_LARGE, [(spec, 10.0) for spec in others]) is None
+    prediction = estimate_own(job(), ML_M5_LARGE, runs)
     assert prediction is not None
-    assert prediction.measured_here == 1
-    assert prediction.time.seconds == pytest.approx(14)
+    assert (prediction.measured_here, prediction.time.seconds) == (1, pytest.approx(14))
 
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
@@ -179,39 +150,35 @@ ml.g5.xlarge,4,16,5e-5,400,0.88,Completed
 
 
 @pytest.fixture
-def place(workplace: Path) -> Path:
-    """A place with a table in which batch 64 does not fit."""
+def client(workplace: Path) -> MlflowClient:
+    """A client of the store of a place with a table in which batch 64 does not fit."""
     (workplace / "table.csv").write_text(TABLE)
-    return workplace
+    return MlflowClient()
 
 
-def train(*words: str) -> int:
-    simulated = ("--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.g5.xlarge")
-    return main(["train", *simulated, *words])
+def train(client: MlflowClient, batch: int, seed: int) -> Run:
+    """The run of a simulated job."""
+    words = ["--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.g5.xlarge"]
+    assert main(["train", *words, "--per_device_train_batch_size", str(batch), "--seed", str(seed)]) == 0
+    return client.search_runs(["0"], order_by=["attributes.start_time DESC"])[0]
 
 
-def newest(folder: Path) -> Run:
-    return MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_runs(
-        ["0"], order_by=["attributes.start_time DESC"]
-    )[0]
-
-
-def test_a_batch_that_ran_out_of_memory_before_is_warned_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train("--per_device_train_batch_size", "64") == 0
-    first = newest(place)
+def test_a_batch_that_ran_out_of_memory_before_is_warned_of(
+    client: MlflowClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = train(client, 64, seed=1)
     capsys.readouterr()
-    assert train("--per_device_train_batch_size", "64", "--seed", "7") == 0
+    train(client, 64, seed=7)
 
     warning = capsys.readouterr().err
     assert f"ran out of memory on as much memory before (run {first.info.run_id})" in warning
     assert "--per_device_train_batch_size 32 --gradient_accumulation_steps 2" in warning
 
 
-def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(place: Path) -> None:
+def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(client: MlflowClient) -> None:
     off = []
-    for seed in ("1", "2"):
-        assert train("--per_device_train_batch_size", "32", "--seed", seed) == 0
-        result = newest(place).data
+    for seed in (1, 2):
+        result = train(client, 32, seed).data
         low, middle, high = (result.metrics[f"estimated_seconds{end}"] for end in ("_low", "", "_high"))
         assert low < middle < high
         assert result.metrics["estimated_cost_usd"] == pytest.approx(middle * 1.408 / 3600)

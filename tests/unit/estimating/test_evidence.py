@@ -51,29 +51,22 @@ def test_a_finished_job_shows_seconds_a_step_and_a_peak() -> None:
     assert content.did_not_fit == []
 
 
-@pytest.mark.parametrize(
-    ("tags", "changes", "measured"),
-    [
-        ({"paretune.out_of_memory_retries": "1"}, {}, {}),
-        ({}, {"spot": True}, {}),
-        ({}, {}, {"resumed": 1.0}),
-        ({}, {"profile_steps": 10}, {}),
-    ],
-)
-def test_a_disturbed_job_shows_its_step_but_not_its_seconds(
-    tags: dict[str, str], changes: dict[str, Any], measured: dict[str, float]
-) -> None:
-    (time,) = read([run_of(COMPLETED | tags, MEASURED | measured, **changes)]).times
+DISTURBED = [
+    run_of(COMPLETED | {"paretune.out_of_memory_retries": "1"}),
+    run_of(spot=True),
+    run_of(metrics=MEASURED | {"resumed": 1.0}),
+    run_of(profile_steps=10),
+]
 
-    assert (time.seconds, time.step_seconds) == (None, 0.5)
+
+def test_a_disturbed_job_shows_its_step_but_not_its_seconds() -> None:
+    assert [(time.seconds, time.step_seconds) for time in read(DISTURBED).times] == [(None, 0.5)] * len(DISTURBED)
 
 
 def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("")
     runs = [
         RecordedRun("strange", params={"learning_rate": "fast", "instance_type": "ml.nothing"}, tags=COMPLETED),
-        run_of(entry_script=str(script)),
+        run_of(entry_script=str(tmp_path / "train.py")),
         run_of(model="nobody/knows-this"),
         run_of(),
     ]
@@ -126,26 +119,16 @@ def collected(**how: Any) -> Evidence:
     return collect(Tracking({}, SystemClock()), **how)
 
 
-def test_simulated_runs_are_used_for_simulated_jobs_only_and_the_others_for_all(put: Put) -> None:
-    for origin in ("measured", "published", "simulated"):
-        put(run_of(COMPLETED | {"paretune.origin": origin}))
-    put(run_of(COMPLETED | {"paretune.state": "Running"}))
-    put(run_of({"paretune.origin": "estimated", "paretune.kind": "estimate"}))
-    put(RecordedRun("", params={"model": "anything"}, tags={}, metrics=MEASURED))  # somebody else's
-
-    assert sorted(item.origin for item in collected().times) == ["measured", "published"]
-    assert sorted(item.origin for item in collected(simulated=True).times) == ["measured", "published", "simulated"]
-
-
 def test_local_runs_of_another_machine_are_left_out_and_instances_are_everybody_s(put: Put) -> None:
     local: dict[str, Any] = {"instance_type": "local"}
     put(run_of(COMPLETED | {"paretune.machine": "here"}, **local))
     put(run_of(COMPLETED | {"paretune.machine": "there"}, **local))
     put(run_of(COMPLETED | {"paretune.machine": "there"}))
-    put(run_of(**local))  # from before machines were recorded
+    put(run_of(COMPLETED | {"paretune.state": "Running"}))
+    put(RecordedRun("", params={"model": "anything"}, tags={}, metrics=MEASURED))  # somebody else's
 
-    assert len(collected(machine="here").times) == 3
-    assert len(collected().times) == 4
+    assert len(collected(machine="here").times) == 2
+    assert len(collected().times) == 3
 
 
 def test_the_newest_runs_are_read_and_those_that_ran_out_of_memory_are_never_forgotten(

@@ -61,19 +61,9 @@ def test_a_tensor_group_shares_the_work_of_a_row_and_has_a_part_of_its_activatio
 def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None:
     found = described(instance_type="ml.m5.4xlarge", instance_count=2)
 
-    assert (found.time.instances, found.time.devices) == (2, 1)
-    assert found.time.peak_flops == 16 * 96e9
-    assert found.time.chip == "m5 auto"
+    assert (found.time.instances, found.time.devices, found.time.peak_flops) == (2, 1, 16 * 96e9)
     assert found.memory.on_processor
     assert found.memory.usable_gib == pytest.approx(64 * 0.85)
-
-
-def test_local_processes_share_the_machine() -> None:
-    one, four = described(), described(instance_count=4)
-
-    assert (four.time.instances, four.time.devices, four.time.is_local) == (1, 4, True)
-    assert four.time.peak_flops == one.time.peak_flops / 4 == 8 * 96e9 / 4
-    assert four.memory.usable_gib == one.memory.usable_gib / 4 == 16 * 0.85 / 4
 
 
 def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +73,6 @@ def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.Monkey
     assert (found.time.chip, found.time.devices, found.time.is_local) == ("local bf16", 2, True)
     assert found.time.peak_flops == 70e12 * 0.85
     assert found.memory.usable_gib == pytest.approx(22888 / 1024 - 0.9)
-    assert not found.memory.on_processor
 
 
 @pytest.mark.parametrize(
@@ -101,22 +90,9 @@ def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
     in_turn, alike = described(**job, strategy="device_map"), described(**job)
 
     assert in_turn.memory.parameters == alike.memory.parameters / 4
-    assert in_turn.memory.units == alike.memory.units / 4
     assert in_turn.memory.frozen_bytes == alike.memory.frozen_bytes
     assert in_turn.time.bubble == 3  # of four devices three wait
     assert in_turn.time.flops_per_row * 4 == pytest.approx(alike.time.flops_per_row)
-    assert in_turn.time.exchange.step.link == in_turn.time.exchange.micro_batch.link == 0
-    assert in_turn.time.exchange.blocking.link > 0
-
-
-def test_logits_are_those_of_the_larger_of_a_training_and_an_evaluation_batch() -> None:
-    few: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "task": "causal-lm", "per_device_train_batch_size": 1}
-    evaluated = {"training_arguments": {"per_device_eval_batch_size": 50}}
-    one = described(**few, probe_steps=10).memory.logits
-
-    assert described(**few, **evaluated).memory.logits == 50 * one
-    assert described(**few, **evaluated, max_eval_samples=10).memory.logits == 10 * one
-    assert described(**few, **evaluated, probe_steps=10).memory.logits == one
 
 
 SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
@@ -135,35 +111,24 @@ FULL = [held(128)]  # of the ml.g5.xlarge, 24 GiB: 128 rows do not fit
     ("footprint", "fits"),
     [
         (held(32), True),
-        (held(8), True),
         (held(32, LARGE), True),
         (held(32, instance_count=4), True),
         (held(128), False),
         (held(256), False),
         (held(128, SMALL), False),
         (held(128, "ml.g5.12xlarge"), False),
+        (held(64), True),  # from here on it is open
+        (held(128, LARGE), True),
+        (held(128, fine_tuning="lora"), True),
+        (held(128, max_seq_length=64), True),
+        (held(128, precision="fp16"), True),
+        (held(128, training_arguments='{"gradient_checkpointing": true}'), True),
     ],
 )
-def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_devices(
+def test_what_did_not_fit_rules_out_as_many_rows_or_more_on_as_much_memory_or_less(
     footprint: Footprint, fits: bool
 ) -> None:
     assert (footprint.why_full(FULL) is None) is fits
-
-
-@pytest.mark.parametrize(
-    "footprint",
-    [
-        held(64),
-        held(128, LARGE),
-        held(32, SMALL),
-        held(128, fine_tuning="lora"),
-        held(128, max_seq_length=64),
-        held(128, precision="fp16"),
-        held(128, training_arguments='{"gradient_checkpointing": true}'),
-    ],
-)
-def test_anything_else_is_open(footprint: Footprint) -> None:
-    assert footprint.why_full(FULL) is None
 
 
 def test_sharded_weights_fit_on_more_devices_where_they_did_not_on_fewer() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paretune.estimating.memory import GIB, MemoryModel, MemoryPrediction, MemorySetting
+from paretune.estimating.memory import GIB, MemoryModel, MemorySetting
 
 FP32 = MemorySetting(
     model="m",
@@ -21,11 +21,7 @@ FRAMEWORK = 0.3  # GiB, the median of its prior
 
 
 def gib(setting: MemorySetting, model: MemoryModel | None = None) -> float:
-    return predicted(setting, model).gib
-
-
-def predicted(setting: MemorySetting, model: MemoryModel | None = None) -> MemoryPrediction:
-    return (model or MemoryModel()).predict(setting)
+    return (model or MemoryModel()).predict(setting).gib
 
 
 @pytest.mark.parametrize(
@@ -38,17 +34,12 @@ def predicted(setting: MemorySetting, model: MemoryModel | None = None) -> Memor
         (replace(FP32, weight_sharers=8, state_sharers=8), 0.5 + 1.5 + 9),  # fsdp
         (replace(FP32, state_sharers=8), 4 + 1.5 + 9),  # deepspeed, ZeRO 2
         (replace(FP32, logits=1e9), 4 + 12 + 9 + 12),  # a language model's
-        (replace(FP32, units=0.0), 16),
         (replace(FP32, offloads_weights=True), 9),
         (replace(FP32, trained_parameters=1e7, frozen_bytes=2.0), 0.04 + 1.98 + 0.12 + 9),  # loaded in bf16
     ],
 )
 def test_memory_is_the_sum_by_hand(setting: MemorySetting, gigabytes: float) -> None:
     assert gib(setting) == pytest.approx(gigabytes * 1e9 / GIB + FRAMEWORK)
-
-
-def test_on_a_processor_the_libraries_count_too() -> None:
-    assert gib(replace(FP32, on_processor=True)) == pytest.approx((16e9 + 2 * 75 * 1e8) / GIB + 0.65)
 
 
 def test_a_peak_teaches_the_activations_of_its_model() -> None:

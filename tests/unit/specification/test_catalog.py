@@ -9,37 +9,19 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.hardware import accelerator_of
 from paretune.specification import catalog
-from paretune.specification.catalog import instance, instances, usual_region
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [("ml.m5.larg", "ml.m5.large"), ("m5.large", "ml.m5.large"), ("ml.p9.48xlarge", r"ml.p5.48xlarge.*; describe")],
-)
-def test_a_mistyped_instance_finds_the_one_that_was_meant(typed: str, meant: str) -> None:
-    with pytest.raises(BadInput, match=f"did you mean {meant}"):
-        instance(typed)
+from paretune.specification.catalog import instance, instances
 
 
 def test_every_row_of_the_catalogue_makes_sense() -> None:
     assert len(instances()) > 50
-    for name, reference in instances().items():
-        assert name == reference.instance_type
-        assert name.startswith("ml.")
-        assert reference.vcpus > 0
-        assert reference.memory_gib > 0
-        assert (
-            (reference.accelerator_count > 0)
-            == (reference.accelerator_memory_gib > 0)
-            == (reference.accelerator != "none")
-        )
+    for kind in instances().values():
+        assert min(kind.vcpus, kind.memory_gib) > 0
+        assert (kind.accelerator_count > 0) == (kind.accelerator_memory_gib > 0) == (kind.accelerator != "none")
 
 
 def test_the_local_disks_of_an_instance_are_known_in_gib() -> None:
     assert instance("ml.g4dn.xlarge").local_storage_gib == 116  # 125e9 / 2**30
-    assert instance("ml.p5.48xlarge").local_storage_gib == 28_312
     assert instance("ml.p3.2xlarge").local_storage_gib == instance("ml.m5.large").local_storage_gib == 0
-    assert instance("ml.trn1.2xlarge").local_storage_gib > 0
 
 
 def test_the_catalogue_holds_every_type_of_botocore_but_those_whose_hardware_is_not_known() -> None:
@@ -66,7 +48,11 @@ HEADER = "instance_type,accelerator,accelerator_count,accelerator_memory_gb,netw
 
 
 def test_a_file_of_the_user_describes_new_types_and_wins_over_the_shipped_ones(own: Path) -> None:
+    with pytest.raises(BadInput, match=r"did you mean ml\.p5\.48xlarge.*; describe"):
+        instance("ml.p9.48xlarge")
     own.write_text(f"{HEADER}ml.p9.48xlarge,NVIDIA H200,8,141,3200,192,2048\nml.m5.large,none,0,0,10,64,8\n")
+    catalog.rows.cache_clear()
+    catalog.instances.cache_clear()
     reference = instance("ml.p9.48xlarge")
     chip = accelerator_of(reference)
 
@@ -81,12 +67,3 @@ def test_a_wrong_row_of_the_user_is_one_sentence(own: Path) -> None:
 
     with pytest.raises(BadInput, match=r"has a row that cannot be read .*eight"):
         instance("ml.p9.48xlarge")
-
-
-@pytest.mark.parametrize(("typed", "meant"), [("us-est-1", "us-east-1"), ("eu-wset-1", "eu-west-1")])
-def test_a_misspelt_region_finds_the_one_that_was_meant(typed: str, meant: str) -> None:
-    with pytest.raises(BadInput, match=f"got '{typed}': did you mean .*{meant}"):
-        usual_region(typed, {})
-    with pytest.raises(BadInput, match="such as us-east-1"):
-        usual_region("Mars", {})
-    assert usual_region("cn-north-1", {}) == "cn-north-1"

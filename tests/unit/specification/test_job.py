@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from paretune.cli import read_words
 from paretune.core.errors import BadInput
 from paretune.specification.inputs import missing_files
-from paretune.specification.job import JobSpec, JobValues, Simulation
+from paretune.specification.job import JobSpec, Simulation
+from paretune.specification.metrics import perplexity
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS, launch_faults
 
 G5, P4D = "ml.g5.12xlarge", "ml.p4d.24xlarge"
@@ -60,15 +61,6 @@ def test_a_job_survives_text_json_and_the_command_line_with_what_was_given(spec:
         assert (again, again.model_fields_set) == (spec, spec.model_fields_set)
 
 
-def test_a_given_value_is_told_from_a_default_and_has_the_same_hash() -> None:
-    given, default = JobSpec(max_seq_length=128, seed="42"), JobSpec()
-
-    assert given.changed() == {"max_seq_length": "128", "seed": "42"}
-    assert default.changed() == {}
-    assert given.spec_hash() == default.spec_hash()
-    assert given.replace(seed=None).changed() == {"max_seq_length": "128"}
-
-
 def test_texts_become_values_of_the_type_of_their_field() -> None:
     spec = JobSpec.read(
         {
@@ -101,19 +93,16 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"learning_rat": 1}, "unknown parameter learning_rat: did you mean learning_rate"),
     ({"epochs": 3}, "unknown parameter epochs: did you mean num_train_epochs?"),
     ({"bucket": "b"}, "unknown parameter bucket: did you mean sagemaker.s3_bucket?"),
-    ({"subnets": "b"}, "unknown parameter subnets: did you mean sagemaker.subnets?"),
     ({"lora.rank": 3}, "unknown parameter lora.rank: did you mean lora.r?"),
     ({"compiler": "inductor"}, "unknown parameter compiler: did you mean training_arguments?"),
     ({"zzz": 1}, "unknown parameter zzz: `paretune train --help all` lists all parameters"),
     ({"seed": "1.5"}, "seed must be a whole number at least 0 and at most 4294967295, got '1.5'"),
-    ({"seed": True}, "seed must be a whole number"),
     ({"learning_rate": "fast"}, "learning_rate must be a number greater than 0 and at most 10, got 'fast'"),
     ({"learning_rate": math.nan}, "learning_rate must be a finite number, got nan"),
     ({"max_runtime_minutes": "2h"}, "max_runtime_minutes must be a number greater than 0 and at most 40320, got '2h':"),
     ({"max_cost_usd": "all"}, "max_cost_usd must be a number at least 0, got 'all'"),
     ({"instance_count": 1025}, "instance_count must be at least 1 and at most 1024, got 1025"),
     ({"dry_run": "maybe"}, "dry_run must be true or false, got 'maybe'"),
-    ({"strategy": "fsd"}, "strategy must be one of ddp, fsdp, smddp, smp, deepspeed, deepspeed_zero3, device_map, got"),
     ({"task": "summarization"}, "task must be one of classification, multi-label, token-classification, causal-lm, go"),
     ({"training_arguments": '{"a": 1'}, "training_arguments must be a JSON object such as"),
     ({"tags": {"team": ["a"]}}, "tags.team must be a text, got a"),
@@ -135,7 +124,6 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"simulation": {"seed": 1}}, "simulation is for launcher=simulated, got launcher=auto"),
     ({"simulation.failure_rate": 2, "launcher": "simulated"}, "simulation.failure_rate must be at least 0 and at most"),
     ({"instance_type": "A100:8"}, "instance_type must be local or one of SageMaker's (ml.*), got 'A100:8': did you me"),
-    ({"instance_type": "ml.g5.xlarg"}, "instance_type must be one of the"),
     ({"instance_type": "ml.trn1.2xlarge"}, "instance_type ml.trn1.2xlarge has AWS"),
     ({"instance_type": G5, "launcher": "local"}, "launcher local runs on this machine"),
     ({"instance_type": G5, "global_batch_size": 30}, "global_batch_size must be a multiple of the 4 devices, got 30"),
@@ -192,10 +180,6 @@ def test_what_is_unusual_is_allowed_where_it_is_asked_for() -> None:
 
 def test_what_only_some_clusters_can_run_is_refused_at_launch() -> None:
     assert "strategy smddp needs" in launch_faults(JobSpec(strategy="smddp", instance_type=G5))[0]
-    assert (
-        "strategy smp needs an instance of"
-        in launch_faults(JobSpec(strategy="smp", instance_type=G5, entry_script="t.py"))[0]
-    )
     assert "needs a training script" in launch_faults(JobSpec(strategy="smp", instance_type=P4D))[0]
     assert launch_faults(JobSpec(strategy="smddp", instance_type=P4D)) == []
 
@@ -219,7 +203,7 @@ def test_the_hash_changes_with_what_changes_the_result_and_with_nothing_else() -
         return [JobSpec.read(dict([word.split("=")])).spec_hash() for word in words.split()]
 
     assert len({JobSpec().spec_hash(), *hashes(CHANGES_THE_RESULT)}) == len(CHANGES_THE_RESULT.split()) + 1
-    assert {*hashes(CHANGES_NOTHING)} == {JobSpec().spec_hash()}
+    assert {*hashes(CHANGES_NOTHING)} == {JobSpec().spec_hash()} == {JobSpec(seed=42).spec_hash()}
     lora = JobSpec(fine_tuning="lora")
     assert lora.replace(lora={"r": 4}).spec_hash() != lora.spec_hash()
     assert JobSpec(instance_type=G5, spot=True).spec_hash() == JobSpec(instance_type=G5).spec_hash()
@@ -234,18 +218,8 @@ def test_another_instance_type_keeps_the_global_batch() -> None:
 
 
 def test_adapters_begin_with_ten_times_the_rate() -> None:
-    assert [JobSpec(fine_tuning=kind).plan().learning_rate for kind in ("full", "head", "lora", "qlora")] == [
-        *(5e-5, 5e-5),
-        *(5e-4, 5e-4),
-    ]
-
-
-def test_single_values_are_read_without_the_rules_between_them() -> None:
-    assert JobValues(spot="true").spot is True
-    assert JobValues(text_column="label").text_column == "label"
-    with pytest.raises(BadInput, match="learning_rate must be at most"):
-        JobSpec(learning_rate=9)
-    assert JobValues(learning_rate="9").learning_rate == 9.0
+    rates = [JobSpec(fine_tuning=kind).plan().learning_rate for kind in ("full", "head", "lora", "qlora")]
+    assert rates == [5e-5, 5e-5, 5e-4, 5e-4]
 
 
 def test_files_that_are_missing_are_named_and_those_of_the_web_and_s3_are_not(tmp_path: Path) -> None:
@@ -261,8 +235,10 @@ def test_draws_have_the_distributions_they_are_named_for() -> None:
     errors = [simulation.normal(0.5, "error", number) for number in range(4000)]
 
     assert shares[7] == simulation.share("share", 7) != Simulation(seed=1).share("share", 7)
-    assert simulation.normal(0.0, "error") == 0
-    assert 0 <= min(shares) < max(shares) < 1
     assert statistics.mean(shares) == pytest.approx(0.5, abs=0.02)
-    assert statistics.mean(errors) == pytest.approx(0, abs=0.03)
     assert statistics.stdev(errors) == pytest.approx(0.5, rel=0.05)
+
+
+def test_perplexity_is_the_exponential_of_the_loss_and_absent_where_no_float_holds_it() -> None:
+    assert perplexity(math.log(50257)) == pytest.approx(50257)  # a uniform guess over GPT-2's vocabulary
+    assert perplexity(710.0) is None

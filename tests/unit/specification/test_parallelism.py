@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.specification.job import JobSpec, JobValues
+from paretune.specification.job import JobValues
 from paretune.specification.parallelism import BatchPlan, ParallelDegrees, plan_batch, scale_learning_rate
 
 
@@ -33,7 +33,6 @@ def test_stages_are_farthest_apart_and_share_rows_with_the_same_place_of_the_oth
 @pytest.mark.parametrize(
     ("devices", "per_instance", "arguments", "parts"),
     [
-        (8, 8, {"tensor": 3}, ["tensor_parallel_degree must divide the 8 devices, got 3: use 1, 2, 4, 8"]),
         (16, 8, {"tensor": 16}, ["must divide the 8 devices of one instance, got 16", "use 1, 2, 4, 8"]),
         (6, 6, {"pipeline": 4}, ["pipeline_parallel_degree must divide the 6 devices, got 4: use 1, 2, 3, 6"]),
         (8, 8, {"tensor": 2, "hybrid_shard": 8}, ["hybrid_shard_degree must divide the 4 devices", "or 0 for all"]),
@@ -45,12 +44,6 @@ def test_degrees_that_do_not_divide_are_refused_with_those_that_do(
     (fault,) = degrees(devices, per_instance, **arguments).faults()
 
     assert all(part in fault for part in parts)
-
-
-def test_a_local_cluster_is_one_machine() -> None:
-    result = JobSpec(strategy="fsdp", instance_count=4, tensor_parallel_degree=2).degrees
-
-    assert (result.per_instance, result.data) == (4, 2)
 
 
 def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
@@ -67,7 +60,6 @@ def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
         ({"global_batch_size": 64, "devices": 8}, 8, 1, 64),
         ({"global_batch_size": 64, "per_device_train_batch_size": 4}, 4, 16, 64),
         ({"global_batch_size": 96, "devices": 2, "gradient_accumulation_steps": 3}, 16, 3, 96),
-        ({"global_batch_size": 64, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 8}, 8, 8, 64),
     ],
 )
 def test_what_is_left_open_is_derived(arguments: dict[str, int], batch: int, accumulation: int, total: int) -> None:
@@ -87,17 +79,9 @@ def test_a_refusal_names_what_was_asked_and_all_that_is_possible() -> None:
     )
 
 
-def test_a_total_that_the_devices_do_not_divide_is_refused_with_its_neighbours() -> None:
-    with pytest.raises(BadInput, match=r"multiple of the 8 devices, got 30: use 24 or 32$"):
-        plan(global_batch_size=30, devices=8)
-    with pytest.raises(BadInput, match=r"multiple of the 8 devices, got 5: use 8$"):
-        plan(global_batch_size=5, devices=8)
-
-
 def test_less_memory_divides_the_batch_by_its_smallest_factor_until_it_is_one() -> None:
-    made = plan(per_device_train_batch_size=12, gradient_accumulation_steps=2)
     sizes = []
-    step: BatchPlan | None = made
+    step: BatchPlan | None = plan(per_device_train_batch_size=12, gradient_accumulation_steps=2)
     while step is not None:
         sizes.append((step.per_device_train_batch_size, step.gradient_accumulation_steps))
         step = step.with_less_memory()
@@ -106,15 +90,13 @@ def test_less_memory_divides_the_batch_by_its_smallest_factor_until_it_is_one() 
 
 
 @pytest.mark.parametrize(
-    ("scaling", "total", "reference", "expected"),
+    ("scaling", "total", "expected"),
     [
-        ("none", 256, 16, 2e-5),
-        ("sqrt", 256, 16, 8e-5),  # sqrt(16) = 4
-        ("sqrt", 4, 16, 1e-5),  # sqrt(1/4) = 1/2
-        ("linear", 256, 16, 32e-5),  # 16 times
+        ("none", 256, 2e-5),
+        ("sqrt", 256, 8e-5),  # sqrt(16) = 4
+        ("sqrt", 4, 1e-5),  # sqrt(1/4) = 1/2
+        ("linear", 256, 32e-5),  # 16 times
     ],
 )
-def test_the_learning_rate_follows_the_global_batch_size(
-    scaling: str, total: int, reference: int, expected: float
-) -> None:
-    assert scale_learning_rate(2e-5, scaling, total, reference) == pytest.approx(expected, rel=1e-12)
+def test_the_learning_rate_follows_the_global_batch_size(scaling: str, total: int, expected: float) -> None:
+    assert scale_learning_rate(2e-5, scaling, total, 16) == pytest.approx(expected, rel=1e-12)

@@ -3,7 +3,6 @@
 import io
 import re
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,100 +11,55 @@ import paretune
 from paretune.storage import archives
 from paretune.storage.archives import unpack
 
-Fill = Callable[[tarfile.TarFile], None]
+Entry = tuple[tarfile.TarInfo, bytes]
 
 
-def entry(name: str, size: int = 0, **fields: object) -> tarfile.TarInfo:
+def entry(name: str, content: bytes = b"", **fields: object) -> Entry:
     made = tarfile.TarInfo(name)
-    made.size = size
+    made.size = len(content)
     for field, value in fields.items():
         setattr(made, field, value)
-    return made
+    return made, content
 
 
-def packed(folder: Path, fill: Fill, mode: str = "w:gz") -> Path:
+def packed(folder: Path, *entries: Entry) -> Path:
     path = folder / "packed.tar"
-    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]  # a word
-        fill(archive)
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for made, content in entries:
+            archive.addfile(made, io.BytesIO(content))
     return path
 
 
 def test_what_is_wanted_is_unpacked(tmp_path: Path) -> None:
-    def fill(archive: tarfile.TarFile) -> None:
-        archive.addfile(entry("./a/one", 3), io.BytesIO(b"one"))
-        archive.addfile(entry("b/link", type=tarfile.SYMTYPE, linkname="/etc/passwd"))
-        archive.addfile(entry("b/two", 3), io.BytesIO(b"two"))
+    link = entry("b/link", type=tarfile.SYMTYPE, linkname="/etc/passwd")
+    path = packed(tmp_path, entry("./a/one", b"one"), link, entry("b/two", b"two"))
 
-    unpack(packed(tmp_path, fill), tmp_path / "there", lambda name: name.startswith("a/"))
+    unpack(path, tmp_path / "there", lambda name: name.startswith("a/"))
 
     assert sorted(path.name for path in (tmp_path / "there").rglob("*")) == ["a", "one"]
 
 
-def too_large(archive: tarfile.TarFile) -> None:
-    archive.addfile(entry("zeros", 2**22), io.BytesIO(bytes(2**22)))
+HARMFUL = {
+    "too large": [entry("zeros", bytes(2**22))],
+    "too many": [entry(str(number)) for number in range(12)],
+    "a link to what is not there": [entry("copy", type=tarfile.LNKTYPE, linkname="none")],
+    "headers of headers": [entry("name", b"name\0", type=tarfile.GNUTYPE_LONGNAME)] * 2_000,
+    "above": [entry("../above")],
+    "above by a link": [entry("folder", type=tarfile.SYMTYPE, linkname=".."), entry("folder/above", b"evil")],
+    "above by a second header": [entry("harmless", b"evil", pax_headers={"path": "../above"})],
+    "an absolute path": [entry("/absolute", b"evil")],
+    "a named pipe": [entry("pipe", type=tarfile.FIFOTYPE)],
+    "a file twice": [entry("file"), entry("file", b"evil")],
+}
 
 
-def many(archive: tarfile.TarFile) -> None:
-    for number in range(12):
-        archive.addfile(entry(str(number)))
-
-
-def linked(archive: tarfile.TarFile) -> None:
-    archive.addfile(entry("copy", type=tarfile.LNKTYPE, linkname="none"))
-
-
-def headers_of_headers(archive: tarfile.TarFile) -> None:
-    for _ in range(2_000):
-        archive.addfile(entry("name", 5, type=tarfile.GNUTYPE_LONGNAME), io.BytesIO(b"name\0"))
-
-
-def above(archive: tarfile.TarFile) -> None:
-    archive.addfile(entry("../above"))
-
-
-def symbolic_link(archive: tarfile.TarFile) -> None:
-    archive.addfile(entry("folder", type=tarfile.SYMTYPE, linkname=".."))
-    archive.addfile(entry("folder/above", 4), io.BytesIO(b"evil"))
-
-
-def twice(archive: tarfile.TarFile) -> None:
-    for text in (b"", b"evil"):
-        archive.addfile(entry("file", len(text)), io.BytesIO(text))
-
-
-def pax_override(archive: tarfile.TarFile) -> None:
-    archive.addfile(entry("harmless", 4, pax_headers={"path": "../above"}), io.BytesIO(b"evil"))
-
-
-def absolute(archive: tarfile.TarFile) -> None:
-    archive.addfile(entry("/absolute", 4), io.BytesIO(b"evil"))
-
-
-def named_pipe(archive: tarfile.TarFile) -> None:
-    archive.addfile(entry("pipe", type=tarfile.FIFOTYPE))
-
-
-HARMFUL = [
-    too_large,
-    many,
-    linked,
-    headers_of_headers,
-    above,
-    symbolic_link,
-    pax_override,
-    absolute,
-    named_pipe,
-    twice,
-]
-
-
-@pytest.mark.parametrize("fill", HARMFUL, ids=lambda fill: fill.__name__)
+@pytest.mark.parametrize("kind", HARMFUL)
 def test_an_archive_that_harms_or_is_damaged_is_refused_as_a_whole(
-    fill: Fill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archives, "_ALWAYS", 2**20)
     monkeypatch.setattr(archives, "_MOST_ENTRIES", 10)
-    path = packed(tmp_path, fill)
+    path = packed(tmp_path, *HARMFUL[kind])
 
     with pytest.raises(tarfile.TarError):
         unpack(path, tmp_path / "there", lambda _: True)
@@ -116,7 +70,7 @@ def test_an_archive_that_harms_or_is_damaged_is_refused_as_a_whole(
 
 
 def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path) -> None:
-    path = packed(tmp_path, lambda archive: archive.addfile(entry("a", 2**16), io.BytesIO(bytes(range(256)) * 256)))
+    path = packed(tmp_path, entry("a", bytes(range(256)) * 256))
     path.write_bytes(path.read_bytes()[:-50])
 
     with pytest.raises(tarfile.TarError):

@@ -1,14 +1,9 @@
 """Paths and names of the studies and examples that come with paretune."""
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import paretune
 from paretune.cli import main
 from paretune.core.errors import BadInput
 from paretune.storage.files import find_file, find_path
@@ -68,7 +63,6 @@ def test_the_files_that_a_shipped_study_names_are_found_too() -> None:
     rows = str(REPOSITORY / "studies" / "rehearsal.csv")
 
     assert StudyFile.read("pareto", {"launcher": "simulated"}).job.simulation.runs == rows
-    assert StudyFile.read("model_parallel", {}).job.model == str(REPOSITORY / "studies" / "tiny_gpt2")
 
 
 def test_a_name_that_is_nowhere_is_refused_with_the_names_that_are_shipped() -> None:
@@ -83,45 +77,3 @@ def test_a_typed_path_of_a_job_may_be_a_shipped_one(workplace: Path, capsys: pyt
 
     assert main(["train", *words, "--dry_run"]) == 2
     assert capsys.readouterr().err.startswith("paretune: validation_file none.csv does not exist")
-
-
-@pytest.mark.slow
-def test_a_wheel_brings_its_studies_along(here: Path, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    shutil.copytree(
-        REPOSITORY, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "tests", "docs", "benchmarks")
-    )
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    options = ["--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, "wheel", *options, "--wheel-dir", str(tmp_path), str(source)], check=True)
-    (wheel,) = tmp_path.glob("paretune-*.whl")
-    environment = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
-    python = environment / "bin" / "python"
-    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)], check=True)
-    _share_libraries(python)
-
-    def run(*words: str) -> str:
-        retained = {name: text for name, text in os.environ.items() if not name.startswith(("PARETUNE_", "MLFLOW_"))}
-        line = [str(python.with_name("paretune")), *words]
-        done = subprocess.run(line, env=retained, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    assert paretune.__version__ in run("--version")
-    run("study", "--study", "pareto", "--n_trials", "2")
-    assert (here / "mlflow.db").is_file()
-
-
-def _share_libraries(python: Path) -> None:
-    """Let an environment import the libraries of this one, but not paretune: that is the wheel's."""
-    folders = [path for path in sys.path if path.endswith("-packages")]
-    folder = subprocess.run(
-        [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    (Path(folder) / "libraries.pth").write_text("\n".join(folders))
-    imported = subprocess.run([str(python), "-c", "import paretune; print(paretune.__file__)"], capture_output=True)
-    assert str(python.parents[1]).encode() in imported.stdout, "the wheel's paretune must be the one that is imported"

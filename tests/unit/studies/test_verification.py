@@ -8,7 +8,6 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
-from tests.scripted_jobs import CAPACITY, DONE
 from tests.scripted_study import RATES, Desk, repeated, searched
 
 
@@ -38,28 +37,21 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
     assert repeated(driver, lambda: [pick_at(driver, RATES[1])]).repeats == 0
 
 
-def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(desk: Desk) -> None:
+ALWAYS_EQUAL = "the training does not depend on the seed: all repeats gave exactly the same values"
+
+
+@pytest.mark.parametrize(("loss_scatter", "repeats", "reasons"), [(0.0, 2, {ALWAYS_EQUAL}), (0.0002, 4, set())])
+def test_a_training_that_does_not_depend_on_the_seed_not_even_in_its_loss_is_repeated_twice_in_all(
+    desk: Desk, loss_scatter: float, repeats: int, reasons: set[str]
+) -> None:
     driver = desk.driver()
-    desk.launcher.scatter = 0.0
+    desk.launcher.scatter, desk.launcher.loss_scatter = 0.0, loss_scatter
     searched(driver)
 
     found = repeated(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]])
 
-    assert found.repeats == 2
-    assert set(found.reasons.values()) == {
-        "the training does not depend on the seed: all repeats gave exactly the same values"
-    }
-
-
-def test_an_equal_f1_with_another_loss_is_no_training_without_chance(desk: Desk) -> None:
-    driver = desk.driver()
-    desk.launcher.scatter, desk.launcher.loss_scatter = 0.0, 0.0002
-    searched(driver)
-
-    found = repeated(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]])
-
-    assert (found.repeats, dict(found.reasons)) == (4, {})
-    assert point_at(driver, RATES[0]).errors["f1"] > 0
+    assert (found.repeats, set(found.reasons.values())) == (repeats, reasons)
+    assert (point_at(driver, RATES[0]).errors["f1"] > 0) == (not reasons)
 
 
 def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
@@ -70,16 +62,3 @@ def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
 
     assert found.repeats == 1
     assert "repeats would cost more than the search has" in found.reasons[0]
-
-
-def test_a_repeat_without_capacity_is_tried_again_after_its_pause_and_counts_once(desk: Desk) -> None:
-    driver = desk.driver()
-    searched(driver)
-    begin = desk.clock.now()
-    desk.launcher.judge = lambda spec, times: CAPACITY if spec.seed == 43 and times < 2 else DONE
-
-    found = repeated(driver, lambda: [pick_at(driver, RATES[0])])
-
-    assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
-    assert sorted(trial.spec.seed for trial in point_at(driver, RATES[0]).trials) == [42, 43, 44]
-    assert desk.clock.now() - begin >= 900

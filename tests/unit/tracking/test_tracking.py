@@ -4,13 +4,12 @@ import http.server
 import json
 import logging
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,10 +17,14 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import TrackingUnavailable
+from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.specification.container import Event
+from paretune.specification.job import JobSpec
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.run import Run, RunStatus
 from paretune.tracking.store import Tracking
+from tests.processes import free_port
 
 
 @pytest.fixture
@@ -60,24 +63,16 @@ def test_a_value_that_mlflow_refuses_is_left_out_and_holds_nothing_back(store: M
 def test_the_run_that_mlflow_run_has_opened_is_filled_and_no_other_is_made(store: MlflowClient) -> None:
     experiment = store.create_experiment("opened by mlflow run")
     opened = store.create_run(experiment).info.run_id
+    store.log_param(opened, "learning_rate", "1e-4")  # in the user's spelling, which is left
     run = tracking(MLFLOW_RUN_ID=opened, MLFLOW_EXPERIMENT_ID=experiment).begin("tiny")
     run.log_metrics({"f1": 0.5})
+    run.log_params({"learning_rate": "0.0001", "seed": "42"})
     run.end(RunStatus.FINISHED)
 
-    assert run.run_id == opened
     (result,) = store.search_runs([experiment])
-    assert result.info.status == "FINISHED"
+    assert (run.run_id, run.has_gap, result.info.status) == (opened, False, "FINISHED")
     assert result.data.metrics == {"f1": 0.5}
-
-
-def test_parameters_that_mlflow_run_has_recorded_are_left_in_the_user_s_spelling(store: MlflowClient) -> None:
-    opened = store.create_run("0").info.run_id
-    store.log_param(opened, "learning_rate", "1e-4")
-    run = tracking(MLFLOW_RUN_ID=opened).begin("tiny")
-    run.log_params({"learning_rate": "0.0001", "seed": "42"})
-
-    assert not run.has_gap
-    assert store.get_run(opened).data.params == {"learning_rate": "1e-4", "seed": "42"}
+    assert result.data.params == {"learning_rate": "1e-4", "seed": "42"}
 
 
 def test_parameters_written_twice_are_written_once_however_many_and_long(store: MlflowClient) -> None:
@@ -143,6 +138,16 @@ def test_the_open_command_names_the_store_and_the_run(
     assert output.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
 
 
+def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() -> None:
+    spec = JobSpec(instance_type="ml.g5.12xlarge", tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
+    tags = {**schema.given_tag(spec.given()), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
+
+    read = RecordedJob(RecordedRun("run", {}, tags, {})).spec()
+    assert read == spec.replace(region="eu-west-1", sagemaker={"s3_bucket": "found"})
+    with pytest.raises(BadInput, match="no specification of a job is recorded"):
+        RecordedJob(RecordedRun("run", {}, {}, {})).spec()
+
+
 @contextmanager
 def without_metrics(database: Path) -> Iterator[None]:
     """The store refuses metrics while the block runs."""
@@ -171,17 +176,17 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
 
 
+EXPERIMENT = {"experiment": {"experiment_id": "7", "name": "Default", "lifecycle_stage": "active"}}
+
+
 @contextmanager
-def server(answers: Mapping[str, object]) -> Iterator[str]:
-    """Host and port of an HTTP server that knows these answers (end of path to JSON); 500 to all else."""
+def half_a_server() -> Iterator[str]:
+    """Host and port of an HTTP server that knows an experiment; 500 to all else."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            answer = next((value for end, value in answers.items() if path.endswith(end)), None)
-            body = json.dumps(answer).encode()
-            self.send_response(500 if answer is None else 200)
-            self.send_header("Content-Type", "application/json")
+            body = json.dumps(EXPERIMENT).encode()
+            self.send_response(200 if "experiments/get-by-name" in self.path else 500)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -191,30 +196,18 @@ def server(answers: Mapping[str, object]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Stay silent."""
 
-    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{listening.server_port}"
-    finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()
-
-
-EXPERIMENT = {"experiment": {"experiment_id": "7", "name": "Default", "lifecycle_stage": "active"}}
-
-
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        try:
+            yield f"127.0.0.1:{listening.server_port}"
+        finally:
+            listening.shutdown()
 
 
 def test_a_server_that_is_not_there_is_said_within_seconds(
     store: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = f"127.0.0.1:{closed_port()}"
+    address = f"127.0.0.1:{free_port()}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{address}")
     monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")  # as a user has it
     began = time.monotonic()
@@ -229,7 +222,7 @@ def test_a_server_that_is_not_there_is_said_within_seconds(
 def test_no_message_shows_the_password_of_a_server_that_goes_away(
     store: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with server({"experiments/get-by-name": EXPERIMENT}) as address:
+    with half_a_server() as address:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@{address}")
         actual = tracking()
         output = actual.open_command("abc")
@@ -255,40 +248,6 @@ def test_a_store_that_cannot_be_used_is_said_in_our_words(
 
     with pytest.raises(TrackingUnavailable):
         tracking()
-
-
-class Counting:
-    """MLflow's client, and how often each of its methods was called."""
-
-    def __init__(self, client: MlflowClient) -> None:
-        self._client = client
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> object:
-        self.calls.append(name)
-        return getattr(self._client, name)
-
-
-def test_what_is_recorded_together_is_written_in_one_request_and_a_new_run_is_not_read_first(
-    store: MlflowClient,
-) -> None:
-    run = tracking().begin("tiny")
-    counting = Counting(store)
-    run._client = counting  # type: ignore[assignment]
-    with run.later():
-        run.log_params({f"parameter_{number}": "1" for number in range(70)})
-        run.set_tags({"paretune.state": "Running"})
-        run.log_events(losses(1, 2))
-        run.log_metrics({"f1": 0.5})
-        assert counting.calls == []
-    run.set_tags({"paretune.job_name": "job-1"})
-
-    assert counting.calls == ["log_batch"]
-    recorded = store.get_run(run.run_id).data
-    assert len(recorded.params) == 70
-    assert recorded.tags["paretune.state"] == "Running"
-    assert recorded.tags["paretune.job_name"] == "job-1"
-    assert recorded.metrics == {"train/loss": 0.5, "f1": 0.5}
 
 
 _OPEN = """

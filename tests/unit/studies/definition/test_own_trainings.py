@@ -1,13 +1,100 @@
-"""Studies of projects and scripts of the user's own."""
+"""Studies of any metric and of trainings of the user's own: what their files say, and what is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.studies.definition.file import StudyFile
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.studies.definition.file import StudyFile, beside
+from paretune.studies.definition.objectives import default_objectives, objective_faults
+from paretune.studies.definition.space import Choices, Range
 
-STUDY = """name: ridge
+OWN = """\
+name: own
+job: {entry_script: own.py, training_arguments: {rounds: 5}}
+search:
+  training_arguments.leaves: {choices: [7, 15]}
+  training_arguments.shrinkage: {low: 1e-3, high: 3e-1, log: true}
+n_trials: 4
+"""
+
+
+def read(folder: Path, more: str, text: str = OWN) -> StudyFile:
+    (folder / "own.py").touch()
+    path = folder / "study.yaml"
+    path.write_text(text.replace("own.py", str(folder / "own.py")) + more)
+    return StudyFile.read(str(path), {})
+
+
+def faults(folder: Path, more: str, text: str = OWN) -> str:
+    with pytest.raises(BadInput) as caught:
+        read(folder, more, text)
+    return "\n".join(caught.value.faults)
+
+
+def test_any_metric_of_an_own_training_is_an_objective_and_the_first_measures_the_model(tmp_path: Path) -> None:
+    file = read(tmp_path, "objectives: {cost_usd: minimize, val_ndcg: maximize, val_loss: minimize}\n")
+
+    assert file.judged_by is not None
+    assert (file.judged_by.metric, file.judged_by.direction) == ("val_ndcg", "maximize")
+    assert not file.takes_split
+    assert read(tmp_path, "").takes_split
+
+
+def test_names_in_a_mapping_of_the_job_are_searched_with_the_types_they_are_written_with(tmp_path: Path) -> None:
+    more = "  training_arguments.{}: {}\n"
+    text = OWN.replace("n_trials", more.format("trees", "{low: 10, high: 90}") + "n_trials")
+    text = text.replace("n_trials", more.format("boosting", "{choices: [gbdt, true, 0.5]}") + "n_trials")
+    file = read(tmp_path, "", text)
+
+    assert file.search["training_arguments.trees"] == Range(low=10, high=90)
+    assert file.search["training_arguments.boosting"] == Choices(values=("gbdt", True, 0.5))
+    searched = {"leaves": 7, "shrinkage": 0.1, "trees": 20, "boosting": True}
+    spec = file.spec_at({f"training_arguments.{name}": value for name, value in searched.items()})
+    assert spec.training_arguments == {"rounds": 5, **searched}
+    assert JobSpec.read(spec.as_text()).spec_hash() == spec.spec_hash()
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "message"),
+    [
+        ("seed", "{choices: [1, 2]}", "must not set seed: use the parameter seed"),
+        ("a", "{choices: [1, [2]]}", "training_arguments.a must be a text, a number, true or false, got '[2]'"),
+        ("a", "{low: few, high: 3}", "training_arguments.a: 'few' is no number"),
+    ],
+)
+def test_names_in_a_mapping_that_cannot_be_searched_are_refused(
+    tmp_path: Path, name: str, entry: str, message: str
+) -> None:
+    text = OWN.replace("n_trials", f"  training_arguments.{name}: {entry}\nn_trials")
+    assert message in faults(tmp_path, "", text)
+
+
+def test_a_study_of_a_task_weighs_dollars_against_what_the_task_is_judged_by() -> None:
+    for name, task in metrics.TASKS.items():
+        objectives = default_objectives({"task": name})
+
+        assert list(objectives) == ["cost_usd", task.quality]
+        assert [objective_faults(metric, direction, name) for metric, direction in objectives.items()] == [[], []]
+
+
+def test_a_study_finds_the_files_that_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    study = tmp_path / "own.yaml"
+    for path in (study, tmp_path / "rows.csv", tmp_path / "mine.csv", Path("mine.csv")):
+        path.touch()
+
+    assert beside(str(study), "rows.csv") == str(tmp_path / "rows.csv")
+    assert beside(str(study), "mine.csv") == "mine.csv"  # of the current folder
+    for text in ("gpt2", "bundled:imdb", "s3://films/rows.csv", "~nobody/rows.csv", "x" * 5000, os.sep + "no", "a\0b"):
+        assert beside(str(study), text) == text
+
+
+PROJECT = """name: ridge
 search:
   alpha: {low: 0.1, high: 10, log: true}
   depth: {low: 2, high: 6}
@@ -20,29 +107,22 @@ n_trials: 2
 """
 
 
-@pytest.fixture(autouse=True)
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with an MLflow project in it."""
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()
     Path("mine", "MLproject").write_text(
         "name: mine\nentry_points:\n  train:\n    parameters: {alpha: float, depth: float, kind: string}\n"
         '    command: "python train.py {alpha} {depth} {kind}"\n'
     )
+    return tmp_path
 
 
-def read(text: str = STUDY, **typed: str) -> StudyFile:
-    Path("study.yaml").write_text(text)
-    return StudyFile.read("study.yaml", typed)
-
-
-def faults_of(text: str, **typed: str) -> list[str]:
-    with pytest.raises(BadInput) as refused:
-        read(text, **typed)
-    return list(refused.value.faults)
-
-
-def test_declared_parameters_are_searched_by_their_names_wherever_the_project_stands_in_the_file() -> None:
-    study = read()
+def test_declared_parameters_are_searched_by_their_names_wherever_the_project_stands_in_the_file(
+    project: Path,
+) -> None:
+    study = read(project, "", PROJECT)
     names = [f"project_parameters.{name}" for name in ("alpha", "depth", "kind")]
     assert list(study.search) == [*names, "instance_type"]
     assert study.takes_split
@@ -53,27 +133,21 @@ def test_declared_parameters_are_searched_by_their_names_wherever_the_project_st
     assert spec.project_parameters == {"alpha": 0.5, "depth": 3, "kind": "1"}
 
 
-def test_what_was_typed_wins() -> None:
-    Path("other").mkdir()
-    Path("other", "run.py").write_text("print('ran')\n")
-    study = read(project="other", entry_point="run.py")
-
-    assert study.job.project == "other"
-    assert "project_parameters.alpha" in study.search  # a script declares nothing: all are taken
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (STUDY.replace("alpha:", "alhpa:"), "unknown parameter alhpa: entry point train of mine declares alpha, depth"),
-        (STUDY.replace("entry_point: train", "entry_point: trian"), "Could not find trian among entry points"),
-        (STUDY.replace("project: mine", "project: ours"), "project ours does not exist"),
-        (STUDY.replace("rmse: minimize", "rmse: less"), "objective rmse must be minimize or maximize"),
-        (STUDY + "job: {learning_rate: 1e-4}\n", "project=mine goes without learning_rate"),
+        (
+            PROJECT.replace("alpha:", "alhpa:"),
+            "unknown parameter alhpa: entry point train of mine declares alpha",
+        ),
+        (PROJECT.replace("entry_point: train", "entry_point: trian"), "Could not find trian among entry points"),
+        (PROJECT.replace("project: mine", "project: ours"), "project ours does not exist"),
+        (PROJECT.replace("rmse: minimize", "rmse: less"), "objective rmse must be minimize or maximize"),
+        (PROJECT + "job: {learning_rate: 1e-4}\n", "project=mine goes without learning_rate"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
-    faults = faults_of(text)
+def test_what_is_wrong_is_said_with_its_line(text: str, message: str, project: Path) -> None:
+    lines = faults(project, "", text).splitlines()
 
-    assert any(message in fault for fault in faults), faults
-    assert all(fault.startswith("study.yaml:") for fault in faults)
+    assert any(message in line for line in lines), lines
+    assert all(line.startswith(f"{project / 'study.yaml'}:") for line in lines)

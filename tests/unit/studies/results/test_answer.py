@@ -2,10 +2,12 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 
 from paretune.studies.results.answer import StudyResult, pareto_csv
+from paretune.studies.results.page import page
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
@@ -23,6 +25,19 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert "Front over all objectives, cheapest first:" in text
     assert "committed to running jobs at worst 3.00 USD" in text
     assert "out of memory: batch does not fit 16 GiB" in text
+
+
+def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
+    trials = [
+        replace(trial, values={{"f1": "val_ndcg"}.get(name, name): value for name, value in trial.values.items()})
+        for trial in many_trials(40)
+    ]
+    result = answer(trials, {"cost_usd": "minimize", "val_ndcg": "maximize"}, {}, name="own")
+
+    assert "within noise of the best val_ndcg" in result.text()
+    assert "val_ndcg,val_ndcg_low,val_ndcg_high" in pareto_csv(result.front)
+    assert "val_ndcg is that of runs that trained" in page(result)
+    assert "F1" not in result.text()
 
 
 def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
@@ -84,29 +99,18 @@ def test_predicted_points_that_nothing_beats_are_in_the_table_with_their_interva
     assert result.front.spent_usd == 6.0
 
 
-def test_a_study_whose_trials_all_failed_ends_with_3() -> None:
-    def exit_code(*statuses: TrialStatus) -> int:
-        trials = [
-            trial_of(number, 1.0, 0.8, status=status, values={} if status is not TrialStatus.COMPLETED else {"f1": 0.8})
-            for number, status in enumerate(statuses)
-        ]
-        result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=None, committed_usd=0.0)
-        return StudyResult(answer=result, run_id="r", ending="e", open_command="o").exit_code
-
-    assert exit_code(TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY) == 3
-    assert exit_code(TrialStatus.FAILED, TrialStatus.COMPLETED) == 0
-    assert exit_code() == 0
+def result_of(*trials: Trial, budget_usd: float | None = None) -> StudyResult:
+    result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=budget_usd, committed_usd=0.0)
+    return StudyResult(answer=result, run_id="r", ending="e", open_command="o")
 
 
-def test_a_study_that_cost_more_than_its_budget_says_so_and_ends_with_4() -> None:
-    trials = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)]
+def test_a_study_whose_trials_all_failed_ends_with_3_and_one_that_cost_more_than_its_budget_with_4() -> None:
+    broken, full = failed(0, TrialStatus.FAILED, "broken"), failed(1, TrialStatus.OUT_OF_MEMORY, "full")
+    done = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)]
 
-    def finished(budget_usd: float) -> StudyResult:
-        result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=budget_usd, committed_usd=0.0)
-        return StudyResult(answer=result, run_id="r", ending="e", open_command="o")
-
-    retained = finished(1e6)
-    exceeded = finished(retained.answer.front.spent_usd - 0.05)
+    assert result_of(broken, full).exit_code == 3
+    assert [result_of().exit_code, result_of(broken, done[1]).exit_code] == [0, 0]
+    retained, exceeded = (result_of(*done, budget_usd=budget_usd) for budget_usd in (3.0, 2.95))
     assert (retained.exit_code, exceeded.exit_code) == (0, 4)
     assert "The study has cost 0.0500 USD more than its budget." in str(exceeded)
     assert "more than its budget" not in str(retained)

@@ -1,13 +1,16 @@
 """Points and ranks of a study."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paretune.specification.metrics import OF_THE_CLUSTER
 from paretune.studies.results.front import StudyFront, hypervolume
 from paretune.studies.sampler.sampler import hypervolume_improvement
-from tests.study_examples import COST_AND_F1, trial_of
+from tests.study_examples import COST_AND_F1, many_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
 
@@ -49,6 +52,18 @@ def test_repeats_are_merged_into_their_first_trial() -> None:
     assert merged.means["cost_usd"] == pytest.approx(2.1)
     assert merged.errors["f1"] == pytest.approx(alone.errors["f1"] / 3**0.5)
     assert [front.rank(trial) for trial in trials] == [1, 1, 0, 1]
+
+
+def test_no_stated_value_lies_outside_all_runs_of_its_own_point() -> None:
+    trials = many_trials(40)
+    trials += [replace(trial, number=100 + trial.number, repeats=trial.number) for trial in many_trials(20)]
+    points = StudyFront.of(trials, {**COST_AND_F1, "train_seconds": "minimize"}, {}).points
+
+    assert max(len(point.trials) for point in points) == 2
+    for point in points:
+        for name in point.means.keys() - OF_THE_CLUSTER:
+            values = [trial.values[name] for trial in point.trials]
+            assert min(values) - 1e-12 <= point.means[name] <= max(values) + 1e-12
 
 
 def test_what_does_not_meet_a_constraint_has_no_rank_and_leaves_the_front_to_others() -> None:

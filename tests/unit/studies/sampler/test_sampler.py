@@ -76,11 +76,7 @@ def test_two_probes_of_each_type_come_first_then_the_usual_training_on_the_cheap
         (name, batch) for name in SPEED for batch in (8, 64)
     ]
     assert all(it["probe_steps"] for it in probes)
-    assert (first["instance_type"], first["per_device_train_batch_size"], first["probe_steps"]) == (
-        "ml.g5.xlarge",
-        32,
-        0,
-    )
+    assert [first[name] for name in (*SPACE, "probe_steps") if name != "learning_rate"] == ["ml.g5.xlarge", 32, 0]
     assert first["learning_rate"] == pytest.approx(3e-5, rel=0.1)
 
 
@@ -95,9 +91,9 @@ def test_it_finds_the_front_for_a_part_of_what_all_jobs_cost_and_stops_by_itself
 
 
 def test_a_study_that_is_loaded_again_goes_on_as_if_it_had_never_been_left(tmp_path: Path) -> None:
-    whole = searched(SplitSampler(job(), SPACE), most=14)
+    whole = searched(SplitSampler(job(), SPACE), most=8)
     storage = f"sqlite:///{tmp_path / 'toy.db'}"
-    for _ in range(14):
+    for _ in range(8):
         parts = searched(SplitSampler(job(), SPACE), storage=storage, most=1)
 
     assert [trial.params for trial in parts.trials] == [trial.params for trial in whole.trials]
@@ -117,23 +113,6 @@ def test_a_batch_that_does_not_fit_is_halved_and_never_tried_on_that_type_again(
 
     assert tried[:4] == [("ml.g4dn.xlarge", batch) for batch in (8, 64, 32, 16)]
     assert tried.count(("ml.g4dn.xlarge", 64)) == tried.count(("ml.g4dn.xlarge", 32)) == 1
-
-
-def test_a_job_that_was_cut_off_takes_longer_than_its_limit_and_others_are_believed_slower_too() -> None:
-    sampler = SplitSampler(job(), SPACE)
-    study = searched(sampler, most=4)
-    trial = study.ask(sampler.space)
-    cut_off = sampler._grid.job({name: trial.params[name] for name in SPACE})
-    assert cut_off is not None
-    sampler.next_job(study)
-    before = sampler.seconds_of(cut_off)
-    fail(trial, study, "cut_off", 5000.0)
-    sampler.next_job(study)
-    after = sampler.seconds_of(cut_off)
-
-    assert before is not None
-    assert after is not None
-    assert before[0] < 1000 < 5000 < after[0]
 
 
 def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_not() -> None:

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Split
 from tests.workplaces import driver_of
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)
 BATCHES = (16, 32, 64, 128)
-TYPES = {"ml.g5.xlarge": (1.408, 1, 1.0, 64), "ml.g5.12xlarge": (7.09, 4, 1.0, 128)}
-"""Dollars an hour, devices, speed of one device, largest per-device batch that fits."""
+TYPES = {"ml.g5.xlarge": (1.408, 1, 64), "ml.g5.12xlarge": (7.09, 4, 128)}
+"""Dollars an hour, devices, largest per-device batch that fits."""
 ROWS = 60_000
 
 
-def smooth(_: str, global_batch: int, rate: float) -> float:
+def smooth(global_batch: int, rate: float) -> float:
     """F1 that depends on batch and rate alone: best where the rate follows the root of the batch."""
     best = math.log(5e-5 * math.sqrt(global_batch / 32))
     return 0.92 - 0.01 * abs(math.log2(global_batch / 64)) - 0.015 * (math.log(rate) - best) ** 2
@@ -26,18 +25,12 @@ def smooth(_: str, global_batch: int, rate: float) -> float:
 def write_table(path: Path) -> None:
     """The table of all jobs."""
     lines = ["instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"]
-    for (name, (_, devices, speed, largest)), batch, rate in itertools.product(TYPES.items(), BATCHES, RATES):
+    for (name, (_, devices, largest)), batch, rate in itertools.product(TYPES.items(), BATCHES, RATES):
         size = batch * devices
-        seconds = 200 + ROWS / size * (0.02 + batch / (40 * speed))
-        done = f"{seconds:.2f},{smooth(name, size, rate):.5f},Completed" if batch <= largest else ",,OutOfMemory"
+        seconds = 200 + ROWS / size * (0.02 + batch / 40)
+        done = f"{seconds:.2f},{smooth(size, rate):.5f},Completed" if batch <= largest else ",,OutOfMemory"
         lines.append(f"{name},1,{batch},{rate},{done}")
     path.write_text("\n".join(lines) + "\n")
-
-
-def searched_by(driver: Driver) -> tuple[Split, str]:
-    """What has searched a study to its end, and why it ended."""
-    searching = Split(driver)
-    return searching, driver.run(searching.begin_next)
 
 
 STUDY = f"""
@@ -59,7 +52,7 @@ def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> N
     )
     driver = driver_of(workplace, "study.yaml", {"budget_usd": "0.5"})  # twice a probe of the dear type: 0.52
 
-    searched_by(driver)
+    driver.run(Split(driver).begin_next)
 
     assert {trial.point["instance_type"] for trial in driver.trials.values()} == {"ml.g5.xlarge"}
 
@@ -70,16 +63,17 @@ def test_rows_of_data_that_nobody_has_counted_are_learnt_from_the_first_training
     table = [f"{lines[0]},train_rows", *(f"{line},{ROWS}" for line in lines[1:])]
     (workplace / "table.csv").write_text("\n".join(table) + "\n")
     (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS},", ""))
-    driver = driver_of(workplace, "study.yaml", {"n_trials": "8"})
-    searching, _ = searched_by(driver)
+    driver = driver_of(workplace, "study.yaml", {"n_trials": "5"})
+    searching = Split(driver)
+    driver.run(searching.begin_next)
 
-    told = searching.predicted()
+    predicted = searching.predicted()
 
-    assert told
-    for trial in told:
+    assert predicted
+    for trial in predicted:
         assert trial.plan is not None
-        size, (usd, _, speed, _) = trial.plan.per_device_train_batch_size, TYPES[str(trial.point["instance_type"])]
-        true = 200 + ROWS / trial.plan.global_batch_size * (0.02 + size / (40 * speed))
+        usd, *_ = TYPES[str(trial.point["instance_type"])]
+        true = 200 + ROWS / trial.plan.global_batch_size * (0.02 + trial.plan.per_device_train_batch_size / 40)
         assert trial.values["cost_usd"] == pytest.approx(true * usd / 3600, rel=0.25)
 
 
@@ -92,9 +86,7 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
     (workplace / "study.yaml").write_text(STUDY)
     driver = driver_of(workplace, "study.yaml", {"budget_usd": budget_usd, "max_runtime_minutes": "10080"})
 
-    _, said = searched_by(driver)
-
-    assert "job fits what is left of the budget" in said
+    assert "job fits what is left of the budget" in driver.run(Split(driver).begin_next)
     assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) >= trained
     assert len(driver.table.study.get_trials()) == len(driver.trials)
     assert driver.table.balance().spent_usd <= float(budget_usd)

@@ -59,10 +59,8 @@ def ask(made: StudyTable) -> tuple[int, Mapping[str, Any]]:
 def begun(made: StudyTable, number: int, point: Mapping[str, Any] | None = None, **more: Any) -> Trial:
     """A trial that is reserved, with its run."""
     point = point or {"instance_count": 1, "learning_rate": 1e-4}
-    given = {
-        "instance_type": "ml.g5.xlarge",
-        **{name: str(value) for name, value in {**point, **more.get("changes", {})}.items()},
-    }
+    given = {name: str(value) for name, value in {**point, **more.get("changes", {})}.items()}
+    given["instance_type"] = "ml.g5.xlarge"
     first = Trial(number=number, run_id="", point=point, given=given, status=TrialStatus.RUNNING)
     made.save(replace(first, **{"worst_usd": 3.0, "run_id": f"run{number}", **more}))
     return next(trial for trial in made.trials()[0] if trial.number == number)
@@ -84,15 +82,6 @@ def test_every_sampler_suggests_a_point_of_the_search(storage: str, sampler: str
     assert point["learning_rate"] in (1e-5, 1e-4)
 
 
-def test_a_point_that_is_not_accepted_is_replaced_by_another_one(storage: str) -> None:
-    made = study(storage)
-    tried: list[Any] = []
-    _, point = made.ask({}, {}, lambda point: bool(tried.append(point)) or len(tried) == 3)
-    assert point == tried[-1]
-    least = {"instance_count": 1, "learning_rate": 1e-5}
-    assert made.ask(least, {}, lambda point: False) == (1, least)
-
-
 def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(storage: str) -> None:
     item, other = study(storage), study(storage)
     first, second = {"instance_count": 1, "learning_rate": 1e-4}, {"instance_count": 2, "learning_rate": 5e-4}
@@ -111,12 +100,8 @@ def test_what_was_told_first_stands_and_a_booking_after_it_is_not_lost(storage: 
     assert made.told() == {0}
     ended(made, running, TrialStatus.STOPPED, reason="told", cost_usd=2.0)
     (read,) = study(storage).trials()[1]
-    assert (read.status, read.cost_usd, read.reason, trial(made, 0).state.name) == (
-        TrialStatus.STOPPED,
-        2.0,
-        "told",
-        "FAIL",
-    )
+    assert (read.status, read.cost_usd, read.reason) == (TrialStatus.STOPPED, 2.0, "told")
+    assert trial(made, 0).state.name == "FAIL"
     assert made.balance() == Balance(spent_usd=2.0, committed_usd=0.0)
 
 
@@ -131,24 +116,6 @@ def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str
     ended(made, running, TrialStatus.FAILED, **end)
     (read,) = study(storage).trials()[1]
     assert read == replace(running, status=TrialStatus.FAILED, **end)
-
-
-def test_what_kept_instances_may_cost_stays_promised_until_it_is_booked(storage: str) -> None:
-    made = study(storage)
-    ended(made, begun(made, ask(made)[0]), cost_usd=0.5, kept_usd=2.0)
-    assert made.balance() == Balance(spent_usd=0.5, committed_usd=2.0)
-    (trial,) = made.trials()[1]
-    made.save(replace(trial, cost_usd=0.75, kept_usd=None))
-    assert study(storage).balance() == Balance(spent_usd=0.75, committed_usd=0.0)
-
-
-def test_a_trial_that_somebody_has_queued_is_asked_for_once(storage: str) -> None:
-    made = study(storage)
-    point = {"instance_count": 2, "learning_rate": 1e-4}
-    made.study.enqueue_trial(point)
-    made.look_again()
-    assert made.ask_waiting() == (0, point)
-    assert made.ask_waiting() is None
 
 
 @pytest.mark.parametrize(

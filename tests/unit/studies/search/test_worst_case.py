@@ -13,33 +13,26 @@ from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, some_jobs
 from tests.scripted_study import repeated, until_ended
-from tests.unit.studies.search.test_split import BATCHES, RATES, write_table
+from tests.unit.studies.search.test_split import write_table
 from tests.workplaces import driver_of
 
 STUDY = """
 name: default
-job: {{launcher: simulated, simulation.runs: table.csv, dataset: someone/reviews, max_train_samples: 60000}}
+job: {launcher: simulated, simulation.runs: table.csv, dataset: someone/reviews, max_train_samples: 60000}
 search:
-  instance_type: {{choices: [ml.g5.12xlarge, ml.g5.xlarge]}}
-  per_device_train_batch_size: {{choices: [{batches}]}}
-  learning_rate: {rate}
+  instance_type: {choices: [ml.g5.12xlarge, ml.g5.xlarge]}
+  per_device_train_batch_size: {choices: [16, 32, 64, 128]}
+  learning_rate: {choices: [1e-5, 3e-5, 1e-4, 3e-4]}
 n_trials: 32
-sampler: {sampler}
+sampler: random
 """
-CHOICES = f"{{choices: [{', '.join(map(str, RATES))}]}}"
 USD_PER_HOUR = 1.408  # of the ml.g5.xlarge, us-east-1
 
 
-def write(folder: Path, *, batches: tuple[int, ...] = BATCHES, rate: str = CHOICES, sampler: str = "random") -> str:
-    write_table(folder / "table.csv")
-    (folder / "study.yaml").write_text(
-        STUDY.format(batches=", ".join(map(str, batches)), rate=rate, sampler=sampler).replace("{{", "{")
-    )
-    return "study.yaml"
-
-
 def made(folder: Path, **typed: str) -> Driver:
-    return driver_of(folder, write(folder), {"instance_type": "ml.g5.xlarge", "max_runtime_minutes": "90"} | typed)
+    write_table(folder / "table.csv")
+    (folder / "study.yaml").write_text(STUDY)
+    return driver_of(folder, "study.yaml", {"instance_type": "ml.g5.xlarge", "max_runtime_minutes": "90"} | typed)
 
 
 def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Path) -> None:
