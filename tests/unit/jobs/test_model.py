@@ -121,11 +121,6 @@ def test_a_run_without_a_model_says_why(
     assert client.search_logged_models(["0"]) == []
 
 
-def test_a_run_of_a_script_that_has_left_no_files_says_so(run: Run, job: JobOutcome) -> None:
-    assert record_model(run, replace(job, model="", spec=JobSpec(entry_script="train.py"))) == ""
-    assert run.tags()[schema.NO_MODEL] == "the job has left no model"
-
-
 def test_adapters_alone_are_recorded_as_files_that_no_flavour_loads(
     client: MlflowClient, run: Run, job: JobOutcome
 ) -> None:
