@@ -155,7 +155,13 @@ def test_the_same_command_typed_on_three_machines_at_the_same_moment_starts_one_
             wait_until(lambda: len(looks) > seen + 1, within_s=60, what="the others look for the job")
         name_attempt(record, name)
 
-    monkeypatch.setattr(user.clock, "sleep", looks.append)  # no time passes: nobody stops looking
+    def look_again(seconds: float) -> None:
+        looks.append(seconds)
+        if everybody.broken:  # else no time passes: nobody stops looking
+            FakeClock.sleep(user.clock, seconds)
+
+    user.launcher.endings = [DONE] * 3
+    monkeypatch.setattr(user.clock, "sleep", look_again)
     monkeypatch.setattr(user.launcher, "check_inputs", lambda *_: everybody.wait())
     monkeypatch.setattr(JobRecord, "describe", lambda *args, **more: (everybody.wait(), describe(*args, **more)))
     monkeypatch.setattr(JobRecord, "name_attempt", name_after_two_more_looks)
