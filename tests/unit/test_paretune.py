@@ -5,7 +5,6 @@ import importlib
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pandas
@@ -36,11 +35,6 @@ def test_at_most_eleven_names_are_offered_and_each_is_there_with_its_docstring()
     for name in paretune.__all__:
         assert name in (paretune.__doc__ or "")
         assert getattr(paretune, name).__doc__
-
-
-def test_a_name_that_is_not_offered_is_no_attribute() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'lanch'"):
-        _ = paretune.lanch  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
@@ -88,16 +82,6 @@ def test_the_module_runs_as_the_command(tmp_path: Path) -> None:
 
 
 SIMULATED = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=4000)
-
-
-def test_a_job_is_launched_from_another_thread_too(beside_the_studies: Path) -> None:
-    result: list[object] = []
-    thread = threading.Thread(target=lambda: result.append(paretune.launch(SIMULATED, quiet=True)))
-    thread.start()
-    thread.join()
-
-    (job,) = result
-    assert isinstance(job, paretune.Result)
 
 
 def test_quiet_says_nothing_and_otherwise_progress_goes_to_standard_error(
