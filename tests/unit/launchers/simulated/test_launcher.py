@@ -4,7 +4,6 @@ import itertools
 import math
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -171,17 +170,6 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
     assert job.status().billable_seconds == pytest.approx(80.0)
 
 
-def test_it_starts_at_the_machine_s_time_and_moves_only_when_slept_on(home: Path) -> None:
-    before = time.time()
-    clock = VirtualClock(home)
-    start = clock.now()
-
-    assert before <= start <= time.time()
-    assert clock.now() == clock.monotonic() == start
-    clock.sleep(3600)
-    assert clock.now() == pytest.approx(start + 3600)
-
-
 def test_another_process_sees_and_moves_the_same_time(home: Path) -> None:
     clock = VirtualClock(home)
     start = clock.now()
@@ -191,13 +179,3 @@ def test_another_process_sees_and_moves_the_same_time(home: Path) -> None:
 
     assert float(result.stdout) == start
     assert clock.now() == pytest.approx(start + 60)
-
-
-def test_a_moment_to_wake_at_counts_once(home: Path) -> None:
-    clock = VirtualClock(home)
-    start = clock.now()
-    clock.wake_at(start + 60)
-    clock.sleep(0.5)
-    assert clock.now() == pytest.approx(start + 60)
-    clock.sleep(0.5)
-    assert clock.now() == pytest.approx(start + 60.5)

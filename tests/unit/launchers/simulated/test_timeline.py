@@ -94,11 +94,6 @@ def test_a_row_that_did_not_complete_does_not_complete(
     assert timeline.report is None
 
 
-def test_a_job_outside_the_table_is_refused(table: str) -> None:
-    with pytest.raises(BadInput, match="no completed runs on all sides"):
-        play(table, learning_rate=1e-3)
-
-
 def test_trouble_comes_at_the_rate_that_was_asked_for_and_the_same_again(table: str) -> None:
     rates = {"failure_rate": 0.3}
 
@@ -137,15 +132,6 @@ ESTIMATE = Estimate(
     price=None,
     basis="data sheets",
 )
-
-
-def test_without_a_table_seconds_come_from_the_estimate() -> None:
-    timeline = factory(predict=lambda _: ESTIMATE)(document(None))
-
-    assert timeline.report is not None
-    assert timeline.seconds == pytest.approx(STARTING + 620)
-    assert timeline.report.metrics["peak_memory_gib"] == 9.5
-    assert timeline.facts == {"basis": "seconds from the estimate (data sheets)"}
 
 
 def test_a_table_without_seconds_gives_f1_and_the_estimate_seconds(tmp_path: Path) -> None:
