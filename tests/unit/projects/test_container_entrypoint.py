@@ -70,16 +70,6 @@ def test_sigterm_reaches_whatever_the_command_has_started_and_its_end_is_waited_
     assert not (ml / "output" / "failure").exists()
 
 
-@pytest.mark.slow
-def test_a_command_that_hangs_is_ended_with_all_that_it_has_started(ml: Path) -> None:
-    code, lines = run(ml, "sleep 613.25 & sleep 613.25", max_silence_minutes=1 / 60)
-
-    assert code == 1
-    assert (ml / "output" / "failure").read_text().startswith("error: it hangs: no event, no CPU time")
-    assert "Thread" in "".join(lines)
-    assert not [item for item in psutil.process_iter(["cmdline"]) if item.info["cmdline"] == ["sleep", "613.25"]]
-
-
 def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(ml: Path) -> None:
     store = ml / "output" / "data" / "paretune"
     store.mkdir(parents=True)
