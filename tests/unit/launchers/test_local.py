@@ -186,26 +186,15 @@ def test_a_job_of_a_launcher_that_died_has_failed_although_its_number_is_in_use_
     assert seen.status().failure == (FailureKind.ERROR, "the process that started it has ended, and the job with it")
 
 
-def test_a_job_knows_nothing_of_the_tracking_server(workshop: Workshop, order: Order) -> None:
-    workshop.environment |= {"MLFLOW_TRACKING_URI": "http://u:p@host", "MLFLOW_RUN_ID": "1", "MY_OWN": "kept"}
-    job = workshop.launcher().submit(*order("quick"))
-    wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the job ends")
-
-    environment = json.loads((job.folder.root / "environment.json").read_text())
-
-    assert not [name for name in environment if name.startswith("MLFLOW_")]
-    assert environment["MY_OWN"] == "kept"
-
-
 @pytest.mark.parametrize(
     ("processes", "setting", "threads"),
     [(12, "", 1), (4, "2,1", "2,1"), (2, "of course", 3)],
 )
-def test_the_processes_of_a_job_share_the_cores_unless_the_user_has_said_how_many(
+def test_a_job_shares_the_cores_as_the_user_has_said_and_knows_nothing_of_the_tracking_server(
     workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch, processes: int, setting: str, threads: object
 ) -> None:
     monkeypatch.setattr("joblib.cpu_count", lambda: 6)
-    workshop.environment |= {"OMP_NUM_THREADS": setting, "MKL_NUM_THREADS": "5"}
+    workshop.environment |= {"OMP_NUM_THREADS": setting, "MKL_NUM_THREADS": "5", "MLFLOW_TRACKING_URI": "http://u:p@h"}
     workspace = Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
     job = workspace.submit("quick", instance_count=processes)
     workspace.end(job)
@@ -214,6 +203,7 @@ def test_the_processes_of_a_job_share_the_cores_unless_the_user_has_said_how_man
 
     assert environment["OMP_NUM_THREADS"] == str(threads)
     assert environment["MKL_NUM_THREADS"] == "5"
+    assert not [name for name in environment if name.startswith("MLFLOW_")]
 
 
 def test_the_attempts_of_a_run_share_its_checkpoints_until_it_completes(workshop: Workshop, order: Order) -> None:

@@ -2,8 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -168,14 +166,3 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
     assert launcher.billed_after_limit_s(spec) == billed_after_limit_s(spec, {})
     assert job.state() is JobState.COMPLETED
     assert job.status().billable_seconds == pytest.approx(80.0)
-
-
-def test_another_process_sees_and_moves_the_same_time(home: Path) -> None:
-    clock = VirtualClock(home)
-    start = clock.now()
-    program = "import sys, pathlib\nfrom paretune.launchers.simulated.launcher import VirtualClock\n"
-    program += "clock = VirtualClock(pathlib.Path(sys.argv[1]))\nprint(clock.now())\nclock.sleep(60)"
-    result = subprocess.run([sys.executable, "-c", program, str(home)], capture_output=True, text=True, check=True)
-
-    assert float(result.stdout) == start
-    assert clock.now() == pytest.approx(start + 60)
