@@ -10,7 +10,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
-from paretune.estimating.phases import overhead_s, usual
+from paretune.estimating.phases import usual
 from paretune.estimating.timing import Prediction
 from paretune.launchers.simulated.timeline import CAPACITY_SECONDS, Timeline, TimelineFactory
 from paretune.specification.container import FailureKind, JobDocument
@@ -55,29 +55,6 @@ def factory(**parts: Any) -> TimelineFactory:
 
 def play(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> Timeline:
     return factory()(document(table, simulation, **changes))
-
-
-def test_a_replayed_job_takes_and_reaches_what_its_row_says(table: str) -> None:
-    timeline = play(table)
-
-    assert timeline.failure is None
-    assert timeline.report is not None
-    assert timeline.seconds == pytest.approx(STARTING + 1320)
-    assert timeline.report.metrics["f1"] == 0.8
-    assert timeline.report.metrics["train_seconds"] == pytest.approx(1200)
-    assert timeline.report.metrics["throughput_samples_per_second"] == pytest.approx(960 * 16 / 1200)
-    assert timeline.facts == {"basis": "the recorded run in line 2"}
-
-
-def test_a_job_goes_through_the_phases_that_such_a_job_has_at_sagemaker(table: str) -> None:
-    timeline = play(table)
-    data, image, uploading = (usual(phase, "gpu").seconds for phase in ("data", "image", "uploading"))
-    downloading = 120 * (data + image) / (overhead_s("gpu") - uploading)
-
-    assert [name for name, _ in timeline.phases] == ["Starting", "Downloading", "Training", "Uploading"]
-    seconds = [seconds for _, seconds in timeline.phases]
-    assert seconds == pytest.approx([STARTING, downloading, 1320 - downloading - uploading, uploading])
-    assert timeline.billable_seconds() == pytest.approx(1320)
 
 
 @pytest.mark.parametrize(
