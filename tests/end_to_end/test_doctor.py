@@ -40,13 +40,3 @@ def test_a_sound_account_passes_every_check_and_the_paid_job_is_run(cloud: Cloud
     assert document["paid"]["run_id"] == run.info.run_id
     assert 0 < run.data.metrics["cost_usd"] < 0.1
     assert len(cloud.created()) == 1
-
-
-def test_a_paid_job_without_capacity_says_why(cloud: Cloud, own_job: dict[str, object]) -> None:
-    cloud.emulator.lack_capacity("ml.m5.large", times=9)
-
-    done = cloud.run("doctor", paid="true", **own_job)
-
-    assert done.code == 3
-    assert "no capacity" in done.text
-    assert {run.info.status for run in cloud.runs()} == {"FAILED"}

@@ -140,15 +140,6 @@ def test_tables_are_sorted_by_number(opened: Open) -> None:
         assert costs == sorted([9.5, 1200.0, 80.3, 0.5], reverse=order)
 
 
-def test_small_windows_scroll_down_only(opened: Open) -> None:
-    long = [replace(trial, point={**trial.point, "model": "x" * 90}) for trial in with_outlier()]
-    none = [failed(0, TrialStatus.FAILED, "why " * 90)]
-    for text in (page_of(long, ALL_THREE), page_of(none)):
-        output = opened(text, width=400)
-
-        assert output.evaluate("document.documentElement.scrollWidth") == 400
-
-
 def test_hostile_names_do_nothing(opened: Open) -> None:
     point = {"text_column": EVIL, "learning_rate": 1e-4}
     trials = [trial_of(n, 1.0 + n, 0.9 + n / 100, point={**point, EVIL: n}, run_id=f"{EVIL}{n}") for n in range(9)]

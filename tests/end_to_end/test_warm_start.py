@@ -10,8 +10,6 @@ from paretune.cli import main
 
 pytestmark = pytest.mark.slow
 
-WITHIN_S = 120.0
-
 
 @pytest.fixture
 def study(workplace: Path, tiny_model: Path, reviews: Path) -> dict[str, object]:

@@ -353,7 +353,6 @@ class Pricing:
 
     def __init__(self) -> None:
         self.products: list[dict[str, Any]] = []
-        self.page_size = 100
 
     def get_products(self, **request: Any) -> dict[str, Any]:
         expected = {item["Field"]: item["Value"] for item in request["Filters"]}
@@ -362,7 +361,7 @@ class Pricing:
             for product in self.products
             if expected.items() <= product["product"]["attributes"].items()
         ]
-        return {"FormatVersion": "aws_v1"} | _page("PriceList", result, request, self.page_size, "NextToken")
+        return {"FormatVersion": "aws_v1"} | _page("PriceList", result, request, 100, "NextToken")
 
 
 def _page(name: str, items: list[Any], request: dict[str, Any], size: int, token: str) -> dict[str, Any]:

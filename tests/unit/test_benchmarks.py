@@ -45,31 +45,10 @@ def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch
     assert not [name for name in plots.PLOTS if f"pictures/evidence/{name}.svg" not in text]
 
 
-def test_a_figure_that_was_changed_by_hand_is_put_back(published: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "speed.txt").write_text("# how\n" + published.block("speed", ["| 1.0 |"]) + "\n")
-    page = f"Before.\n\n{published.block('speed', ['| 9.9 |'])}\n\nAfter.\n"
-
-    assert published.copied(page, tmp_path) == page.replace("9.9", "1.0")
-
-
 def test_worlds_that_are_reported_are_not_those_that_may_be_looked_at() -> None:
     from search import worlds
 
     assert not set(worlds.DEVELOPMENT) & set(worlds.HELD_OUT)
-
-
-def test_a_world_repeats_and_its_true_front_has_something_to_choose(tmp_path: Path) -> None:
-    from search import worlds
-    from search.scoring import Score
-    from search.tables import Table
-
-    for workspace in (tmp_path / "one.csv", tmp_path / "two.csv"):
-        worlds.World.draw("failing", 3).write(workspace)
-    table = Table(tmp_path / "one.csv")
-
-    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
-    assert Score(table).on_front >= 3
-    assert {row.cells.status for row in table.runs.rows} >= {"Completed", "Failed", "OutOfMemory"}
 
 
 def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,8 @@ Copied from AWS, and from where:
     SIGTERM, a time of grace, SIGKILL; failure file, exit code   user guide, how SageMaker runs your training image
     channels, resourceconfig.json, archives or loose files       the same; where loose files lie is a guess
     warm pools: what fits, how long they are kept and billed     user guide, managed warm pools
-    lack of capacity                                             the sentences of public jobs
 
 Nothing was compared with the service itself. A model of our own is: how the instances of a failed job are ended, how
-the folders of several instances are merged in the results, and every duration. Not covered: limits by quotas, GPUs,
-EFA, groups of instances, `Pipe` input, file systems, local daemons of the image.
+the folders of several instances are merged in the results, and every duration. Not covered: lack of capacity, limits by
+quotas, GPUs, EFA, groups of instances, `Pipe` input, file systems, local daemons of the image.
 """

@@ -37,10 +37,7 @@ class Service:
         logs.create_log_group(logGroupName=GROUP)
         policy = json.dumps({"Version": "2012-10-17", "Statement": [_TRUST]})
         iam.create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=policy)
-        self._lacking: dict[str, int] = {}
-        self._jobs = Jobs(
-            self._settings.shown_after_s, lambda job: Training(job, self._settings, self._lacking, s3, logs)
-        )
+        self._jobs = Jobs(self._settings.shown_after_s, lambda job: Training(job, self._settings, s3, logs))
         self._own: dict[tuple[str, str], Callable[[dict[str, Any]], dict[str, Any]]] = {
             ("sagemaker", "CreateTrainingJob"): self._jobs.create,
             ("sagemaker", "DescribeTrainingJob"): self._jobs.describe,
@@ -102,10 +99,6 @@ class Service:
     def clear_injections(self) -> None:
         """Forget errors that no call has met yet."""
         self._injected.clear()
-
-    def lack_capacity(self, instance_type: str, times: int) -> None:
-        """The next jobs on this type fail with a CapacityError."""
-        self._lacking[instance_type] = times
 
     def interrupt(self, job_name: str) -> None:
         """Take the spot instances of a job away once it trains, and give it new ones."""

@@ -21,9 +21,6 @@ from tests.stand_ins.sagemaker.machine import Instances, furnish
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 INTERNAL = "InternalServerError: We encountered an internal error. Please try again."
-CAPACITY = (
-    "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
-)
 NO_DATA = "ClientError: Data download failed: no S3 objects found under S3 URL {} given in input data source."
 TURN_S = 0.1
 
@@ -37,15 +34,13 @@ class Training(threading.Thread):
 
     Args:
         settings: what the emulator was started with.
-        lacking: instance type to the number of jobs that will not get any.
     """
 
-    def __init__(self, job: Job, settings: Any, lacking: dict[str, int], s3: Any, logs: Any) -> None:
+    def __init__(self, job: Job, settings: Any, s3: Any, logs: Any) -> None:
         super().__init__(name=job.name, daemon=True)
         self._job = job
         self._image = _image_of(job, settings.images)
         self._settings = settings
-        self._lacking = lacking
         self._s3 = s3
         self._logs = logs
         self._folder: Path = settings.root / "jobs" / job.name
@@ -65,7 +60,7 @@ class Training(threading.Thread):
             (self._folder / "trouble.log").write_text(traceback.format_exc())
         self._count()
         self._job.training_s += self._settings.upload_s if self._job.training_s else 0
-        self._job.keep(is_healthy=end[2] not in (INTERNAL, CAPACITY))
+        self._job.keep(is_healthy=end[2] != INTERNAL)
         self._job.end(*end)
 
     def abandon(self) -> None:
@@ -98,10 +93,6 @@ class Training(threading.Thread):
         until = time.monotonic() + (self._settings.start_delay_s if attempt > 1 or not job.is_warm else 0)
         while self._may_go_on() and time.monotonic() < until:
             time.sleep(0.02)
-        kind = job.resources["InstanceType"]
-        if self._lacking.get(kind, 0) > 0:
-            self._lacking[kind] -= 1
-            raise Ended("Failed", "Failed", CAPACITY)
         job.enter("Downloading")
         self._since = time.monotonic()
         self._attempt = self._folder / str(attempt)

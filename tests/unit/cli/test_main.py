@@ -1,6 +1,5 @@
 """The command line as a user meets it: exit codes, messages, and nothing launched by mistake."""
 
-import json
 import os
 import re
 import subprocess
@@ -8,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
-from paretune.cli import COMMANDS, program, read_words
+from paretune import cli
+from paretune.cli import COMMANDS, go_where_typed, main, program, read_words
 from paretune.core.shell import started_by
 from paretune.specification.job import JobSpec
 from tests.unit.cli.conftest import Run
@@ -72,22 +71,6 @@ def test_a_dry_run_shows_the_command_that_launches_the_job_and_leaves_no_store(
     assert not database.exists()
 
 
-@pytest.mark.slow
-def test_a_dry_run_prints_the_job_with_its_data_and_dollars_and_launches_nothing(
-    run: Run, workplace: Path, tiny_model: Path, reviews: Path
-) -> None:
-    arguments = ["--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32", "--dry_run", "true"]
-    code, out, err = run("train", *arguments, "--global_batch_size", "24", "--max_cost_usd", "0.1173", "--json")
-
-    assert code == 0, err
-    assert not MlflowClient().search_runs(["0"])
-    output = json.loads(out)
-    assert set(output["specification"]) == set(JobSpec.model_fields)
-    assert output["batch"]["per_device_train_batch_size"] == 12
-    assert output["worst_case_usd"] == pytest.approx(0.115 * 3670 / 3600)  # an hour, and 70 seconds to stop
-    assert (output["data"]["train_rows"], output["data"]["validation_rows"]) == (108, 12)
-
-
 def test_the_package_help_and_refused_input_import_nothing_heavy() -> None:
     heavy = {"mlflow", "torch", "boto3", "pandas", "optuna", "numpy", "matplotlib"}
     code = (
@@ -122,3 +105,25 @@ def test_a_program_that_the_search_path_does_not_lead_to_is_spelled_in_full(
     assert program() == (sys.executable, "-m", "paretune")  # that of another environment
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert program() == ("paretune",)
+
+
+def test_under_mlflow_run_a_path_counts_from_where_it_was_typed_then_from_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project, typed = tmp_path / "clone", tmp_path / "typed"
+    for folder in (project, typed):
+        folder.mkdir()
+        (folder / "rows.csv").write_bytes(b"\x80")
+    (project / "own.yaml").write_text("nmae: x")
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("MLFLOW_RUN_ID", "1")
+    monkeypatch.setattr(cli, "_mlflow_folder", lambda: typed)
+    monkeypatch.setattr(cli, "_record_refusal", lambda *_: None)
+
+    assert go_where_typed() == project
+    assert Path.cwd() == typed
+    assert main(["train", "--dataset", "rows.csv"], project) == main(["study", "own.yaml"], project) == 2
+
+    err = capsys.readouterr().err
+    assert "paretune: dataset rows.csv is not UTF-8" in err
+    assert f"{project / 'own.yaml'}:1: " in err

@@ -1,7 +1,6 @@
 """The demo: a whole study without settings, in a folder of its own."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -10,27 +9,13 @@ from paretune.cli import main
 from paretune.commands import demo
 
 
-def test_the_environment_and_folder_are_restored_and_hidden_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PARETUNE_STORAGE", "postgresql://server/studies")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
-    before, here = dict(os.environ), Path.cwd()
-
-    with demo._isolated(tmp_path, "sqlite:///own.db"):
-        assert Path.cwd() == tmp_path
-        assert "PARETUNE_STORAGE" not in os.environ
-        assert os.environ["MLFLOW_TRACKING_URI"] == "sqlite:///own.db"
-
-    assert (dict(os.environ), Path.cwd()) == (before, here)
-
-
 @pytest.mark.slow
 def test_the_demo_plays_a_study_and_leaves_the_users_store_alone(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workplace / "ours.toml").write_text("no profile of a demo")
     monkeypatch.setenv("PARETUNE_PROFILE", "ours.toml")
+    monkeypatch.setenv("PARETUNE_STORAGE", "postgresql://server/studies")
     monkeypatch.setattr(demo.webbrowser, "open", lambda _: pytest.fail("it opened a browser"))
     before = {path.name for path in workplace.iterdir()}
 

@@ -1,14 +1,12 @@
 """The command `doctor`: a line for each check, exit code 2 if something is wrong, and nothing is changed by asking."""
 
-import http.server
 import importlib.metadata
 import json
 import socket
 import sqlite3
 import subprocess
-import threading
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlflow
 import pytest
@@ -17,7 +15,7 @@ from paretune.cli import main
 from paretune.commands import doctor
 from paretune.commands.doctor import store_findings
 from paretune.core import packages
-from paretune.core.checks import Finding, Verdict
+from paretune.core.checks import Verdict
 from tests.unit.cli.test_json import fields_of
 
 
@@ -56,10 +54,12 @@ def test_all_that_is_wrong_is_told_at_once_with_its_commands(
 ) -> None:
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://ada:secret@127.0.0.1:{taken.getsockname()[1]}")
         code = main(["doctor", "--instance_type", "ml.g5.xlarge", "--json"])
 
-    document = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert "secret" not in out + err
     assert code == 2
     assert set(document) == fields_of("`doctor`")
     verdicts = {check["subject"]: check["verdict"] for check in document["checks"]}
@@ -68,6 +68,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_commands(
     assert document["wrong"] == 2
     commands = {check["subject"]: check["commands"] for check in document["checks"]}
     assert "aws configure" in commands["credentials"]
+    assert "mlflow server --port 5000" in commands["mlflow"]
     assert commands["torch"] == []
 
 
@@ -94,11 +95,6 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_it
     assert wrong.commands == ["pip install 'mlflow<2' 'gone>=1'"]
 
 
-def found_at(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-    return list(store_findings({}))
-
-
 def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) -> None:
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'acf3f17fdcc7'")
@@ -110,62 +106,18 @@ def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) ->
     assert result.commands == [f"mlflow db upgrade sqlite:///{database}"]
 
 
-def test_a_server_that_does_not_answer_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as listener:  # bound, and nobody listens
-        listener.bind(("127.0.0.1", 0))
-        (result,) = found_at(f"http://ada:secret@127.0.0.1:{listener.getsockname()[1]}", monkeypatch)
-
-    assert result.verdict is Verdict.FAILED
-    assert "does not answer" in result.text
-    assert "secret" not in result.text
-    assert "mlflow server --port 5000" in result.commands
-
-
-@pytest.fixture
-def server() -> Iterator[tuple[str, dict[str, tuple[int, str]]]]:
-    """Address of a server, and what it answers: status and text, by beginning of the path."""
-    answers: dict[str, tuple[int, str]] = {}
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, text = next((say for path, say in answers.items() if self.path.startswith(path)), (404, ""))
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.do_GET()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.server_port}", answers
-        listening.shutdown()
-
-
-NAMED = "/api/2.0/mlflow/experiments/get-by-name"
-
-
+@pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize(
-    ("version", "verdicts"),
+    ("version", "verdict"),
     [
-        (mlflow.__version__, [Verdict.PASSED, Verdict.PASSED]),
-        ("2.22.4", [Verdict.PASSED, Verdict.FAILED]),
-        ("99.0", [Verdict.PASSED, Verdict.FAILED]),
-        ("<html>", [Verdict.PASSED, Verdict.NOT_CHECKED]),
+        (mlflow.__version__, Verdict.PASSED),
+        ("2.22.4", Verdict.FAILED),
+        ("99.0", Verdict.FAILED),
+        ("<html>", Verdict.NOT_CHECKED),
     ],
 )
-def test_the_version_of_a_server_is_compared(
-    server: tuple[str, dict[str, tuple[int, str]]],
-    version: str,
-    verdicts: list[Verdict],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    uri, answers = server
-    answers |= {"/version": (200, version), NAMED: (200, '{"experiment": {"experiment_id": "0"}}')}
+def test_the_version_of_a_server_is_compared(version: str, verdict: Verdict, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.setattr("mlflow.utils.rest_utils.http_request", lambda *_: SimpleNamespace(text=version))
 
-    assert [finding.verdict for finding in found_at(uri, monkeypatch)] == verdicts
+    assert doctor._server_finding().verdict is verdict

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from botocore.exceptions import NoCredentialsError
 
 from paretune.commands.doctor import DoctorRequest, budget_findings, cloud_findings, paid_job
 from paretune.core.checks import Finding, Verdict
@@ -47,21 +46,14 @@ def test_nothing_of_aws_is_looked_at_for_local_and_simulated_jobs(aws: Aws, type
     assert aws.count() == 0
 
 
-@pytest.mark.parametrize(
-    ("refusal", "command"),
-    [
-        (NoCredentialsError(), "aws configure"),
-        (error("ExpiredToken", "The security token included in the request is expired"), "aws sso login"),
-    ],
-)
-def test_without_usable_credentials_the_rest_is_told_all_the_same(aws: Aws, refusal: Exception, command: str) -> None:
-    aws.refuse("GetCallerIdentity", refusal, times=9)
+def test_with_expired_credentials_the_rest_is_told_all_the_same(aws: Aws) -> None:
+    aws.refuse("GetCallerIdentity", "ExpiredToken", "The security token included in the request is expired", times=9)
 
     checks = findings(**ACCOUNT)
 
     (wrong,) = [finding for finding in checks if finding.verdict is Verdict.FAILED]
     assert wrong.subject == "credentials"
-    assert command in wrong.commands
+    assert "aws sso login" in wrong.commands
     assert subjects(checks, Verdict.NOT_CHECKED) == ["role", "bucket", "quotas"]
     assert subjects(checks, Verdict.PASSED) == ["region"]
 
@@ -91,14 +83,6 @@ def test_the_paid_job_is_small_and_keeps_account_and_data() -> None:
     assert (job.model, job.spot, job.num_train_epochs, job.max_cost_usd) == ("some/model", False, 1, 0.5)
     assert (job.instance_type, job.instance_count) == ("ml.m5.large", 1)
     assert admit(job, PriceList.read({}).price("ml.m5.large", "us-east-1"), 300.0) is not None  # fits 0.50 USD
-
-
-@pytest.mark.parametrize(
-    ("typed", "wants"),
-    [({}, False), ({"launcher": "sagemaker"}, True), ({"role": "Trainer"}, True), ({"seed": "3"}, False)],
-)
-def test_an_account_is_needed_only_where_it_is_asked_for(typed: dict[str, str], wants: bool) -> None:
-    assert DoctorRequest.from_text(typed, {}).wants_sagemaker is wants
 
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()

@@ -11,7 +11,6 @@ from mlflow.entities import Run
 from paretune.commands.imports import ImportRequest, import_runs
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
-from paretune.estimating.evidence import collect
 from paretune.pricing import Price
 from paretune.specification.job import JobSpec
 from paretune.tracking.schema import unpacked
@@ -153,16 +152,3 @@ def test_a_wrong_request_is_refused_before_anything_is_imported(
 
     assert part in str(caught.value)
     assert len([fault for fault in caught.value.faults if part in fault]) == 1
-
-
-def test_runs_of_a_model_in_a_folder_teach_estimates_after_the_folder_has_gone(store: MlflowClient) -> None:
-    folder = Path("own-model")
-    folder.mkdir()
-    sizes = '"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100'
-    (folder / "config.json").write_text(f'{{"model_type": "bert", {sizes}}}')
-
-    imported = bring(table(ROWS[:1]), model=str(folder.absolute()), max_train_samples="5000")
-    (folder / "config.json").unlink()
-
-    assert "estimates" not in str(imported["remarks"])
-    assert len(collect(Tracking({}, SystemClock())).times) == 1

@@ -1,7 +1,5 @@
 """`mlflow run --backend sagemaker`: whatever happens to its launcher, a job is found, booked and closed as it ended."""
 
-import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.job import JobSpec
-from paretune.tracking.recorded_job import RecordedJob
 from paretune.tracking.store import Tracking
 from tests.stand_ins.aws import BUCKET, ROLE, Aws, FakeClock
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
@@ -84,17 +81,8 @@ class User:
         return run.info.status, run.data.tags["paretune.state"], run.data.metrics.get("cost_usd")
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One store for all tests of this file: making one takes seconds."""
-    return tmp_path_factory.mktemp("store") / "mlflow.db"
-
-
 @pytest.fixture
-def user(
-    aws: Aws, clock: FakeClock, workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[User]:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+def user(aws: Aws, clock: FakeClock, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> User:
     monkeypatch.setattr(workplace_module, "SystemClock", lambda: clock)
     project = workplace / "project"
     project.mkdir()
@@ -102,22 +90,7 @@ def user(
         "name: shell\nentry_points:\n  main:\n    parameters:\n      word: {type: string, default: hello}\n"
         '    command: "echo {word}"\n'
     )
-    user = User(aws, clock, workplace, MlflowClient())
-    yield user
-    for run in user.client.search_runs(["0"]):
-        user.client.delete_run(run.info.run_id)
-
-
-def recorded_in_the_job(user: User, run_id: str) -> None:
-    """The archive of a job's results, with what its command has recorded."""
-    workspace = user.folder / "results" / "paretune"
-    (workspace / "mlruns").mkdir(parents=True)
-    inner = MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}")
-    inner.log_metric(inner.create_run("0").info.run_id, "loss", 0.25, timestamp=1000)
-    archive = user.folder / "output.tar.gz"
-    with tarfile.open(archive, "w:gz") as packed:
-        packed.add(workspace, "paretune")
-    user.aws.s3.put_object(Key=f"paretune/jobs/{job_name(run_id, 1)}/output/output.tar.gz", Body=archive.read_bytes())
+    return User(aws, clock, workplace, MlflowClient())
 
 
 def test_what_a_job_prints_reaches_the_terminal_without_commands_to_it(
@@ -135,26 +108,6 @@ def test_what_a_job_prints_reaches_the_terminal_without_commands_to_it(
     assert out == "paretune: begins\n\\x1b]0;title\\x07done \\u202e\n100%|\n"
     assert "\\x1b[2Jexit code 1" in err
     assert "\x1b" not in err
-
-
-@pytest.mark.slow
-def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User) -> None:
-    run_id = user.start().run_id
-    recorded_in_the_job(user, run_id)
-    user.end(run_id)  # and nobody has looked since
-
-    outcome = user.sync()[run_id].result
-
-    assert outcome is not None
-    run = user.client.get_run(run_id)
-    assert run.info.status == "FINISHED"
-    assert run.data.metrics["loss"] == 0.25
-    assert run.data.metrics["cost_usd"] == pytest.approx(USD)
-    assert run.data.params["project_parameters.word"] == "two words"
-    assert user.sync() == {}
-    recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
-    (job,) = map(RecordedJob, recorded)
-    assert (job.origin, job.instance_type, job.instance_count) == ("measured", "ml.m5.large", 1)
 
 
 def test_a_job_that_aws_did_not_know_is_looked_for_again_and_booked_when_it_is_there(user: User) -> None:
@@ -235,50 +188,19 @@ def test_an_interrupted_command_line_stops_its_job_and_the_run_is_killed(
     assert user.closed(submitted.run_id) == ("KILLED", "Stopped", pytest.approx(USD))
 
 
-OF_MLFLOW: dict[str, Any] = {
-    "ENV_MANAGER": None,
-    "SYNCHRONOUS": False,
-    "DOCKER_ARGS": {},
-    "STORAGE_DIR": None,
-    "build_image": False,
-    "docker_auth": None,
-}
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
-    return tmp_path / "mine"
-
-
-def request(version: str | None = None, **keys: Any) -> tuple[JobSpec, bool, str | None]:
-    return read_request("mine", "train", {"word": "x"}, version, OF_MLFLOW | keys, {})
-
-
-def test_the_keys_are_parameters_of_a_job(project: Path) -> None:
-    cluster = {"instance_type": "ml.m5.xlarge", "instance_count": 2, "spot": True, "tags": {"team": "search"}}
-    network = {"sagemaker.subnets": ["subnet-1"], "sagemaker.security_group_ids": "sg-1"}
-    spec, waits, run_id = request(**cluster, **network, wait=False)
-
-    assert (spec.project, spec.entry_point, spec.project_parameters) == (str(project), "train", {"word": "x"})
-    assert (spec.instance_type, spec.instance_count, spec.spot, spec.tags) == tuple(cluster.values())
-    assert (spec.sagemaker.subnets, spec.sagemaker.security_group_ids) == (("subnet-1",), ("sg-1",))
-    assert (spec.on_sagemaker, waits, run_id) == (True, False, None)
-
-
-@pytest.mark.usefixtures("project")
-def test_a_list_of_instance_types_is_a_fault_of_its_parameter() -> None:
+def test_a_list_of_instance_types_is_a_fault_of_its_parameter(workplace: Path) -> None:
+    (workplace / "mine").mkdir()
+    of_mlflow = {"ENV_MANAGER": None, "SYNCHRONOUS": False, "DOCKER_ARGS": {}, "STORAGE_DIR": None, "docker_auth": None}
     with pytest.raises(BadInput, match=r"instance_type must be a text, got ml\.g5\.xlarge"):
-        request(instance_type=["ml.g5.xlarge"])
+        read_request("mine", "train", {}, None, of_mlflow | {"instance_type": ["ml.g5.xlarge"]}, {})
 
 
-@pytest.mark.usefixtures("project")
-def test_every_fault_is_told_at_once() -> None:
+def test_every_fault_is_told_at_once(workplace: Path) -> None:
+    (workplace / "mine").mkdir()
+    of_mlflow = {"ENV_MANAGER": None, "SYNCHRONOUS": False, "DOCKER_ARGS": {}, "STORAGE_DIR": None, "docker_auth": None}
+    wrong = {"instance_typ": "x", "instance_count": "many", "learning_rate": 1e-4, "wait": "yes", "run_id": 1}
     with pytest.raises(BadInput) as caught:
-        request(
-            "main", instance_typ="x", instance_count="many", learning_rate=1e-4, wait="yes", run_id=1, build_image=True
-        )
+        read_request("mine", "train", {"word": "x"}, "main", of_mlflow | wrong | {"build_image": True}, {})
 
     text = "\n".join(caught.value.faults)
     for part in (

@@ -183,21 +183,6 @@ def test_what_is_no_bill_in_dollars_is_refused(run: Run, tmp_path: Path, rows: l
     assert part in err
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["reconcile"], ["paretune: bill must be an export of CUR 2.0 or FOCUS"]),
-        (["reconcile", "--bill", "nowhere.csv"], ["got 'nowhere.csv': there is none"]),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_with_the_next_step(run: Run, words: list[str], parts: list[str]) -> None:
-    code, _, err = run(*words)
-
-    assert code == 2
-    for part in parts:
-        assert part in err
-
-
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An empty bucket of an S3 without a network."""

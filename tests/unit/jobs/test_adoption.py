@@ -1,10 +1,9 @@
 """The same command typed again: the job that runs is followed, and no second one is paid."""
 
-import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
+from tests.processes import wait_until
 from tests.scripted_jobs import DONE, SMALL, ScriptedLauncher
 from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
@@ -140,24 +140,35 @@ def interrupt(_: Interruption) -> None:
     raise Interrupted("Ctrl-C")
 
 
-@pytest.mark.parametrize("machines", [2, 3])
-@pytest.mark.parametrize("meet", [JobRecord.describe, JobRecord.name_attempt], ids=["looking", "naming"])
-def test_the_same_command_typed_on_several_machines_at_the_same_moment_starts_one_job(
-    user: User, monkeypatch: pytest.MonkeyPatch, meet: Any, machines: int
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_the_same_command_typed_on_three_machines_at_the_same_moment_starts_one_job(
+    user: User, monkeypatch: pytest.MonkeyPatch, is_slow: bool
 ) -> None:
-    """All have opened their runs before any looks; or one has looked, and opens its job when the others look."""
-    everybody, begin = Barrier(machines), Attempts.begin
+    """All have opened their runs before any looks; the one that goes first may name its job when the others wait."""
+    everybody, looks, named = Barrier(3, timeout=60), list[float](), list[str]()
+    describe, name_attempt, begin = JobRecord.describe, JobRecord.name_attempt, Attempts.begin
 
-    def wait_for_the_others(*_: object) -> None:
-        with contextlib.suppress(BrokenBarrierError):  # the others wait for this one, too
-            everybody.wait(timeout=2)
+    def name_after_two_more_looks(record: JobRecord, name: str) -> None:
+        named.append(name)
+        if is_slow and len(named) == 1:
+            seen = len(looks)
+            wait_until(lambda: len(looks) > seen + 1, within_s=60, what="the others look for the job")
+        name_attempt(record, name)
 
-    monkeypatch.setattr(user.launcher, "check_inputs", wait_for_the_others)
-    monkeypatch.setattr(JobRecord, meet.__name__, lambda *args, **more: (wait_for_the_others(), meet(*args, **more)))
-    monkeypatch.setattr(Attempts, "begin", lambda job: wait_for_the_others(begin(job)))  # its job does not end before
+    def look_again(seconds: float) -> None:
+        looks.append(seconds)
+        if everybody.broken:  # else no time passes: nobody stops looking
+            FakeClock.sleep(user.clock, seconds)
+
+    user.launcher.endings = [DONE] * 3
+    monkeypatch.setattr(user.clock, "sleep", look_again)
+    monkeypatch.setattr(user.launcher, "check_inputs", lambda *_: everybody.wait())
+    monkeypatch.setattr(JobRecord, "describe", lambda *args, **more: (everybody.wait(), describe(*args, **more)))
+    monkeypatch.setattr(JobRecord, "name_attempt", name_after_two_more_looks)
+    monkeypatch.setattr(Attempts, "begin", lambda job: (begin(job), everybody.wait()))  # its job does not end before
 
     with ThreadPoolExecutor() as commands:
-        results = [command.result() for command in [commands.submit(user.type) for _ in range(machines)]]
+        results = [command.result() for command in [commands.submit(user.type) for _ in range(3)]]
 
     assert len(user.launcher.created) == 1
     assert len({result.run_id for result in results}) == 1

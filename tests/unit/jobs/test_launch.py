@@ -9,10 +9,14 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.core.clock import Interruption
+from paretune.core.clock import Interruption, SystemClock
+from paretune.jobs.launch import run_job
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
-from paretune.tracking import schema
+from paretune.tracking import Tracking, schema
+from tests.scripted_jobs import DONE, ScriptedLauncher
+from tests.stand_ins.aws import FakeClock
+from tests.workplaces import make_workplace
 
 
 def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
@@ -64,10 +68,12 @@ def test_what_is_refused_leaves_nothing(
 
 
 def test_a_busy_machine_is_named_before_a_local_job(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (workplace / "train.py").write_text("print('accuracy: 0.5')\n")
+    (workplace / "train.py").touch()
     monkeypatch.setattr("os.getloadavg", lambda: (1e3, 0.0, 0.0))
+    place = make_workplace(launcher=ScriptedLauncher([DONE]), tracking=Tracking({}, SystemClock()), clock=FakeClock())
 
-    assert main(["train", "train.py"]) == 0
+    run_job(JobSpec(entry_script="train.py"), place)
+
     (run,) = MlflowClient().search_runs(["0"])
     assert "this machine is busy, with a load average of 1000.0 on" in run.data.tags[schema.WARNINGS]
 

@@ -1,11 +1,12 @@
 """The launching side of preparation: a process of its own, whose answers, faults, death and end are understood."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import boto3
 import pytest
+from moto import mock_aws
 
 from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused
@@ -137,51 +138,35 @@ def inputs(tmp_path: Path) -> JobInputs:
     return JobInputs(dataset=dataset, model=tmp_path / "model")
 
 
-def test_what_was_prepared_is_known_again(spec: JobSpec, inputs: JobInputs, tmp_path: Path) -> None:
+def test_what_was_prepared_is_known_again_unless_it_would_be_made_differently(
+    spec: JobSpec, inputs: JobInputs, tmp_path: Path
+) -> None:
     assert load_cached_inputs(spec, tmp_path) is None
 
     cache_inputs(spec, tmp_path, inputs)
 
     assert load_cached_inputs(spec, tmp_path) == inputs
+    for changes in ({"max_seq_length": 64}, {"precision": "bf16"}, {"instance_count": 2}):
+        assert load_cached_inputs(spec.replace(**changes), tmp_path) is None
 
 
-@pytest.mark.parametrize("changes", [{"max_seq_length": 64}, {"precision": "bf16"}, {"instance_count": 2}], ids=str)
-def test_what_is_checked_or_made_differently_is_made_again(
-    spec: JobSpec, inputs: JobInputs, tmp_path: Path, changes: dict[str, Any]
+@pytest.mark.slow
+def test_rows_in_s3_are_prepared_as_those_of_a_file_and_anew_when_they_change(
+    workplace: Path, tiny_model: Path, reviews: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache_inputs(spec, tmp_path, inputs)
-
-    assert load_cached_inputs(spec.replace(**changes), tmp_path) is None
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client of an S3 with the bucket `films`."""
-    import boto3
-    from moto import mock_aws
-
+    here = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=32)
+    there = here.replace(dataset="s3://films/day/rows.csv")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     with mock_aws():
         s3 = boto3.client("s3", region_name="us-east-1")
         s3.create_bucket(Bucket="films")
-        yield s3
+        s3.put_object(Bucket="films", Key="day/rows.csv", Body=reviews.read_bytes())
+        assert _prepare(there, workplace / "home") == _prepare(here, workplace / "home")
 
+        s3.put_object(Bucket="films", Key="day/rows.csv", Body=b"text,label\n" + b"a film,good\nthe film,bad\n" * 20)
+        changed = _prepare(there, workplace / "home").dataset
 
-@pytest.mark.slow
-def test_rows_in_s3_are_prepared_as_those_of_a_file_and_known_again(
-    workplace: Path, tiny_model: Path, reviews: Path, bucket: Any
-) -> None:
-    bucket.put_object(Bucket="films", Key="day/rows.csv", Body=reviews.read_bytes())
-    here = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=32)
-    there = here.replace(dataset="s3://films/day/rows.csv")
-
-    local, fetched = _prepare(here, workplace / "home"), _prepare(there, workplace / "home")
-
-    assert fetched == local
-    assert load_cached_inputs(there, workplace / "home") == fetched
-    bucket.put_object(Bucket="films", Key="day/rows.csv", Body=b"text,label\n" + b"a film,good\nthe film,bad\n" * 20)
-    changed = _prepare(there, workplace / "home")
-    assert changed.dataset is not None
-    assert changed.dataset.facts["train_rows"] == 36
+    assert changed is not None
+    assert changed.facts["train_rows"] == 36

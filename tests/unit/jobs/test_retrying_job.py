@@ -87,19 +87,6 @@ def names(desk: Desk) -> Names:
     return lambda count: [f"paretune-{desk.run_id}-{number}" for number in range(1, count + 1)]
 
 
-def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([DONE])
-    attempts = desk.attempts(launcher, instance_count=2)
-    outcome = desk.follow(attempts)
-
-    assert launcher.created == names(1)
-    assert outcome.metrics["f1"] == 0.75
-    assert desk.metrics["cost_usd"] == pytest.approx(0.02)  # 36 s x 2 x 1 USD per hour
-    assert desk.metrics["billable_seconds"] == 36
-    assert desk.tags["state"] == "Completed"
-    assert "starting_seconds" not in desk.metrics  # this launcher knows no phases
-
-
 def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_everything_is_paid(
     desk: Desk, names: Names
 ) -> None:

@@ -16,7 +16,6 @@ import pytest
 
 from paretune.core import script_metrics, watchdog
 from paretune.projects import container_entrypoint as inside
-from paretune.projects.collection import read_runs
 from tests.processes import wait_until
 
 
@@ -71,33 +70,6 @@ def test_sigterm_reaches_whatever_the_command_has_started_and_its_end_is_waited_
     assert not (ml / "output" / "failure").exists()
 
 
-@pytest.mark.slow
-def test_requirements_are_installed_from_the_folder_where_their_paths_begin(ml: Path) -> None:
-    installer = ml / "input" / "data" / "code" / "start_job.py"
-    installer.write_text("import os, sys\nprint(os.path.basename(os.getcwd()), open(sys.argv[2]).read().split())")
-    (ml / "input" / "data" / "code" / "project" / "envs").mkdir()
-    code, lines = run(ml, "ls -A envs", requirements=["-r a.txt", "./b.whl"], folder="envs")
-
-    assert (code, lines) == (
-        0,
-        [
-            "paretune: installing what the project depends on",
-            "envs ['-r', 'a.txt', './b.whl']",
-            "paretune: the project's command starts",
-        ],
-    )
-
-
-@pytest.mark.slow
-def test_a_command_that_hangs_is_ended_with_all_that_it_has_started(ml: Path) -> None:
-    code, lines = run(ml, "sleep 613.25 & sleep 613.25", max_silence_minutes=1 / 60)
-
-    assert code == 1
-    assert (ml / "output" / "failure").read_text().startswith("error: it hangs: no event, no CPU time")
-    assert "Thread" in "".join(lines)
-    assert not [item for item in psutil.process_iter(["cmdline"]) if item.info["cmdline"] == ["sleep", "613.25"]]
-
-
 def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(ml: Path) -> None:
     store = ml / "output" / "data" / "paretune"
     store.mkdir(parents=True)
@@ -123,16 +95,6 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
     sources = "MLflow: auc, f1, fold; out/all_results.json: loss, rows; metric_definitions: pace"
     assert report["facts"] == {"metrics_from": sources}
     assert "auc=0.1" in lines
-
-
-@pytest.mark.slow  # MLflow takes seconds to make its tables
-def test_the_files_of_a_command_are_kept_with_its_store(ml: Path) -> None:
-    code, lines = run(ml, f'{sys.executable} -c \'import mlflow; mlflow.log_text("words", "a.txt")\'')
-    assert code == 0, lines
-
-    store = ml / "output" / "data" / "paretune"
-    _, (recorded,) = read_runs(store)
-    assert (store / "mlruns" / "0" / recorded.info.run_id / "artifacts" / "a.txt").read_text() == "words"
 
 
 @pytest.mark.slow

@@ -9,35 +9,11 @@ import pytest
 from mlflow.projects.utils import load_project
 
 from paretune.core.errors import BadInput
-from paretune.projects.project import declared_parameters, project_inputs, read_command, read_environment
+from paretune.projects.project import declared_parameters, project_inputs, read_environment
 from paretune.specification.container import ProjectPayload
 from paretune.specification.job import JobSpec
 
 AWKWARD = """it's "so" $HOME `id` \\ grün\n{x} 100%"""
-
-
-ENTRY = """
-    parameters:
-      data-set: path
-      code: {type: path, default: .}
-      site: uri
-      word: string
-    command: "python a.py {data-set} {code} {site} {word}"
-"""
-
-
-def test_local_files_are_called_as_they_are_in_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my rows.csv").write_text("a")
-    arguments = {"data-set": "my rows.csv", "site": "s3://b/k", "word": AWKWARD, "extra": "a b"}
-    (tmp_path / "MLproject").write_text(f"name: x\nentry_points:\n  main:\n{ENTRY}")
-    command, inputs = read_command(load_project(str(tmp_path)), "main", arguments, tmp_path)
-
-    assert inputs == {"data_set": tmp_path / "my rows.csv", "code_1": tmp_path}
-    assert shlex.split(command) == [
-        *("python", "a.py", "/opt/ml/input/data/data_set/my rows.csv", "/opt/ml/input/data/code_1", "s3://b/k"),
-        *(AWKWARD, "--extra", "a b"),
-    ]
 
 
 # --- environments
@@ -120,9 +96,10 @@ def payload(project: Path, home: Path, **changes: Any) -> ProjectPayload:
 def test_here_the_command_reads_files_where_they_are_and_what_git_ignores_is_linked(
     project: Path, tmp_path: Path
 ) -> None:
-    made = payload(project, tmp_path)
+    made = payload(project, tmp_path, project_parameters={"word": AWKWARD, "extra": "a b"})
 
-    assert made.document["command"] == f"python train.py 0.5 {project / 'data' / 'rows.csv'} 0 'it'\"'\"'s'"
+    words = ["python", "train.py", "0.5", str(project / "data" / "rows.csv"), "0", AWKWARD, "--extra", "a b"]
+    assert shlex.split(made.document["command"]) == words
     assert {name for name in made.code if name.startswith("project/")} == {
         *("project/MLproject", "project/env.yaml", "project/train.py", "project/.gitignore", "project/data/kept.txt"),
     }

@@ -176,13 +176,9 @@ def test_class_metrics_agree_with_scikit_learn() -> None:
     assert confusion.tolist() == confusion_matrix(truth, answers).tolist()
 
 
-def test_entities_are_those_of_conll() -> None:
-    labels = ["B-PER", "I-PER", "O", "I-LOC", "I-LOC", "B-LOC", "I-ORG", "O"]
-
-    assert entities(labels) == {("PER", 0, 2), ("LOC", 3, 5), ("LOC", 5, 6), ("ORG", 6, 7)}
-
-
 def test_f1_of_words_is_that_of_whole_entities() -> None:
+    labels = ["B-PER", "I-PER", "O", "I-LOC", "I-LOC", "B-LOC", "I-ORG", "O"]
+    assert entities(labels) == {("PER", 0, 2), ("LOC", 3, 5), ("LOC", 5, 6), ("ORG", 6, 7)}  # as in CoNLL
     truth = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
     answers = [["B-PER", "O", "O", "B-LOC"], ["O", "B-ORG"]]  # one entity of three ends too early
 

@@ -44,13 +44,6 @@ def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
     assert (made.bf16, made.fp16, made.torch_compile) == (False, False, False)
 
 
-def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
-    custom = {"logging_steps": 3, "save_strategy": "no", "eval_strategy": "no", "lr_scheduler_type": "cosine"}
-    made = arguments_of(BASE.replace(training_arguments=custom), folder)
-
-    assert {name: getattr(made, name) for name in custom} == custom
-
-
 def test_a_probe_makes_its_steps_whatever_the_epochs_and_arguments_are(folder: JobFolder) -> None:
     custom = {"max_steps": 500, "eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
     made = arguments_of(BASE.replace(probe_steps=40, num_train_epochs=50.0, training_arguments=custom), folder)

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from paretune.commands.report.document import Section
-from paretune.commands.report.groups import difference, groups_of, line, section_of, tukey
+from paretune.commands.report.groups import difference, groups_of, line, section_of
 from paretune.commands.report.jobs import frame_of, records
 from paretune.specification import metrics
 from paretune.tracking.recorded_job import RecordedJob
@@ -36,19 +36,6 @@ def test_a_line_is_that_of_scipy_also_with_an_f1_of_exactly_0() -> None:
     assert effects.value.devices == pytest.approx(expected.slope)
     assert effects.p.devices == pytest.approx(expected.pvalue)
     assert about.startswith("f1 ~ log2(devices), least squares over 6 runs; ")
-
-
-def test_tukey_is_that_of_scipy() -> None:
-    groups = {1: [100.0, 104, 102], 2: [60.0, 63], 4: [58.0, 61, 60]}
-    runs = frame_of([job for count, seconds in groups.items() for job in on_p3(count, seconds)], "devices")
-    table = tukey(runs.assign(level=runs.devices), {metrics.BILLABLE_SECONDS: "time"})
-    p = {frozenset((row.first, row.second)): row.p for row in table.itertuples()}  # type: ignore[misc]
-    expected = stats.tukey_hsd(*groups.values())
-
-    assert p[frozenset("12")] == pytest.approx(expected.pvalue[0, 1], abs=1e-4)
-    assert p[frozenset("24")] == pytest.approx(expected.pvalue[1, 2], abs=1e-4)
-    single = frame_of([*on_p3(1, [100]), *on_p3(2, [60])])
-    assert tukey(single.assign(level=single.devices), {metrics.BILLABLE_SECONDS: "time"}).empty
 
 
 def series(blocks: dict[float, list[float]]) -> pd.Series:

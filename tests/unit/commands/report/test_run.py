@@ -123,34 +123,6 @@ def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowCli
     assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []
 
 
-WRONG = {
-    "region": (["--region", "eu-wset-1"], ["got 'eu-wset-1'", "eu-west-1"]),
-    "day": (["--price_date", "2026-02-30"], ["price_date must be a day such as 2026-11-20, got '2026-02-30'"]),
-    "all at once": (
-        ["--region", "mars", "--by", "x", "--price_date", "x"],
-        ["'mars'", "by must be", "price_date must"],
-    ),
-    "factor": (["--view", "scaling", "--by", "batch"], ["by must be shape, devices or a parameter of a job"]),
-    "no setting": (["--view", "compare"], ["view=compare needs the setting whose values are compared: set by"]),
-    "total": (["--by", "moth"], ["by must be one of study,", "did you mean month?"]),
-    "setting of a total": (["--by", "strategy"], ["by must be one of study,", "set view=compare"]),
-    "price of a view": (["--view", "scaling", "--region", "us-east-1"], ["region prices the runs of view=runs again"]),
-}
-
-
-@pytest.mark.parametrize(("arguments", "expected"), WRONG.values(), ids=WRONG)
-def test_a_wrong_input_ends_with_2_and_one_message(
-    run: Run, store: MlflowClient, arguments: list[str], expected: list[str]
-) -> None:
-    code, out, err = run(*arguments)
-
-    assert (code, out) == (2, "")
-    assert err.count("paretune: ") == 1
-    assert "Traceback" not in err
-    assert not [text for text in expected if text not in err], err
-    assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []
-
-
 def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., str], store: MlflowClient) -> None:
     evil = "<img src=x>\u202e\x1b[2J ![a](http://host/pixel.png)|"
     record(dataset=evil, instance_type=evil)

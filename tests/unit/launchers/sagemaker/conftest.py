@@ -10,7 +10,6 @@ import boto3
 import pytest
 
 from paretune.core.tags import Attribution
-from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.specification.container import JobDocument
@@ -51,11 +50,6 @@ def aws(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Aws:
     monkeypatch.setattr(boto3.Session, "client", lambda _session, service, **_: made.client(service))
     monkeypatch.setattr(boto3.Session, "resource", lambda *_, **__: None)  # the SDK makes one and does not use it
     return made
-
-
-@pytest.fixture
-def account(aws: Aws) -> Account:
-    return Account(JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}), {})
 
 
 @pytest.fixture

@@ -39,18 +39,6 @@ def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> No
     assert account.bucket == "typed"
 
 
-@pytest.mark.parametrize(
-    ("role", "arn"),
-    [
-        ("Trainer", f"arn:aws:iam::{ACCOUNT}:role/service-role/Trainer"),  # as IAM tells it
-        ("service-role/Trainer", f"arn:aws:iam::{ACCOUNT}:role/service-role/Trainer"),
-        ("arn:aws:iam::999999999999:role/Trainer", "arn:aws:iam::999999999999:role/Trainer"),
-    ],
-)
-def test_a_role_may_be_given_as_name_or_arn(aws: Aws, role: str, arn: str) -> None:
-    assert Account(JobSpec(role=role), {}).role_arn == arn
-
-
 def test_a_notebook_trains_with_its_own_role(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
 
@@ -94,13 +82,6 @@ def faults(cluster: JobSpec = CLUSTER) -> list[str]:
     return account_faults(cluster, Account(cluster, {}))
 
 
-def test_nothing_stands_against_a_job_that_is_allowed_everything(aws: Aws) -> None:
-    aws.quotas.values = {USAGE: 4, "something else": 0}
-
-    assert faults() == []
-    assert aws.count("PutObject", "CreateBucket", "CreateTrainingJob") == 0
-
-
 def test_all_faults_come_at_once(aws: Aws) -> None:
     aws.iam.trust = {"Statement": []}
     aws.s3.buckets.clear()
@@ -117,15 +98,6 @@ def test_all_faults_come_at_once(aws: Aws) -> None:
         "`aws service-quotas request-service-quota-increase --service-code sagemaker "
         f"--quota-code {code} --desired-value 4 --region us-east-1`"
     ) in messages[2]
-
-
-def test_without_an_identity_nothing_else_is_asked(aws: Aws) -> None:
-    aws.refuse("GetCallerIdentity", "ExpiredToken", times=9)
-
-    with pytest.raises(LaunchRefused):
-        faults()
-
-    assert aws.count() == 1
 
 
 def test_a_bucket_of_another_region_is_a_fault(aws: Aws) -> None:

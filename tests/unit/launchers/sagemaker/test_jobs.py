@@ -47,29 +47,6 @@ def look(job: Job, clock: FakeClock, seconds: float = 30) -> JobState:
     return job.state()
 
 
-def test_a_job_goes_through_its_states_with_its_secondary_status_as_detail(
-    aws: Aws, job: Job, clock: FakeClock
-) -> None:
-    seen = [(look(job, clock), job.detail())]
-    for status in ("Downloading", "Training", "Uploading"):
-        aws.sagemaker.enter(NAME, status)
-        seen.append((look(job, clock), job.detail()))
-    leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.sagemaker.end(NAME)
-    seen.append((look(job, clock), job.detail()))
-
-    assert seen == [
-        (JobState.RUNNING, "Starting"),
-        (JobState.RUNNING, "Downloading"),
-        (JobState.RUNNING, "Training"),
-        (JobState.RUNNING, "Uploading"),
-        (JobState.COMPLETED, "Completed"),
-    ]
-    assert job.status().report == REPORT
-    assert job.status().failure is None
-    assert job.status().model == ""  # of which the output holds none
-
-
 def test_a_job_that_completes_without_a_report_has_failed_and_says_so(aws: Aws, job: Job, clock: FakeClock) -> None:
     leave(aws, {"events.jsonl": line(1)})
     aws.sagemaker.end(NAME)

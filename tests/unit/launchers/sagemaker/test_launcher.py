@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, Interrupted, LostContact
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
@@ -58,18 +58,6 @@ def dataset(tmp_path: Path) -> PreparedDataset:
     return made
 
 
-def test_a_name_in_use_means_that_the_job_is_adopted(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock, package: Path
-) -> None:
-    launcher.submit(order(), JobInputs())
-
-    again = another(clock, package).submit(order(), JobInputs())
-
-    assert again.name == NAME
-    assert again.state() is JobState.RUNNING
-    assert list(aws.sagemaker.jobs) == [NAME]
-
-
 def test_a_job_that_may_have_been_created_is_lost_sight_of_and_not_given_up(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
@@ -78,15 +66,6 @@ def test_a_job_that_may_have_been_created_is_lost_sight_of_and_not_given_up(
 
     with pytest.raises(LostContact, match=f"{NAME} may have been created"):
         launcher.submit(order(), JobInputs())
-
-
-def test_a_job_that_aws_refuses_is_refused_with_the_reason(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
-    aws.refuse("CreateTrainingJob", "AccessDeniedException", "no iam:PassRole")
-
-    with pytest.raises(LaunchRefused, match="does not allow this identity to create the training job: no iam:PassRole"):
-        launcher.submit(order(), JobInputs())
-
-    assert aws.sagemaker.jobs == {}
 
 
 def test_a_job_of_this_name_that_aws_shows_late_is_adopted(

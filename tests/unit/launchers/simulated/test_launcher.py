@@ -2,9 +2,6 @@
 
 import itertools
 import math
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -169,35 +166,3 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
     assert launcher.billed_after_limit_s(spec) == billed_after_limit_s(spec, {})
     assert job.state() is JobState.COMPLETED
     assert job.status().billable_seconds == pytest.approx(80.0)
-
-
-def test_it_starts_at_the_machine_s_time_and_moves_only_when_slept_on(home: Path) -> None:
-    before = time.time()
-    clock = VirtualClock(home)
-    start = clock.now()
-
-    assert before <= start <= time.time()
-    assert clock.now() == clock.monotonic() == start
-    clock.sleep(3600)
-    assert clock.now() == pytest.approx(start + 3600)
-
-
-def test_another_process_sees_and_moves_the_same_time(home: Path) -> None:
-    clock = VirtualClock(home)
-    start = clock.now()
-    program = "import sys, pathlib\nfrom paretune.launchers.simulated.launcher import VirtualClock\n"
-    program += "clock = VirtualClock(pathlib.Path(sys.argv[1]))\nprint(clock.now())\nclock.sleep(60)"
-    result = subprocess.run([sys.executable, "-c", program, str(home)], capture_output=True, text=True, check=True)
-
-    assert float(result.stdout) == start
-    assert clock.now() == pytest.approx(start + 60)
-
-
-def test_a_moment_to_wake_at_counts_once(home: Path) -> None:
-    clock = VirtualClock(home)
-    start = clock.now()
-    clock.wake_at(start + 60)
-    clock.sleep(0.5)
-    assert clock.now() == pytest.approx(start + 60)
-    clock.sleep(0.5)
-    assert clock.now() == pytest.approx(start + 60.5)

@@ -10,7 +10,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
-from paretune.estimating.phases import overhead_s, usual
+from paretune.estimating.phases import usual
 from paretune.estimating.timing import Prediction
 from paretune.launchers.simulated.timeline import CAPACITY_SECONDS, Timeline, TimelineFactory
 from paretune.specification.container import FailureKind, JobDocument
@@ -57,29 +57,6 @@ def play(table: str | None, simulation: Mapping[str, Any] | None = None, **chang
     return factory()(document(table, simulation, **changes))
 
 
-def test_a_replayed_job_takes_and_reaches_what_its_row_says(table: str) -> None:
-    timeline = play(table)
-
-    assert timeline.failure is None
-    assert timeline.report is not None
-    assert timeline.seconds == pytest.approx(STARTING + 1320)
-    assert timeline.report.metrics["f1"] == 0.8
-    assert timeline.report.metrics["train_seconds"] == pytest.approx(1200)
-    assert timeline.report.metrics["throughput_samples_per_second"] == pytest.approx(960 * 16 / 1200)
-    assert timeline.facts == {"basis": "the recorded run in line 2"}
-
-
-def test_a_job_goes_through_the_phases_that_such_a_job_has_at_sagemaker(table: str) -> None:
-    timeline = play(table)
-    data, image, uploading = (usual(phase, "gpu").seconds for phase in ("data", "image", "uploading"))
-    downloading = 120 * (data + image) / (overhead_s("gpu") - uploading)
-
-    assert [name for name, _ in timeline.phases] == ["Starting", "Downloading", "Training", "Uploading"]
-    seconds = [seconds for _, seconds in timeline.phases]
-    assert seconds == pytest.approx([STARTING, downloading, 1320 - downloading - uploading, uploading])
-    assert timeline.billable_seconds() == pytest.approx(1320)
-
-
 @pytest.mark.parametrize(
     ("batch", "seconds", "kind"), [(64, 130, FailureKind.OUT_OF_MEMORY), (8, 400, FailureKind.ERROR)]
 )
@@ -92,11 +69,6 @@ def test_a_row_that_did_not_complete_does_not_complete(
     assert timeline.failure[0] is kind
     assert timeline.billable_seconds() == pytest.approx(seconds)
     assert timeline.report is None
-
-
-def test_a_job_outside_the_table_is_refused(table: str) -> None:
-    with pytest.raises(BadInput, match="no completed runs on all sides"):
-        play(table, learning_rate=1e-3)
 
 
 def test_trouble_comes_at_the_rate_that_was_asked_for_and_the_same_again(table: str) -> None:
@@ -137,15 +109,6 @@ ESTIMATE = Estimate(
     price=None,
     basis="data sheets",
 )
-
-
-def test_without_a_table_seconds_come_from_the_estimate() -> None:
-    timeline = factory(predict=lambda _: ESTIMATE)(document(None))
-
-    assert timeline.report is not None
-    assert timeline.seconds == pytest.approx(STARTING + 620)
-    assert timeline.report.metrics["peak_memory_gib"] == 9.5
-    assert timeline.facts == {"basis": "seconds from the estimate (data sheets)"}
 
 
 def test_a_table_without_seconds_gives_f1_and_the_estimate_seconds(tmp_path: Path) -> None:

@@ -171,17 +171,6 @@ def test_one_class_only_is_refused(tmp_path: Path) -> None:
     assert fault == "label_column 'label' has one class only (good): there is nothing to learn"
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
-def test_text_in_another_encoding_is_refused_with_the_way_to_convert_it(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / name)
-    path.write_bytes(path.read_bytes().replace(b"great", "crème".encode("latin-1")))
-
-    (fault,) = faults(path)
-
-    assert f"dataset {path} is not UTF-8 text" in fault
-    assert "iconv" in fault
-
-
 def test_a_csv_of_another_separator_is_read(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("text;label\n" + "".join(f"good, {number};{number % 2}\n" for number in range(20)))
@@ -190,22 +179,6 @@ def test_a_csv_of_another_separator_is_read(tmp_path: Path) -> None:
 
     assert names == ("0", "1")
     assert sorted(rows["train"].texts + rows["validation"].texts) == sorted(f"good, {number}" for number in range(20))
-
-
-def test_missing_texts_and_missing_labels_are_counted_and_named_at_once(tmp_path: Path) -> None:
-    texts: list[Any] = [None if number == 3 else text for number, text in enumerate(TEXTS)]
-    labels: list[Any] = [None if number in (0, 7) else label for number, label in enumerate(LABELS)]
-
-    assert faults(write(tmp_path / "rows.csv", texts, labels)) == (
-        "'text' is missing or blank in 1 of 20 train rows (first: rows 4): fill them, or set missing_rows=drop",
-        "'label' is missing in 2 of 20 train rows (first: rows 1, 8): fill them, or set missing_rows=drop",
-    )
-
-
-def test_a_label_column_with_a_class_per_row_is_questioned(tmp_path: Path) -> None:
-    (fault,) = faults(write(tmp_path / "rows.csv", labels=[f"id-{number}" for number in range(20)]))
-
-    assert "has 20 classes in 20 rows: is it the right column, and" in fault
 
 
 def test_validation_labels_that_no_training_row_has_are_counted_and_shown(tmp_path: Path) -> None:
