@@ -348,7 +348,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
-    """A sentence if a user's own script or project has left nothing but losses, and how to make it leave more."""
+    """A sentence if a user's own script or project has left no metric of an evaluation, and how to make it leave more."""
     if report is None or not spec.runs_user_code:
         return []
     if spec.project is not None:
@@ -357,7 +357,9 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
             "all_results.json, or print lines such as accuracy=0.9"
         )
         return [] if report.metrics else [no_metric]
-    if any("loss" not in name and not name.startswith(("train_", "throughput_")) for name in report.metrics):
+    evaluated, of_training = ("eval", "val_", "valid", "test"), ("train_", "throughput_")
+    others = (name for name in report.metrics if "loss" not in name or name.startswith(evaluated))
+    if any(not name.startswith(of_training) for name in others):
         return []
     switches = json.dumps({"do_train": True, "do_eval": True})
     return [

@@ -137,7 +137,13 @@ def test_a_training_of_the_users_own_shows_all_its_metrics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "lacks"), [(("eval_accuracy", "train_loss"), False), (("train_loss", "train_runtime"), True), ((), True)]
+    ("names", "lacks"),
+    [
+        (("eval_accuracy", "train_loss"), False),
+        *(((name,), False) for name in ("eval_loss", "val_loss", "validation_loss", "test_loss")),
+        (("loss", "train_loss", "train_runtime"), True),
+        ((), True),
+    ],
 )
 def test_a_script_is_told_what_it_left_out_only_if_it_left_no_measure(names: tuple[str, ...], lacks: bool) -> None:
     remarks = script_remarks(JobSpec(entry_script="train.py"), report_of(*names))
