@@ -348,7 +348,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
-    """A sentence if a user's own script or project has left no metric of an evaluation, and how to make it leave more."""
+    """A sentence if a user's own script or project has left no metric of an evaluation, and how it leaves one."""
     if report is None or not spec.runs_user_code:
         return []
     if spec.project is not None:

@@ -274,7 +274,8 @@ def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
     missing = [name for number, name in enumerate(names) if number not in present]
     lacking = f"the training rows lack {len(missing)} of {len(names)} labels ({', '.join(missing[:_EXAMPLES])})"
-    return [f"{lacking}: raise max_train_samples, or leave them out"] if missing else []
+    remedy = "give more rows of each" if spec.max_train_samples is None else "raise max_train_samples"
+    return [f"{lacking}: {remedy}, or leave them out"] if missing else []
 
 
 def cells_of(table: datasets.Dataset, column: str) -> list[Any]:

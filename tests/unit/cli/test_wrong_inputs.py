@@ -52,7 +52,10 @@ WRONG = {  # words to sentences of the one message
     "study wrong.yaml --n_trails 3": ["wrong.yaml:2: learning_rate: low must be less than", "did you mean n_trials?"],
     "estimate --instance_type ml.g5.xlarge,": ["instance_type must have a value between all commas"],
     "estimate --instance_type ml.p9.huge --instance_count 1,x": ["instance_count must be a whole number"],
-    "estimate --dataset some/reviews": ["dataset some/reviews: nobody knows its rows yet"],
+    "estimate --seed 1 --dataset some/reviews --text_column body": [
+        "dataset some/reviews: nobody knows its rows yet",
+        "train --dataset some/reviews --text_column body --dry_run true`",
+    ],
     "estimate --model nobody/knows": ["model nobody/knows is not well known, and its config.json is needed"],
     "prices --region us-east": ["region must be an AWS region that has SageMaker"],
     "reconcile": ["bill must be an export of CUR 2.0 or FOCUS"],

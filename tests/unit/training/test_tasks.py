@@ -89,6 +89,8 @@ def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "rows.jsonl", [["a"]] * 60 + [["b"]] * 2)
 
     assert "labels (b): raise max_train_samples" in faults_of(path, "multi-label", max_train_samples=5)
+    two = jsonl(tmp_path / "two.jsonl", [["a"], ["b"]])
+    assert "labels (b): give more rows of each" in faults_of(two, "multi-label")
 
 
 def test_rows_with_equally_many_words_are_rows_of_words() -> None:

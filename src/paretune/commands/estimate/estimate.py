@@ -241,9 +241,10 @@ def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
         for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
             yield from hardware.precision_faults(spec.precision, instance)
         if rows is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None:
+            of_data = {name: text for name, text in spec.changed().items() if name in OF_THE_DATA}
             yield (
                 f"dataset {spec.dataset}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
-                f"prepare it once with `{command_line('train', {'dataset': spec.dataset, 'dry_run': 'true'})}`"
+                f"prepare it once with `{command_line('train', of_data | {'dry_run': 'true'})}`"
             )
 
 
