@@ -119,8 +119,8 @@ def argument_faults(spec: JobSpec) -> list[str]:
         return faults
     if not (script.has_hugging_face_parser or script.is_complete):
         return []
-    rest = "; leave it out, or give the script's own names in training_arguments"
-    faults = [f"{fault}{rest}" for fault in unknown_arguments(path, names)]
+    remedy = "give the script's own names in training_arguments" if script.arguments else "let it read it with argparse"
+    faults = [f"{fault}; leave it out, or {remedy}" for fault in unknown_arguments(path, names)]
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
     if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
         ours = {f"--{_name_in(script, name)}": name for name in (*_PLANNED, *OF_SCRIPTS)}

@@ -111,13 +111,14 @@ class Collator:
     tokenizer: str
 HfArgumentParser((Model, TrainingArguments))
 """
+WITHOUT_PARSER = "train.py has no argument learning_rate: it has none"
 NO_ARGUMENT = "train.py has no argument max_seq_length, epoch: it has batch-size, epochs, lr, output-dir"
 
 
 @pytest.mark.parametrize(
     ("text", "values", "fault"),
     [
-        ("import torch\n", {"learning_rate": 0.1}, "train.py has no argument learning_rate: it has none"),
+        ("import torch\n", {"learning_rate": 0.1}, f"{WITHOUT_PARSER}; leave it out, or let it read it with argparse"),
         (PLAIN, {"max_seq_length": 64, "training_arguments": {"epoch": 3, "lr": 1}}, NO_ARGUMENT),
         (PLAIN, {"training_arguments": {"lr": 1}}, ""),
         (REQUIRED, {}, "train.py does not run without --lr: add --learning_rate VALUE"),
