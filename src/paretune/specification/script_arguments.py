@@ -197,7 +197,8 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     may_take_seed = script.mentions_seed and not script.is_complete
     if not (script.argument("seed") or has_plan or script.parser == "hydra" or may_take_seed):
         values.pop("seed", None)  # of a repeat in a study
-    if values.get("precision") in ("auto", "fp32", "bf16", "fp16") and not _name_in(script, "precision"):
+    formats = ("fp32", "bf16", "fp16")  # a switch of their own each, or an argument that takes their names
+    if values.get("precision") in ("auto", *formats) and _name_in(script, "precision") in (None, *formats):
         precision = values.pop("precision")
         values |= {precision: True} if precision in ("bf16", "fp16") else {}
         if script.reads_anything and precision in ("fp16", "fp32"):

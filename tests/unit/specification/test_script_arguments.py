@@ -28,6 +28,7 @@ parser.add_argument("--quiet", action="store_true")
 parser.add_argument("--output-dir")
 args, _ = parser.parse_known_args()
 """
+FORMATS = ("bf16", "fp16")
 
 
 @pytest.fixture
@@ -61,6 +62,16 @@ def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Pa
     assert not accumulates(both)  # so that it is not tried again with a smaller batch, which it would not get
     script.write_text("from transformers import HfArgumentParser\n")
     assert accumulates(both)
+
+
+def test_a_script_with_switches_of_number_formats_gets_the_one_that_is_asked_for(script: Path) -> None:
+    script.write_text(PLAIN + "".join(f"parser.add_argument('--{name}', action='store_true')\n" for name in FORMATS))
+
+    assert [words(script, precision=name) for name in (*FORMATS, "fp32")] == [
+        "--output-dir /out --bf16",
+        "--output-dir /out --fp16",
+        "--output-dir /out",
+    ]
 
 
 def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(script: Path) -> None:
