@@ -161,7 +161,7 @@ class Parameters(BaseModel):
         try:
             made = handler(values)
         except ValidationError as error:
-            errors = [_of_script(item, values) for item in error.errors(include_url=False)]
+            errors = [_of_script(cls, item, values) for item in error.errors(include_url=False)]
             made = _made_without(errors, values, handler)
         for rule in cls.rules:
             with suppress(AttributeError) if errors else nullcontext():
@@ -291,12 +291,13 @@ def faults_error(faults: Iterable[Fault]) -> ValidationError:
     return ValidationError.from_exception_data("", [_detail(_error(fault)) for fault in faults])
 
 
-def _of_script(error: Any, values: Mapping[str, Any]) -> Any:
+def _of_script(cls: type[Parameters], error: Any, values: Mapping[str, Any]) -> Any:
     """The error, or for an argument of the user's script in place of a parameter how to give it."""
     path, name = at_home(str(values.get("entry_script", ""))), ".".join(map(str, error["loc"]))
     if error["type"] != "extra_forbidden" or not exists(path) or not read_own_script(path).argument(name):
         return error
-    argument = options(**{f"training_arguments.{name}": "VALUE"})
+    is_file = name in extra_of(cls, "dataset", "also") and not read_own_script(path).argument("dataset")
+    argument = options(**{"dataset" if is_file else f"training_arguments.{name}": "VALUE"})
     return _error(Fault(error["loc"], f"{name} is an argument of {path.name}: {argument}"))
 
 

@@ -158,11 +158,14 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
 
 
 def test_an_argument_of_the_script_given_as_a_parameter_is_told_where_it_belongs(script: Path) -> None:
+    script.write_text(PLAIN + "parser.add_argument('--data', required=True)\n")
     with pytest.raises(BadInput) as refused:
-        JobSpec.read({"entry_script": str(script), "quiet": "x", "quiter": "x"})
+        JobSpec.read({"entry_script": str(script), "quiet": "x", "data": "x", "quiter": "x"})
 
-    of_script, unknown = refused.value.faults
+    of_script, of_data, unknown = refused.value.faults
     assert of_script == "quiet is an argument of train.py: --training_arguments.quiet VALUE"
+    assert of_data == "data is an argument of train.py: --dataset VALUE"
+    assert argument_faults(JobSpec(entry_script=str(script)))[0].endswith("--data: add --dataset VALUE")
     assert unknown.startswith("unknown parameter quiter")
 
 
