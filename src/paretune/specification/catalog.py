@@ -67,6 +67,8 @@ def instance(instance_type: str) -> Instance:
     listed = instances().get(instance_type)
     if listed is None:
         remedy = f"describe another one in {OWN_TYPES}, with the columns of the shipped instances.csv"
+        if "," in instance_type:
+            remedy = "a job takes one, and further ones in fallback_instance_types; `estimate` and a study take several"
         raise BadInput([f"{unknown_type(instance_type, instances())}; {remedy}"])
     return listed
 
