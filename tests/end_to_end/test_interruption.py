@@ -93,7 +93,8 @@ def test_an_interrupted_job_stops_with_a_checkpoint_and_is_booked(home: Path, jo
     _check_it_was_stopped(run, "SIGINT")
     (checkpoint,) = _checkpoints(home)
     assert _events(home)[-1].message == f"stopped after step {checkpoint.name.split('-')[1]}, checkpoint written"
-    assert "interrupted by SIGINT" in running.text
+    ended = f"interrupted by SIGINT; {_folders(home)[-1].root.name} has stopped, its checkpoint is in"
+    assert f"{ended} {checkpoint.parent.resolve()}" in running.text
     assert "Traceback" not in running.text
 
 

@@ -29,7 +29,7 @@ from paretune.jobs.preview import (
 from paretune.jobs.progress import watched
 from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import JobState, job_name
+from paretune.launchers.base import JobState, checkpoint_folder, job_name
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -94,6 +94,12 @@ def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
         leave_or_abandon(job, error)
+        if isinstance(error, Interrupted) and job.end is not None:
+            folder = workplace.home / "checkpoints" / checkpoint_folder(job.document)  # of a job on this machine
+            checkpoint = f", its checkpoint is in {folder}" if any(folder.glob("*/complete.json")) else ""
+            raise Interrupted(
+                f"{error}; {job.document.job_name} has {job.end.state.value.lower()}{checkpoint}"
+            ) from error
         raise
     if spec.on_sagemaker and not job.record.is_beside:
         with suppress(ParetuneError):  # `sync` books the pool that the job has reused, and its own
