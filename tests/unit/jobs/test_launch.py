@@ -13,7 +13,8 @@ from paretune.core.clock import Interruption, SystemClock
 from paretune.jobs.launch import run_job
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking, schema
+from paretune.tracking import schema
+from paretune.tracking.store import Tracking
 from tests.scripted_jobs import DONE, ScriptedLauncher
 from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace

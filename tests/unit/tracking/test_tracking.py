@@ -253,7 +253,7 @@ def test_a_store_that_cannot_be_used_is_said_in_our_words(
 _OPEN = """
 import sys, time
 from paretune.core.clock import SystemClock
-from paretune.tracking import Tracking
+from paretune.tracking.store import Tracking
 print("ready", flush=True)
 sys.stdin.readline()
 print(Tracking({}, SystemClock()).create("first").run_id)
