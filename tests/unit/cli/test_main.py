@@ -92,7 +92,7 @@ def test_a_command_writes_nothing_into_the_user_s_home(workplace: Path) -> None:
 
     ended = subprocess.run(command, cwd=workplace, env=environment, capture_output=True, text=True, check=False)
 
-    assert ended.stdout == "no job is recorded\n", ended
+    assert ended.stdout.startswith(f"no job is recorded in sqlite:///{workplace}/mlflow.db: `"), ended
     assert [*home.rglob("*")] == []
 
 

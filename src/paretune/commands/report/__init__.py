@@ -19,7 +19,8 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.packages import missing
 from paretune.core.result import CommandOutput, as_json, read_rows
-from paretune.core.untrusted import markdown
+from paretune.core.shell import command_line
+from paretune.core.untrusted import markdown, without_secrets
 from paretune.specification.catalog import region_faults
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter
@@ -95,7 +96,9 @@ def _run(request: ReportRequest) -> CommandOutput:
     is_job = f"tags.`{schema.STATE}` != ''"  # every job has a state as soon as it is created, and no other run has one
     jobs = [RecordedJob(run) for run in tracking.runs(" and ".join(filter(None, [is_job, request.filter])))]
     if not jobs:
-        text = "no job is recorded" + (" that fits the filter" if request.filter else "")
+        fitting = " that fits the filter" if request.filter else ""
+        first = "" if fitting else f": `{command_line('train')}` records one, `{command_line('demo')}` shows a study"
+        text = f"no job{fitting} is recorded in {without_secrets(tracking.uri)}{first}"
         return CommandOutput(text=text, document={"rows": []})
     if request.view == "runs":
         report = costs_report(request, jobs, prices, date.fromtimestamp(clock.now()))

@@ -112,14 +112,16 @@ def test_a_filter_in_mlflows_language_chooses_the_runs_and_its_password_is_never
     result, rows = own_run(store, run("--filter", "params.dataset = 's3://ann:secret@host/d'")[1])
     assert [row["run_id"] for row in rows] == [good]
     assert result.data.params == {"filter": "params.dataset = 's3://host/d'"}
-    assert run("--filter", "metrics.f1 > 2")[:2] == (0, "no job is recorded that fits the filter\n")
+    none = f"no job that fits the filter is recorded in {mlflow.get_tracking_uri()}\n"
+    assert run("--filter", "metrics.f1 > 2")[:2] == (0, none)
     code, out, err = run("--filter", "f1 ~ 's3://ann:secret@host/d'")
     assert (code, out) == (2, "")
     assert "secret" not in err
 
 
 def test_a_store_without_jobs_says_so_and_stays_empty(run: Run, store: MlflowClient) -> None:
-    assert run()[:2] == (0, "no job is recorded\n")
+    code, out, _ = run()
+    assert (code, out.partition(": `")[0]) == (0, f"no job is recorded in {mlflow.get_tracking_uri()}")
     assert store.search_runs([os.environ["MLFLOW_EXPERIMENT_ID"]]) == []
 
 
