@@ -101,7 +101,8 @@ class Estimate:
         time = self.time
         dollars = "" if self.cost_usd is None else f", {usd(self.cost_usd)}"
         between = f"{duration(time.seconds_low)} to {duration(time.seconds_high)}"
-        return f"{duration(time.seconds)} ({between} in 80 % of such jobs){dollars}; from {self.basis}"
+        billed = " billed, without the wait for instances" if self.spec.has_instances else ""
+        return f"{duration(time.seconds)}{billed} ({between} in 80 % of such jobs){dollars}; from {self.basis}"
 
     def as_metrics(self) -> dict[str, float]:
         """The metrics of the estimate that a job's run records."""

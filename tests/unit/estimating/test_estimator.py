@@ -54,6 +54,8 @@ def test_dollars_are_seconds_times_instances_times_price_and_absent_without_one(
     assert estimated.cost_usd == pytest.approx(estimated.time.seconds * 2 * 0.001)  # 3.6 USD an hour
     assert unpriced.cost_usd is None
     assert {name for name in unpriced.as_metrics() if "usd" in name} == set()
+    assert " billed, without the wait for instances (" in unpriced.sentence()
+    assert "billed" not in estimate(instance_type="local").sentence()
 
 
 @pytest.mark.parametrize(
