@@ -155,13 +155,10 @@ class StudyResult(Result):
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]  # a constant for all other results
-        """4 if the study cost more than its budget, 3 if it has trials and all of them failed, else 0."""
+        """4 if the study cost more than its budget, 3 if it recommends nothing, else 0."""
         if self.answer.over_budget_usd:
             return BudgetRefused.exit_code
-        trials = self.answer.front.trials
-        failures = {TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY}
-        all_failed = trials and all(trial.status in failures for trial in trials)
-        return JobFailed.exit_code if all_failed else 0
+        return 0 if self.answer.picks else JobFailed.exit_code
 
     @property
     def title(self) -> str:

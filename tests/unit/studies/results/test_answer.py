@@ -104,12 +104,13 @@ def result_of(*trials: Trial, budget_usd: float | None = None) -> StudyResult:
     return StudyResult(answer=result, run_id="r", ending="e", open_command="o")
 
 
-def test_a_study_whose_trials_all_failed_ends_with_3_and_one_that_cost_more_than_its_budget_with_4() -> None:
+def test_a_study_without_a_recommendation_ends_with_3_and_one_that_cost_more_than_its_budget_with_4() -> None:
     broken, full = failed(0, TrialStatus.FAILED, "broken"), failed(1, TrialStatus.OUT_OF_MEMORY, "full")
     done = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)]
 
-    assert result_of(broken, full).exit_code == 3
-    assert [result_of().exit_code, result_of(broken, done[1]).exit_code] == [0, 0]
+    without_f1 = [trial_of(number, 1.0, 0.0, values={"cost_usd": 1.0}) for number in (0, 1)]
+    assert [result_of(*trials).exit_code for trials in ([], [broken, full], without_f1)] == [3, 3, 3]
+    assert result_of(broken, done[1]).exit_code == 0
     retained, exceeded = (result_of(*done, budget_usd=budget_usd) for budget_usd in (3.0, 2.95))
     assert (retained.exit_code, exceeded.exit_code) == (0, 4)
     assert "The study has cost 0.0500 USD more than its budget." in str(exceeded)
