@@ -39,6 +39,10 @@ def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
     assert "val_ndcg is that of runs that trained" in page(result)
     assert "F1" not in result.text()
 
+    loss = [replace(trial, values={**trial.values, "eval_loss": 0.6}) for trial in trials if trial.values]
+    losses = answer(loss, {"cost_usd": "minimize", "eval_loss": "minimize"}, {}, name="own")
+    assert {point.collapse_probability for point in losses.front.points} == {0.0}  # nothing of it can collapse
+
 
 def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
     trials = [
