@@ -48,8 +48,10 @@ class Pick:
     def on_some_rows(self) -> str:
         """A sentence about its command if that trains on a part of the rows; else empty."""
         whole = "leave out --max_train_samples for all of them, and see `paretune estimate` first."
-        rows = self.point.trial.spec.max_train_samples if self.command else None
-        return f"It trains on {rows:,} rows, as the study did; {whole}" if rows else ""
+        trial = self.point.trial
+        rows = trial.spec.max_train_samples if self.command else None
+        are_all = trial.measured.get("train_rows", math.inf) < (rows or 0)  # the data set has fewer than it may have
+        return f"It trains on {rows:,} rows, as the study did; {whole}" if rows and not are_all else ""
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
