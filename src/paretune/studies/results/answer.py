@@ -16,7 +16,7 @@ from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import violations
 from paretune.studies.results.configurations import Configuration, value_of
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import NEVER, Pick, best_in, failures, recommend
+from paretune.studies.results.recommendation import Pick, best_in, collapse_risk, failures, recommend
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
 
 _MOST_LINES = 20  # rows of a table in a terminal
@@ -155,13 +155,10 @@ class StudyResult(Result):
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]  # a constant for all other results
-        """4 if the study cost more than its budget, 3 if it has trials and all of them failed, else 0."""
+        """4 if the study cost more than its budget, 3 if it recommends nothing, else 0."""
         if self.answer.over_budget_usd:
             return BudgetRefused.exit_code
-        trials = self.answer.front.trials
-        failures = {TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY}
-        all_failed = trials and all(trial.status in failures for trial in trials)
-        return JobFailed.exit_code if all_failed else 0
+        return 0 if self.answer.picks else JobFailed.exit_code
 
     @property
     def title(self) -> str:
@@ -277,12 +274,12 @@ def front_table(front: StudyFront) -> pd.DataFrame:
     rows = []
     for point in sorted(front.best, key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
-        probability = point.collapse_probability or 0.0
+        risk = collapse_risk(front, point)
         rows.append(
             {"trial": str(point.number), "runs": str(len(point.trials))}
             | {front.heading(name): front.number(name, point.means[name], point.errors[name]) for name in names}
             | {"configuration": point.trial.setting()}
-            | {"collapse probability": "" if probability < NEVER else f"{probability:.0%}"}
+            | {"collapse probability": f"{risk:.0%}" if risk else ""}
         )
     return _frame(rows)
 

@@ -281,7 +281,8 @@ class _QualityRuns:
         chances = self._model.collapse_probability(keys)
         for (point, at), values, (mean, deviation), chance in zip(judged, trained, expected, chances, strict=True):
             collapses = len(at) - len(values)
-            chance = float(chance) if collapses or noise.deviation else 0.0
+            may_collapse = noise.deviation and (self.collapsed or self._spread is not None)
+            chance = float(chance) if collapses or may_collapse else 0.0
             point = replace(point, collapses=collapses, collapse_probability=round(chance, 4))
             if is_shrunk and values:
                 stated = min(max(float(mean), min(values)), max(values))

@@ -199,6 +199,7 @@ def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> lis
     A point is dominated by one that is at least as good in every objective and better in one. It is also dominated by
     one that is better in an objective by TELLING_ERRORS standard errors of the difference, unless the point is better
     in another objective by CREDIBLE_ERRORS. Otherwise a dollar less by chance would keep a useless model on the front.
+    Points with exactly the same means do not dominate each other, whatever the model of the study expects of them.
     """
     if not points:
         return []
@@ -208,6 +209,8 @@ def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> lis
     spread = np.sqrt(errors[None, :] ** 2 + errors[:, None] ** 2)
     dominates = (excess > TELLING_ERRORS * spread).any(axis=2) & (excess >= -CREDIBLE_ERRORS * spread).all(axis=2)
     dominates |= (excess > 0).any(axis=2) & (excess >= 0).all(axis=2)
+    means = np.array([costs(point.means, objectives) for point in points])
+    dominates &= (means[None, :] != means[:, None]).any(axis=2)
     rank_of, exact = np.full(len(points), -1), moocore.pareto_rank(values)
     for rank in range(len(points)):
         left = rank_of < 0

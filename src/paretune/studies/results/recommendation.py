@@ -17,8 +17,8 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import Trial, TrialStatus, label
 
 _MOST_REASONS = 6
-NEVER = 0.01  # probability of a collapse below which nothing is said of it
-_RARE = 0.05  # the same after FEWEST_EQUAL repeats of which none collapsed
+_NEVER = 0.01  # probability of a collapse below which nothing is said of it
+_RARE = 0.05  # the same after FEWEST_EQUAL repeats and a first run that all trained
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
 _ROOM = 1.25  # times the upper end of its time that a recommended job may take
 _UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
@@ -48,8 +48,10 @@ class Pick:
     def on_some_rows(self) -> str:
         """A sentence about its command if that trains on a part of the rows; else empty."""
         whole = "leave out --max_train_samples for all of them, and see `paretune estimate` first."
-        rows = self.point.trial.spec.max_train_samples if self.command else None
-        return f"It trains on {rows:,} rows, as the study did; {whole}" if rows else ""
+        trial = self.point.trial
+        rows = trial.spec.max_train_samples if self.command else None
+        are_all = trial.measured.get("train_rows", math.inf) < (rows or 0)  # the data set has fewer than it may have
+        return f"It trains on {rows:,} rows, as the study did; {whole}" if rows and not are_all else ""
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
@@ -152,15 +154,22 @@ def _knee(front: StudyFront) -> _Role | None:
     return min(equal, key=front.cost_of), "the knee", reason
 
 
-def _risk(front: StudyFront, point: Configuration) -> str:
-    """A sentence about collapses; empty if none is to be expected, or if all runs of the point are equal."""
+def collapse_risk(front: StudyFront, point: Configuration) -> float:
+    """The probability of a collapse; 0 if it is too small to be told, or if all runs of the point are equal."""
     probability, count = point.collapse_probability or 0.0, len(point.trials)
     are_equal = count > 1 and len({trial.values.get(front.quality or "") for trial in point.trials}) == 1
+    is_rare = probability < (_RARE if point.trained > FEWEST_EQUAL else _NEVER)
+    return 0.0 if not point.collapses and (is_rare or are_equal) else probability
+
+
+def _risk(front: StudyFront, point: Configuration) -> str:
+    """A sentence about collapses; empty if none is to be expected."""
+    probability, count = collapse_risk(front, point), len(point.trials)
     if point.collapses:
         was = "1 of its runs" if point.collapses == 1 else f"{point.collapses} of its runs"
         again = f": of {count}, and the next one does with a probability of about {probability:.0%}"
         return f"Collapsed: {was}{again}; the {label(front.quality or '')} above is that of runs that train."
-    if probability < (_RARE if count > FEWEST_EQUAL else NEVER) or are_equal:
+    if not probability:
         return ""
     advice = ": its learning rate may be too high" if probability > _RISKY else ""
     return f"A further run of it collapses with a probability of about {probability:.0%}{advice}."

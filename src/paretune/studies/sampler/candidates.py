@@ -9,7 +9,8 @@ cluster, with accumulated gradients, and how long it takes by a probe of a few s
     all of that     x an effect of the type and of every further parameter, each normal in its logarithm
 
 Each instance type has its own latency, row and exchange, by least squares of relative errors. A training of the user's
-own counts as one step of 300 seconds. What was cut off at its limit would have taken longer: how long, nobody knows.
+own counts as one step of 300 seconds, or of half its limit if that is less. What was cut off at its limit would have
+taken longer: how long, nobody knows.
 """
 
 import math
@@ -249,8 +250,9 @@ class SecondsModel:
     def __init__(self, space: Space, rows: Sequence[Row]) -> None:
         self._space = space
         startups = [row.startup_s for row in rows if row.startup_s is not None]
-        # nobody limits jobs to less than twice what starting takes
-        usual_s = min([_USUAL_START_S, *(30.0 * job.spec.max_runtime_minutes for job in space.candidates)])
+        # nobody limits jobs to less than twice what starting, or a training of their own, takes
+        half_s = min((30.0 * job.spec.max_runtime_minutes for job in space.candidates), default=math.inf)
+        usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = 0.0 if space.is_own else float(np.median(startups)) if startups else usual_s
         ran = [row for row in rows if row.outcome == RAN and row.seconds > 0]
         terms = Terms.of(space, [row.job for row in ran])
@@ -281,7 +283,7 @@ class SecondsModel:
 
     def _base(self, terms: Terms) -> np.ndarray:
         if self._space.is_own:
-            return np.asarray(_USUAL_OWN_S * self._speeds[terms.types, 0])
+            return np.asarray(self._own_s * self._speeds[terms.types, 0])
         return np.asarray((self._speeds[terms.types] * terms.factors).sum(axis=1))
 
     def _fit_speeds(self, terms: Terms, step_s: np.ndarray) -> np.ndarray:

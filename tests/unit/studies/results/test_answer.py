@@ -39,6 +39,10 @@ def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
     assert "val_ndcg is that of runs that trained" in page(result)
     assert "F1" not in result.text()
 
+    loss = [replace(trial, values={**trial.values, "eval_loss": 0.6}) for trial in trials if trial.values]
+    losses = answer(loss, {"cost_usd": "minimize", "eval_loss": "minimize"}, {}, name="own")
+    assert {point.collapse_probability for point in losses.front.points} == {0.0}  # nothing of it can collapse
+
 
 def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
     trials = [
@@ -104,12 +108,13 @@ def result_of(*trials: Trial, budget_usd: float | None = None) -> StudyResult:
     return StudyResult(answer=result, run_id="r", ending="e", open_command="o")
 
 
-def test_a_study_whose_trials_all_failed_ends_with_3_and_one_that_cost_more_than_its_budget_with_4() -> None:
+def test_a_study_without_a_recommendation_ends_with_3_and_one_that_cost_more_than_its_budget_with_4() -> None:
     broken, full = failed(0, TrialStatus.FAILED, "broken"), failed(1, TrialStatus.OUT_OF_MEMORY, "full")
     done = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)]
 
-    assert result_of(broken, full).exit_code == 3
-    assert [result_of().exit_code, result_of(broken, done[1]).exit_code] == [0, 0]
+    without_f1 = [trial_of(number, 1.0, 0.0, values={"cost_usd": 1.0}) for number in (0, 1)]
+    assert [result_of(*trials).exit_code for trials in ([], [broken, full], without_f1)] == [3, 3, 3]
+    assert result_of(broken, done[1]).exit_code == 0
     retained, exceeded = (result_of(*done, budget_usd=budget_usd) for budget_usd in (3.0, 2.95))
     assert (retained.exit_code, exceeded.exit_code) == (0, 4)
     assert "The study has cost 0.0500 USD more than its budget." in str(exceeded)

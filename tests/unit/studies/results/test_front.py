@@ -90,6 +90,16 @@ def test_a_dollar_less_by_chance_keeps_no_bad_model_on_the_front() -> None:
     assert [front.rank(trial) for trial in trials] == [0, 1, 0]
 
 
+def test_exact_ties_share_a_rank_whatever_the_model_of_the_study_expects() -> None:
+    points = [at("ml.g5.xlarge", 16, 1e-5 * 2**step) for step in range(8)]
+    trials = [trial_of(n, 1.0, 0.9 if 2 <= n <= 4 else 0.85, point=point) for n, point in enumerate(points)]
+
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    assert len({point.expected["f1"] for point in front.points[2:5]}) == 3
+    assert [front.rank(trial) for trial in trials[2:5]] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("width", [2, 3])
 @given(data=st.data())
 def test_an_improvement_is_the_hypervolume_with_the_point_less_that_without_it(width: int, data: st.DataObject) -> None:

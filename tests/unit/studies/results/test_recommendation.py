@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paretune.specification.job import JobSpec
-from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.answer import StudyAnswer, front_table
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick, launch_command, recommend
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -52,7 +52,9 @@ def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak
     def risk(trials: list[Trial], probability: float, collapses: int = 0) -> str:
         front = StudyFront.of(trials, COST_AND_F1, {})
         points = tuple(replace(p, collapse_probability=probability, collapses=collapses) for p in front.points)
-        return recommend(replace(front, points=points))[0].risk
+        (pick,) = recommend(told := replace(front, points=points))
+        assert ("collapse probability" in front_table(told)) == bool(pick.risk)
+        return pick.risk
 
     assert risk(rows, 0.04) == "A further run of it collapses with a probability of about 4%."
     assert "its learning rate may be too high" in risk([*rows, *again], 0.2)
@@ -75,6 +77,14 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
     assert shlex.split(command)[:2] == ["paretune", "train"]
     assert JobSpec.read(told).dataset == "my rows; rm $HOME.csv"
     assert set(told) == {"learning_rate", "dataset", "training_arguments"}
+
+
+@pytest.mark.parametrize(("rows", "said"), [(800.0, "It trains on 800 rows, as the study did"), (540.0, "")])
+def test_a_limit_of_rows_is_told_only_where_the_data_set_has_more(rows: float, said: str) -> None:
+    trial = trial_of(0, 1.0, 0.9, given={"max_train_samples": "800"}, measured={"train_rows": rows})
+    (pick,) = recommend(StudyFront.of([trial], COST_AND_F1, {}))
+
+    assert pick.on_some_rows.partition(";")[0] == said
 
 
 @pytest.mark.parametrize(("seconds", "minutes"), [(100.0, 3), (17_000.0, 355)])

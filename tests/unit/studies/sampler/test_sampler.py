@@ -160,6 +160,8 @@ def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_w
     own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"), instance_type="ml.g5.xlarge")
     sampler = SplitSampler(own, space, objectives=["cost_usd", "loss"])
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+    brief = SplitSampler(own.replace(max_runtime_minutes=0.5), space, objectives=["cost_usd", "loss"])
+    assert brief.next_job(study) is not None  # whoever limits a training to 30 seconds knows that it is that short
     for _ in range(80):
         if sampler.is_done(study):
             break
