@@ -98,13 +98,18 @@ def make_server(tools: "Tools") -> "MCPServer":
         for name, schema in JobSpec.model_json_schema()["properties"].items()
         if name not in _NOT_OF_AGENTS
     }
-    types = {"enum": sorted({"local", *instances()})}
-    allowed["instance_type"] |= types
-    lists = {name: {**allowed[name], "type": ["string", "array"]} for name in MAY_BE_LISTS}
-    lists["instance_type"] = {"type": ["string", "array"], "items": types}
+    allowed["instance_type"]["enum"] = sorted({"local", *instances()})
+    lists = {name: _or_several(allowed[name]) for name in MAY_BE_LISTS}
     for act, schemas in (("preview", allowed), ("estimate", allowed | lists)):
         listed[act].parameters["properties"]["parameters"]["properties"] = schemas
     return MCPServer("paretune", version=version("paretune"), instructions=_INSTRUCTIONS, tools=[*listed.values()])
+
+
+def _or_several(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of one value, of a list of values, or of a text with commas between them."""
+    one = {key: part for key, part in schema.items() if key != "description"}
+    several = [one, {"type": "array", "items": one}, {"type": "string"}]
+    return {"description": schema["description"], "anyOf": several}
 
 
 @dataclass(frozen=True)
