@@ -248,7 +248,10 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
     while words:
         word = words.pop(0)
         if not word.startswith("--") or word.startswith("--=") or word == "--":
-            faults.append(f"unexpected {_shown(name, word)}: options are given as --name value")
+            hint = "options are given as --name value"
+            if word.endswith((".py", ".sh")):
+                hint = f"a script is named by --entry_script {_shown(name, word)}"
+            faults.append(f"unexpected {_shown(name, word)}: {hint}")
             continue
         name, equals, text = word.removeprefix("--").partition("=")
         outer, dot, inner = name.partition(".")

@@ -98,13 +98,24 @@ def make_server(tools: "Tools") -> "MCPServer":
         for name, schema in JobSpec.model_json_schema()["properties"].items()
         if name not in _NOT_OF_AGENTS
     }
-    types = {"enum": sorted({"local", *instances()})}
-    allowed["instance_type"] |= types
-    lists = {name: {**allowed[name], "type": ["string", "array"]} for name in MAY_BE_LISTS}
-    lists["instance_type"] = {"type": ["string", "array"], "items": types}
+    allowed["instance_type"]["enum"] = sorted({"local", *instances()})
+    lists = {name: _or_several(allowed[name]) for name in MAY_BE_LISTS}
     for act, schemas in (("preview", allowed), ("estimate", allowed | lists)):
         listed[act].parameters["properties"]["parameters"]["properties"] = schemas
-    return MCPServer("paretune", version=version("paretune"), instructions=_INSTRUCTIONS, tools=[*listed.values()])
+    return MCPServer(
+        "paretune",
+        version=version("paretune"),
+        instructions=_INSTRUCTIONS,
+        tools=[*listed.values()],
+        log_level="WARNING",
+    )
+
+
+def _or_several(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of one value, of a list of values, or of a text with commas between them."""
+    one = {key: part for key, part in schema.items() if key != "description"}
+    several = [one, {"type": "array", "items": one}, {"type": "string"}]
+    return {"description": schema["description"], "anyOf": several}
 
 
 @dataclass(frozen=True)
@@ -118,14 +129,15 @@ class Tools:
         """Predicted seconds, dollars and memory of a job with 80 % intervals, on one cluster or on many.
 
         Every combination of the lists among the parameters, such as many instance types, makes a row; the first row is
-        the cheapest that fits into memory.
+        the cheapest that fits into memory. `paretune estimate --json` has all columns.
         """
-        from paretune.commands.estimate.estimate import run_estimate
+        from paretune.commands.estimate.estimate import MAIN_COLUMNS, run_estimate
 
-        request = EstimateRequest.from_text(with_profile(_texts(parameters), os.environ))
-        answer: dict[str, Any] = run_estimate(request).to_dict()
+        texts = _texts(parameters)
+        answer: dict[str, Any] = run_estimate(EstimateRequest.from_text(with_profile(texts, os.environ))).to_dict()
+        columns = dict.fromkeys([*MAIN_COLUMNS, *texts])
         rows = sorted(answer["rows"], key=lambda row: (row["fits"] == "no", row["cost_usd"] or math.inf))
-        return answer | {"rows": [{name: value for name, value in row.items() if value is not None} for row in rows]}
+        return answer | {"rows": [{name: row[name] for name in columns if row.get(name) is not None} for row in rows]}
 
     def preview(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Check a job and bound its dollars; launches nothing."""

@@ -64,4 +64,4 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
 
 
 def _install(extra: str) -> str:
-    return f"`python -m pip install 'paretune[{extra}]'`"
+    return f"`uv pip install -c constraints.txt -e '.[{extra}]'` in the clone"

@@ -27,7 +27,8 @@ def send(line: str, environment: Mapping[str, str]) -> str:
     except urllib.error.HTTPError as error:
         return f"the webhook answered {error.code}"
     except Exception as error:  # of the network, of boto3, or that boto3 is not installed
-        named = "" if isinstance(error, urllib.error.URLError | ValueError) else f": {printable(str(error))}"
+        reason = getattr(error, "reason", error)  # that of a URLError, which no address is part of
+        named = "" if isinstance(error, ValueError) else f": {printable(str(reason))}"
         return f"{type(error).__name__}{named}"
     return ""
 

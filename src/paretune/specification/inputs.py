@@ -73,7 +73,10 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~"))
         is_path = is_path or Path(text).suffix.lower() in ROW_FILES
         if text and is_path and not exists(text):
-            faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
+            folder = at_home(text).parent
+            names = [path.name for path in folder.glob("*")] if is_folder(folder) else []
+            near = did_you_mean(Path(text).name, names, lead=": ", most=1)
+            faults.append(f"{name} {text} does not exist (looked from {Path.cwd()}){near}")
         elif text and exists(text) and not is_file(text) and not is_folder(text):
             faults.append(f"{name} must be a file or a folder, and {text} is a device, a pipe or a socket")
         elif text and name == "entry_script" and is_folder(text):
@@ -135,7 +138,7 @@ def encoding_fault(parameter: str, name: str, content: bytes, at: int) -> str:
     if b"\0" in content and not utf_16:
         return f"{parameter} {name} is a binary file: give a CSV, TSV, JSONL or Parquet file"
     encoding = "UTF-16" if utf_16 else "LATIN1"
-    fault = f"is not UTF-8 text (byte {at} cannot be decoded) but probably {encoding}"
+    fault = f"is not UTF-8 text (the byte at position {at} cannot be decoded) but probably {encoding}"
     return f"{parameter} {name} {fault}: `iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > utf8.csv` converts it"
 
 
@@ -166,8 +169,8 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
         elif spec.missing_rows == "refuse" and (rows := missing_rows(spec, parameter, column, columns[column])):
             kind = "missing or blank" if looks_for_blanks(spec, parameter) else "missing"
             missing = f"{column!r} is {kind} in {len(rows)} of {len(columns[column])} {split} rows"
-            first = ", ".join(map(str, rows[:5]))
-            faults.append(f"{missing} (first: rows {first}): fill them, or set missing_rows=drop")
+            first = f"row {rows[0]}" if len(rows) == 1 else f"first: rows {', '.join(map(str, rows[:5]))}"
+            faults.append(f"{missing} ({first}): fill them, or set missing_rows=drop")
     return faults
 
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from paretune.core.errors import BadInput, refuse
+from paretune.core.errors import BadInput, did_you_mean, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, parse_json, read_text
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.parameters import affecting, spell, split_list
@@ -58,8 +58,10 @@ def _read_file(environment: Mapping[str, str]) -> dict[str, Any]:
         settings = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no TOML, a number with thousands of digits
         raise BadInput([f"{path} is no TOML: {error}"]) from error
-    rule = f"it may set {', '.join(sorted({*SETTABLE, NOTIFY}))}"
-    refuse([f"{path} may not set {name}: {rule}" for name in settings if name not in {*SETTABLE, NOTIFY}])
+    allowed = sorted({*SETTABLE, NOTIFY})
+    rule = f"it may set {', '.join(allowed)}"
+    hints = {name: did_you_mean(name, allowed, most=1) or rule for name in settings if name not in allowed}
+    refuse([f"{path} may not set {name}: {hint}" for name, hint in hints.items()])
     if NOTIFY in settings and not _ADDRESS.fullmatch(str(settings[NOTIFY])):
         refuse([f"{path}: {NOTIFY} must be the ARN of a topic of SNS, or the https address of a webhook"])
     _, wrong = JobValues.check({name: value for name, value in settings.items() if name != NOTIFY})

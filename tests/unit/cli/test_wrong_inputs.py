@@ -40,9 +40,13 @@ WRONG = {  # words to sentences of the one message
     "train . ": ["entry_script must be a file, and . is a folder"],
     "train rows.csv": ["rows.csv"],
     "train --dataset rows.csv --text_column Body": ["'Body' is not in the train rows of rows.csv: did you mean body?"],
-    "train --dataset rows.csv --text_column body": ["'body' is missing or blank in 1 of 3 train rows (first: rows 2)"],
-    "train --dataset latin.csv": ["latin.csv is not UTF-8 text (byte 13 cannot be decoded) but probably LATIN1"],
+    "train --dataset rows.csv --text_column body": ["'body' is missing or blank in 1 of 3 train rows (row 2)"],
+    "train --dataset latin.csv": [
+        "latin.csv is not UTF-8 text (the byte at position 13 cannot be decoded) but probably LATIN1"
+    ],
     "train --dataset binary.csv": ["binary.csv is a binary file: give a CSV, TSV, JSONL or Parquet file"],
+    "train --dataset row.csv": ["dataset row.csv does not exist", "): did you mean rows.csv?"],
+    "estimate train.py": ["unexpected 'train.py': a script is named by --entry_script 'train.py'"],
     "train seed=1 more": ["unexpected 'more'"],
     "train -seed 1": ["unexpected '-seed'"],
     "trian": ["unknown command 'trian': did you mean train?"],

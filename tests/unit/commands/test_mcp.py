@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from mcp import Client
 
 from paretune.cli import main
 from paretune.commands import mcp
+from paretune.commands.estimate.estimate import MAIN_COLUMNS
 
 JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
 BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"
@@ -59,7 +61,14 @@ def agent(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
 def test_a_job_is_estimated_previewed_and_launched_within_the_budget_of_the_server(agent: Agent) -> None:
     named = agent.tools()["estimate"]["properties"]["parameters"]["properties"]  # by what an agent knows of parameters
     assert {"model", "max_train_samples", "max_seq_length", "num_train_epochs", "instance_count"} <= named.keys()
-    assert agent.call("estimate", parameters=JOB)["rows"][0]["seconds"] > 0
+    schema = jsonschema.Draft202012Validator({"properties": named})
+    numbers = {"max_train_samples": 4000, "max_seq_length": 256, "num_train_epochs": 1.5, "instance_count": [1, 2]}
+    assert schema.is_valid(JOB | numbers | {"strategy": ["ddp", "fsdp"], "instance_type": ["local", "ml.g5.xlarge"]})
+    assert schema.is_valid({"global_batch_size": "16,32"})
+    assert not schema.is_valid({"instance_count": [0]})
+    row = agent.call("estimate", parameters=JOB)["rows"][0]
+    assert row["seconds"] > 0
+    assert row.keys() <= {*MAIN_COLUMNS, *JOB}  # without the seconds of each phase
     assert agent.call("preview", parameters=JOB)["worst_case_usd"] == pytest.approx(1.4777, abs=1e-3)
     launched = agent.call("launch", parameters=JOB)
 

@@ -86,6 +86,8 @@ def test_doctor_sends_a_test_line_and_masks_the_webhook(
     assert main(["doctor", "--launcher", "local"]) == 0
     webhook.status = 403
     assert main(["doctor", "--launcher", "local"]) == 2
+    profile.write_text(f'notify = "{webhook.address.replace("http:", "https:")}"\n')
+    assert "wrong version number" in send("to a port without TLS", {"PARETUNE_PROFILE": str(profile)})
 
     assert webhook.lines == ["paretune: a test line of `paretune doctor`"] * 2
     output = capsys.readouterr().out

@@ -54,6 +54,7 @@ The columns of a phase are empty for a job on this machine; waiting and starting
 causal-lm, counted as often as they are trained on; days and dollars those of the whole job. The largest batch is a
 power of two of rows per device, 0 if not even one row fits.
 """
+MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
 _OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _MARK = "* = on the predicted Pareto front of seconds and dollars"

@@ -4,6 +4,7 @@ Least squares, lack of fit, Tukey's test and intervals of differences are those 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -94,6 +95,16 @@ def _sorted(names: Iterable[str]) -> list[str]:
         return sorted(names)
 
 
+def _in_few_words(values: Sequence[str]) -> str:
+    """All values of a setting, or how many between the first and the last of them."""
+    if len(values) <= 5:
+        return ", ".join(values)
+    ends = [values[0], values[-1]]
+    with suppress(ValueError):
+        ends = [f"{float(end):.6g}" for end in ends]
+    return f"{len(values)} values from {' to '.join(ends)}"
+
+
 def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     """The tables, sentences and charts of one kind of runs, and its means as numbers: seconds, USD, shares."""
     title, factor, names, runs = group
@@ -119,7 +130,7 @@ def section_of(group: Group, view: str) -> tuple[Section, pd.DataFrame]:
     # More devices have a larger batch unless somebody fixes it.
     settings -= {"global_batch_size"} if factor in _OF_THE_CLUSTER else set()
     values = {name: _sorted(set(runs[name]) - {""}) for name in sorted(settings)}
-    varying = "; ".join(f"{name} ({', '.join(several)})" for name, several in values.items() if len(several) > 1)
+    varying = "; ".join(f"{name} ({_in_few_words(several)})" for name, several in values.items() if len(several) > 1)
     section = Section(
         heading=f"{title[:1].upper()}{title[1:]}, by {factor}",
         tables=[(_MEANS, table.loc[:, table.ne("").any()])],

@@ -145,3 +145,6 @@ def test_f1_is_compared_by_its_difference_and_what_else_differs_is_said() -> Non
         "fine_tuning is not all that differs between these runs: so does learning_rate (5e-05, 0.0005); "
         "precision (auto, fp16)."
     ]
+    jobs = [*on_p3(1, [80], precision="fp16"), *(on_p3(1, [80], learning_rate=rate / 3e5)[0] for rate in range(4, 10))]
+    ((section, _),) = sections_of(jobs, "precision", "compare")
+    assert "learning_rate (7 values from 1.33333e-05 to 5e-05)." in section.sentences[0]
