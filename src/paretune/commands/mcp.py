@@ -93,7 +93,7 @@ def make_server(tools: "Tools") -> "MCPServer":
 
     acts = (tools.estimate, tools.preview, tools.launch, tools.status, tools.stop, tools.front)
     listed = {act.__name__: Tool.from_function(guarded(act)) for act in acts}
-    allowed = {
+    allowed: dict[str, dict[str, Any]] = {
         name: {key: schema[key] for key in _SHOWN if key in schema} if "$ref" not in str(schema) else {"type": "object"}
         for name, schema in JobSpec.model_json_schema()["properties"].items()
         if name not in _NOT_OF_AGENTS
