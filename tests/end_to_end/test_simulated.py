@@ -110,7 +110,7 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
     )
     computed = {"dataset_key", "used_device", "used_precision", "used_versions", "machine", "estimate_basis"}
     computed |= {"model", "model_uri", "validation_rows"}  # it has none
-    computed.add("verdict")  # that its F1 is below that of TF-IDF, which nothing simulated knows
+    computed |= {"verdict", "warnings"}  # its F1 is below that of TF-IDF; the machine of these tests is busy
     assert set(tags(local)) - set(tags(simulated)) <= computed
     assert set(tags(simulated)) - set(tags(local)) <= {"basis"}
     differing = {name for name in set(tags(local)) & set(tags(simulated)) if tags(local)[name] != tags(simulated)[name]}

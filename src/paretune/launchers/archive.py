@@ -27,7 +27,7 @@ _NEVER = {
 }
 _NEVER_NAMES = (
     *(".env", ".env.*", ".netrc", "_netrc", ".pypirc", ".git-credentials", "credentials", "credentials.json"),
-    *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "mlflow.db", "*.pyc"),
+    *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "mlflow.db*", "*.pyc"),
 )
 
 _MOST_FILES = 50_000  # limit for a folder of code outside of a git repository

@@ -18,7 +18,7 @@ SECRETS = [
 ]
 MACHINE = [
     *("venv/lib/site.py", ".venv/lib/site.py", "my-env/pyvenv.cfg", "my-env/lib/site.py", "conda/conda-meta/history"),
-    *("conda/lib/site.py", "mlruns/0/meta.yaml", "mlflow.db", "__pycache__/train.cpython-311.pyc"),
+    *("conda/lib/site.py", "mlruns/0/meta.yaml", "mlflow.db", "mlflow.db-journal", "__pycache__/train.cpython-311.pyc"),
     *(".ipynb_checkpoints/train.py", ".paretune/jobs/job.json", "node_modules/a.js"),
 ]
 
