@@ -146,7 +146,7 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
             raise BadInput([refusal])
         warnings = warnings_of([job])
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
-        if launcher.name == "local" and load > 1.5 * cores:  # a job that has just ended still counts
+        if not spec.has_instances and launcher.name != "simulated" and load > 1.5 * cores:  # a job that has just ended still counts
             busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
             warnings.append(f"{busy}: throughput and seconds of this job are worse than on an idle one")
         record = JobRecord(spec, workplace)
