@@ -146,7 +146,8 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
             raise BadInput([refusal])
         warnings = warnings_of([job])
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
-        if not spec.has_instances and launcher.name != "simulated" and load > 1.5 * cores:  # a job that has just ended still counts
+        is_busy = load > 1.5 * cores  # a job that has just ended still counts
+        if is_busy and not spec.has_instances and launcher.name != "simulated":
             busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
             warnings.append(f"{busy}: throughput and seconds of this job are worse than on an idle one")
         record = JobRecord(spec, workplace)
