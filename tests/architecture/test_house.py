@@ -35,6 +35,14 @@ def test_the_environment_of_mlflow_run_is_a_file_that_exists_and_installs_this_p
     assert any(line.startswith(("-e .", ".", "--editable .")) for lines in pip for line in lines), pip
 
 
+def test_the_functions_that_one_job_passes_are_where_the_page_says() -> None:
+    chain = (ROOT / "CONTRIBUTING.md").read_text().partition("from call to call")[2].partition("The order never")[0]
+
+    for file, names in re.findall(r"`(\w+\.py)`: ((?:`\w+`(?:, )?)+)", chain):
+        source = (ROOT / "src" / "paretune" / "jobs" / file).read_text()
+        assert [name for name in re.findall(r"\w+", names) if f"def {name}(" not in source] == []
+
+
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -83,7 +91,7 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
             rest[0] = f"--{COMMANDS[command].first_word}={rest[0]}"
     parameters, _ = read_words(rest, ())  # a switch has an empty text
     parameters.pop("json", None)  # every command takes it, with a value or without
-    return command, parameters
+    return command, {name: text or "true" for name, text in parameters.items()}
 
 
 def parameters_of(command: str) -> set[str]:
