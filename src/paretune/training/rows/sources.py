@@ -134,7 +134,8 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
         if isinstance(link, UnicodeDecodeError):
             return encoding_fault(parameter, name, link.object, link.start)
     reason = " ".join(str(links[-1]).split())
-    if "corresponds to no data" in reason or isinstance(links[-1], pd.errors.EmptyDataError | StopIteration):
+    is_empty = "corresponds to no data" in reason or "at least one example" in reason  # of datasets 5, and 4.5
+    if is_empty or isinstance(links[-1], pd.errors.EmptyDataError | StopIteration):
         return f"{parameter} {name} has no rows"
     if "Config name is missing" in reason or "BuilderConfig" in reason:
         return f"{parameter} {name} has several configurations; set dataset_config_name: {reason}"
