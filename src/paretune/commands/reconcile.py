@@ -145,11 +145,11 @@ def _missing(run: RecordedRun, bill: "AwsBill") -> str:
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
     if job.state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"
-    ended = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=job.warm_pool_seconds)
-    if bill.until is not None and bill.until >= ended + _LATE:
+    end = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=job.warm_pool_seconds)
+    if bill.until is not None and bill.until >= end + _LATE:
         return ""
     until = "nowhere" if bill.until is None else f"{bill.until:%Y-%m-%d %H:%M}"
-    return f"the bill ends at {until} (UTC), less than {_LATE.days} days after the job, {ended:%Y-%m-%d %H:%M}"
+    return f"the bill ends at {until} (UTC), less than {_LATE.days} days after the job, {end:%Y-%m-%d %H:%M}"
 
 
 def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "Tracking") -> int:

@@ -122,6 +122,14 @@ def usable_cores() -> int:
     return int(joblib.cpu_count())
 
 
+def busy_sentence() -> str:
+    """A sentence if other programs keep the processors of this machine busy, by its load average; else empty."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    is_busy = load > 1.5 * cores  # a job that has just ended still counts
+    busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
+    return f"{busy}: a job on it takes longer than on an idle one" if is_busy else ""
+
+
 def machine_name() -> str:
     """The name of this machine and its processors; measurements on other machines do not apply to it."""
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"

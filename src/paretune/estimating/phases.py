@@ -287,16 +287,16 @@ def read_phases(description: Mapping[str, Any], now: float | None = None) -> dic
     before it.
     """
     entries = description.get("SecondaryStatusTransitions") or ()
-    begun = [(begin, item) for item in entries if (begin := seconds_since_epoch(item.get("StartTime"))) is not None]
-    begins = list(itertools.accumulate((begin for begin, _ in begun), max))
+    dated = [(begin, item) for item in entries if (begin := seconds_since_epoch(item.get("StartTime"))) is not None]
+    begins = list(itertools.accumulate((begin for begin, _ in dated), max))
     seconds, phase = dict[str, float](), "starting"
-    for number, (begin, (_, item)) in enumerate(zip(begins, begun, strict=True)):
+    for number, (begin, (_, item)) in enumerate(zip(begins, dated, strict=True)):
         if item.get("Status") in FINAL:
             break
         phase = _PHASE_OF.get(item.get("Status", ""), phase)
         if item.get("Status") == "Starting" and "capacity" in (item.get("StatusMessage") or "").lower():
             phase = "waiting"  # "Insufficient capacity error from EC2 while launching instances, retrying!"
-        is_last = number == len(begun) - 1
+        is_last = number == len(dated) - 1
         end = max(begin, seconds_since_epoch(item.get("EndTime")) or now or begin) if is_last else begins[number + 1]
         seconds[phase] = seconds.get(phase, 0.0) + end - begin
     return seconds

@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.core.shell import command_line
+from paretune.estimating.hardware import busy_sentence
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
@@ -145,11 +146,8 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
         if refusal := limit_refusal(job):
             raise BadInput([refusal])
         warnings = warnings_of([job])
-        load, cores = os.getloadavg()[0], os.cpu_count() or 1
-        is_busy = load > 1.5 * cores  # a job that has just ended still counts
-        if is_busy and not spec.has_instances and launcher.name != "simulated":
-            busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
-            warnings.append(f"{busy}: throughput and seconds of this job are worse than on an idle one")
+        if not spec.has_instances and launcher.name != "simulated" and (busy := busy_sentence()):
+            warnings.append(busy)
         record = JobRecord(spec, workplace)
         record.describe(inputs, estimate=job.estimate, warnings=warnings)
         record.run.flush()  # so that the next launch finds it

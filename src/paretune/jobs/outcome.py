@@ -269,8 +269,8 @@ def record_end(
     run.has_gap = False  # what a server that was away did not take still waits, and is written below
     is_closed = run.end(RUN_STATUS[outcome.state])  # first: `sync` comes back to a run as long as its state is Running
     with run.later():
-        former = record.former_metrics
-        run.log_metrics({name: value for name, value in outcome.metrics.items() if former.get(name) != value})
+        recorded = record.former_metrics
+        run.log_metrics({name: value for name, value in outcome.metrics.items() if recorded.get(name) != value})
         if report is not None:
             _write_report(run, report)
         if profile:

@@ -102,12 +102,12 @@ class JobRecord:
     def _describe_request(self) -> None:
         """Tag location, price and specification, by which the same command finds the job, beside the first tags."""
         launcher, spec = self.workplace.launcher, self.spec
-        ours = {**launcher.location_tags(), **self.attribution.named()}
+        place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
             {
                 schema.ORIGIN: launcher.origin,
                 schema.SPEC_HASH: spec.spec_hash(),
-                **{f"{schema.PREFIX}{name}": text for name, text in ours.items()},
+                **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
                 **price_tags(launcher.price(spec)),
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.is_billed else None,
             }

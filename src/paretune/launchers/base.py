@@ -70,9 +70,7 @@ class WarmPoolStatus:
 
     status: str  # the service's own word, such as Available or Reused
     is_kept: bool  # whether the instances are still kept, and billed
-    seconds: (
-        float | None
-    )  # billed so far per instance, in addition to the job's own; None if AWS does not know any more
+    seconds: float | None  # billed per instance beside the job's own, so far; None if AWS does not know any more
 
 
 @dataclass(frozen=True, kw_only=True)

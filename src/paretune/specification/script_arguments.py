@@ -123,8 +123,8 @@ def argument_faults(spec: JobSpec) -> list[str]:
     faults = [f"{fault}; leave it out, or {remedy}" for fault in unknown_arguments(path, names)]
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
     if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
-        ours = {f"--{_name_in(script, name)}": name for name in (*_PLANNED, *OF_SCRIPTS)}
-        added = [ours.get(name, f"training_arguments.{name.removeprefix('--')}") for name in missing]
+        parameter_of = {f"--{_name_in(script, name)}": name for name in (*_PLANNED, *OF_SCRIPTS)}
+        added = [parameter_of.get(name, f"training_arguments.{name.removeprefix('--')}") for name in missing]
         values = options(**dict.fromkeys(added, "VALUE"))
         faults.append(f"{path.name} does not run without {', '.join(missing)}: add {values}")
     return faults

@@ -222,8 +222,8 @@ def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tr
     """The run of a trial, which is written unless it has been."""
     if begun is not None and begun.ended_at:  # else a call was killed between the two
         return begun.run_id
-    own = {schema.PARENT: study_id, schema.TRIAL: str(trial.number)}
-    run = tracking.create(f"trial {trial.number}", own) if begun is None else tracking.run(begun.run_id)
+    tags = {schema.PARENT: study_id, schema.TRIAL: str(trial.number)}
+    run = tracking.create(f"trial {trial.number}", tags) if begun is None else tracking.run(begun.run_id)
     run.log_params({key: spell(value) for key, value in trial.point.items()})
     run.log_metrics(dict(trial.values))
     run.end(RunStatus.FINISHED if trial.status is TrialStatus.COMPLETED else RunStatus.FAILED)

@@ -260,9 +260,8 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
             "rows whose basis is not this cluster have wide intervals: a short job there, "
             f"`paretune train {options(probe_steps=PROBE_STEPS)}`, narrows them"
         )
-    load, cores = os.getloadavg()[0], hardware.usable_cores()
-    if load > cores and any(not item.spec.has_instances for item in estimates):
-        remarks.append(f"this machine is busy (load {load:.1f} on {cores} processors): a job here may take longer")
+    if any(not item.spec.has_instances for item in estimates) and (busy := hardware.busy_sentence()):
+        remarks.append(busy)
     return remarks
 
 

@@ -198,9 +198,9 @@ def estimate_errors(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         error = (completed[estimate] / measured.where(measured > 0) - 1).dropna()
         inside = measured.between(low, completed[f"{estimate}_high"]).astype(float).where(low.notna())
         errors[f"{estimate}_error"] = error
-        for origin, own in error.abs().groupby(completed.origin):
-            share = inside[own.index].mean()
-            row: Row = {"origin": origin, "quantity": quantity, "runs": str(len(own))}
-            row |= {"mean absolute error": f"{own.mean():.1%}"}
+        for origin, errors_of_origin in error.abs().groupby(completed.origin):
+            share = inside[errors_of_origin.index].mean()
+            row: Row = {"origin": origin, "quantity": quantity, "runs": str(len(errors_of_origin))}
+            row |= {"mean absolute error": f"{errors_of_origin.mean():.1%}"}
             means.append(row | {"in 80 % interval": "" if pd.isna(share) else f"{share:.0%}"})
     return errors, pd.DataFrame(means)

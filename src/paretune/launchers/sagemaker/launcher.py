@@ -193,8 +193,8 @@ class SageMakerLauncher(Launcher):
         most_gib = min(spec.instance().local_storage_gib or LARGEST_VOLUME_GIB, LARGEST_VOLUME_GIB)
         volume_gib = settings.volume_size_in_gb or min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib)
         network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
-        ours = {f"{AWS_PREFIX}run": run_of(document.job_name), f"{AWS_PREFIX}spec": spec.spec_hash()}
-        tags = {**ours, **document.attribution.aws_tags(), **spec.tags}
+        job_tags = {f"{AWS_PREFIX}run": run_of(document.job_name), f"{AWS_PREFIX}spec": spec.spec_hash()}
+        tags = {**job_tags, **document.attribution.aws_tags(), **spec.tags}
         request = {
             "TrainingJobName": document.job_name,
             "RoleArn": self.account.role_arn,

@@ -66,7 +66,7 @@ class Points(Parameters):
             for factor, entries in (self.full or self.factors).items()
         }
 
-    rules: ClassVar[Rules] = ()  # below
+    rules: ClassVar[Rules] = (lambda points: _points(points),)
 
 
 def _points(points: Points) -> Iterator[str]:
@@ -84,9 +84,6 @@ def _points(points: Points) -> Iterator[str]:
     yield from (f"points: {name} is in several factors: keep it in one" for name in owners if owners[name] > 1)
     if math.prod(map(len, points.levels.values())) > _MOST_ROWS:
         yield f"points: the levels have more than {_MOST_ROWS:,} combinations: take some out"
-
-
-Points.rules = (_points,)
 
 
 class Design:

@@ -299,21 +299,21 @@ class _QualityRuns:
 def _keys(trials: Sequence[Trial]) -> np.ndarray:
     """The values that the quality of these trials depends on, as `Space.quality_keys` orders it."""
     types = sorted({trial.spec.instance_type for trial in trials})
-    known = np.zeros((len(trials), 4))
-    known[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
+    plans = np.zeros((len(trials), 4))
+    plans[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
     if any(trial.spec.runs_user_code for trial in trials):
         searched = dict.fromkeys(name for trial in trials for name in trial.point)
         names = [name for name in searched if name != "instance_type"]
         columns: list[list[Any]] = [[trial.value(name) for trial in trials] for name in names]
     else:
         specs = [trial.spec for trial in trials]
-        for row, spec in zip(known, specs, strict=True):
+        for row, spec in zip(plans, specs, strict=True):
             plan = spec.plan()
             row[1:] = math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs)
         kinds = [spec.key_of("quality", but="num_train_epochs") for spec in specs]
         columns = [list(column) for column in zip(*kinds, strict=True)]
     columns = [column if are_numbers(column) else list(map(str, column)) for column in columns]
-    return np.hstack([known, *(scaled(column, sorted(set(column))) for column in columns if len(set(column)) > 1)])
+    return np.hstack([plans, *(scaled(column, sorted(set(column))) for column in columns if len(set(column)) > 1)])
 
 
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:

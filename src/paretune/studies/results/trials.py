@@ -50,7 +50,7 @@ class TrialStatus(Enum):
 
 
 class Next(Enum):
-    """What may follow the end of a trial's job."""
+    """Whether a job is run again after the end of its trial."""
 
     NOTHING = "nothing"  # its outcome is known: the same job is not run again
     INSIST = "once more"  # it failed by itself or was cut off: it is run once more if the search insists
