@@ -14,15 +14,25 @@ def line(job: str, usd: float, at: float = 0.0, **more: Any) -> dict[str, Any]:
     """A line of CUR 2.0, by default of an instance's usage, so many hours after `BEGIN`; `at` also makes its id."""
     start = BEGIN + timedelta(hours=at)
     standard = {
+        "bill_billing_period_start_date": start.replace(day=1, hour=0).isoformat(),
         "identity_line_item_id": f"{job}-{at}",
         "identity_time_interval": start.isoformat(),
+        "line_item_product_code": "AmazonSageMaker" if job else "AmazonEC2",
         "line_item_resource_id": ARN + job if job else "arn:aws:ec2:us-east-1:123456789012:instance/i-1",
         "line_item_line_item_type": "Usage",
         "line_item_unblended_cost": usd,
+        "line_item_usage_start_date": start.isoformat(),
         "line_item_usage_end_date": (start + timedelta(hours=1)).isoformat(),
         "line_item_currency_code": "USD",
     }
     return {**standard, **more}
+
+
+def of_month(kind: str, usd: float, job: str = "", **more: Any) -> dict[str, Any]:
+    """A line of tax, a fee or a discount: it covers the month, and names a job or none."""
+    resource = {"line_item_resource_id": ARN + job if job else ""}
+    end = {"line_item_usage_end_date": "2026-12-01T00:00:00+00:00", "line_item_product_code": "AmazonSageMaker"}
+    return {**line(job or kind, usd), **resource, **end, "line_item_line_item_type": kind, **more}
 
 
 def later(days: float = 3.0) -> dict[str, Any]:
@@ -31,15 +41,29 @@ def later(days: float = 3.0) -> dict[str, Any]:
 
 
 def in_focus(row: dict[str, Any]) -> dict[str, Any]:
-    """The same line in FOCUS."""
+    """The same line in FOCUS 1.0 or 1.2."""
     return {
         "ResourceId": row["line_item_resource_id"],
         "BilledCost": row["line_item_unblended_cost"],
         "EffectiveCost": row.get("line_item_net_unblended_cost", row["line_item_unblended_cost"]),
         "ChargeCategory": row["line_item_line_item_type"],
+        "ChargePeriodStart": row["line_item_usage_start_date"],
         "ChargePeriodEnd": row["line_item_usage_end_date"],
+        "BillingPeriodStart": row["bill_billing_period_start_date"],
         "BillingCurrency": row["line_item_currency_code"],
     }
+
+
+def in_legacy(row: dict[str, Any]) -> dict[str, Any]:
+    """The same line as a CSV of the Cost and Usage Report before 2.0 names it: `lineItem/UnblendedCost`."""
+
+    def named(column: str) -> str:
+        group = next(name for name in ("line_item", "savings_plan", "identity", "bill") if column.startswith(name))
+        words = [group.split("_"), column.removeprefix(f"{group}_").split("_")]
+        first, second = ("".join(word.capitalize() for word in each) for each in words)
+        return f"{first[0].lower()}{first[1:]}/{second}"
+
+    return {named(column): value for column, value in row.items()}
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> Path:

@@ -1,7 +1,7 @@
 """The command `reconcile`: AWS's bill beside the recorded costs; `billed_usd` and `effective_usd` of every run.
 
-A bill is a Data Export of CUR 2.0 or FOCUS 1.x, as Parquet or CSV. Columns: AWS Data Exports user guide, table
-dictionaries of "Cost and Usage Report (CUR) 2.0" and "FOCUS 1.0 with AWS columns" (read 2026-11-22).
+A bill is an export of CUR, 2.0 or before, or of FOCUS 1.x, as Parquet or CSV. Columns and folders: AWS Data Exports
+user guide, table dictionaries of "CUR 2.0" and "FOCUS 1.2 with AWS columns", "Line item details" (read 2026-11-26).
 """
 
 import math
@@ -34,32 +34,40 @@ _CUR = {
     "line_item_resource_id": "resource",
     "line_item_unblended_cost": "billed_usd",
     "line_item_line_item_type": "type",
+    "line_item_usage_start_date": "start",
     "line_item_usage_end_date": "end",
+    "bill_billing_period_start_date": "month",
     "line_item_currency_code": "currency",
     "line_item_net_unblended_cost": "net_usd",
-    "savings_plan_savings_plan_effective_cost": "plan_usd",
-    "reservation_effective_cost": "reserved_usd",
+    "savings_plan_savings_plan_effective_cost": "SavingsPlanCoveredUsage",
+    "savings_plan_net_savings_plan_effective_cost": "net SavingsPlanCoveredUsage",
+    "reservation_effective_cost": "DiscountedUsage",
+    "reservation_net_effective_cost": "net DiscountedUsage",
     "identity_line_item_id": "id",
-    "identity_time_interval": "interval",
 }
 _FOCUS = {
     "ResourceId": "resource",
     "BilledCost": "billed_usd",
     "EffectiveCost": "effective_usd",
     "ChargeCategory": "type",
+    "ChargePeriodStart": "start",
     "ChargePeriodEnd": "end",
+    "BillingPeriodStart": "month",
     "BillingCurrency": "currency",
 }
-_OPTIONAL = {"net_usd", "plan_usd", "reserved_usd", "id", "interval", "currency"}
-_NUMBERS = ["billed_usd", "effective_usd", "net_usd", "plan_usd", "reserved_usd"]
-_COVERED = {"SavingsPlanCoveredUsage": "plan_usd", "DiscountedUsage": "reserved_usd"}
+_COVERED = ("SavingsPlanCoveredUsage", "DiscountedUsage")  # types of lines, and what these cost in effect
+_NUMBERS = ["billed_usd", "effective_usd", "net_usd", *_COVERED, *(f"net {kind}" for kind in _COVERED)]
+_OPTIONAL = {*_NUMBERS[2:], "id", "currency"}
 _CHARGES = r"Usage|Discount$"  # types of lines that a job costs; not tax, credits, refunds, fees and negations of plans
-_DELIVERY = re.compile(r"(.*/BILLING_PERIOD=[^/]+)/(\d{4}-?\d\d-?\d\dT[^/]*)/")
+_MONTH = re.compile(r"/(BILLING_PERIOD=[^/]+|\d{8}-\d{8}|year=\d+/month=\d+)(?=/)")  # a folder for each month
+_DELIVERY = re.compile(r"/(\d{4}-?\d\d-?\d\dT[^/]*|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})(?=/)")  # and one in it
+_PART = re.compile(r"(-\d{5})?(\.snappy)?(\.parquet|\.csv)?(\.gz)?$")  # ends the name of each file of a delivery
 _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
 _OPEN_STATES = ("Running", "Stopping")
 _LATE = timedelta(days=2)  # after which SageMaker's lines are there: AWS updates bills at least once a day
 _MOST = 20  # runs that are listed
 _WHOLE_BEFORE = "a bill that is complete for these runs was read before, so its figures stay"
+_TWICE = "two exports or deliveries have it, and nothing tells whether they overlap: name the file or folder of one"
 _FORMS = "a file, a folder, or s3://BUCKET/PREFIX/"
 COLUMNS = ["run_id", "job", "cost_usd", "billed_usd", "effective_usd", "difference_usd", "complete", "remark"]
 
@@ -92,7 +100,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     written, remarks = _record(table, {run.run_id: run for run in runs}, tracking), _remarks(table)
     files, note = {"reconcile.csv": table.to_csv(index=False)}, markdown("\n\n".join(remarks))
     run_id, open_command = tracking.keep("reconcile", note, files, {"bill": request.bill})
-    dearest = table[COLUMNS].drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
+    dearest = table.drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
     rows = dearest.to_string(index=False, na_rep="", float_format="{:.4f}".format) if len(table) else ""
     listed = "\n".join(f"- {remark}" for remark in remarks)
     return CommandOutput(
@@ -112,44 +120,53 @@ def reconciled(bill: "AwsBill", runs: list[RecordedRun]) -> "pd.DataFrame":
     """A row for each run on the bill or that should be there, then for each job that no run tells of."""
     import pandas as pd
 
-    lines = bill.lines.assign(run_id=[(parse_job_name(name) or ("",))[0] for name in bill.lines["job"]])
-    jobs = lines.groupby("run_id").agg(
-        billed_usd=("billed_usd", "sum"),
-        effective_usd=("effective_usd", lambda usd: usd.sum(skipna=False)),
-    )
+    def whole(usd: "pd.Series") -> float:  # NaN if one of them is
+        return float(usd.sum(skipna=False))
+
+    lines = bill.lines.assign(run_key=bill.lines["job"].map(_run_key))
+    jobs = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "until": "max"})
+    keys = {run.run_id: _run_key(run.tags[schema.JOB_NAME]) for run in runs}
     rows = list[dict[str, Any]]()
     for run in runs:
-        billed: dict[str, Any] = jobs.loc[run.run_id].to_dict() if run.run_id in jobs.index else {}
-        remark = _missing(run, bill)
+        key = keys[run.run_id]
+        billed: dict[str, Any] = jobs.loc[key].to_dict() if key in jobs.index else {}
+        remark = _missing(run, billed.pop("until", bill.until))
         if not billed and remark:  # nobody expects it on the bill yet
             continue
         if not billed:
             remark = "the bill has no line of it"
+        elif math.isnan(billed["billed_usd"]):
+            remark = _TWICE
         elif not remark and math.isnan(billed["effective_usd"]):
-            remark = "the bill lacks the effective cost of hours of a Savings Plan or reservation"
+            remark = "the bill lacks its effective cost: export all net and effective costs of CUR 2.0, or FOCUS"
         if billed and remark and run.tags.get(schema.BILL) == schema.BILL_COMPLETE:
             remark = _WHOLE_BEFORE
         row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": RecordedJob(run).cost_usd}
         rows.append(row | billed | {"complete": not remark, "remark": remark})
-    strangers = lines[~lines["run_id"].isin([run.run_id for run in runs]) & (lines["run_id"] != "")]
-    for name, usd in strangers.groupby("job")["billed_usd"].sum().items():
+    strangers = lines[~lines["run_key"].isin(keys.values()) & (lines["run_key"] != "")]
+    for name, usd in strangers.groupby("job")["billed_usd"].agg(whole).items():
         rows.append({"run_id": "", "job": name, "billed_usd": usd, "complete": False, "remark": "it has no run here"})
     numbers = ["cost_usd", "billed_usd", "effective_usd"]
     table = pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(numbers, float))
     return table.assign(difference_usd=table["billed_usd"] - table["cost_usd"])
 
 
-def _missing(run: RecordedRun, bill: "AwsBill") -> str:
-    """Why the bill does not have all of a run yet; an empty text if it has."""
+def _run_key(job: str) -> str:
+    """What the names of all attempts of a run begin with; an empty text for jobs that are not of paretune."""
+    return (parse_job_name(job.lower()) or ("",))[0]
+
+
+def _missing(run: RecordedRun, until: datetime | None) -> str:
+    """Why a bill that ends at `until` does not have all of a run yet; an empty text if it has."""
     job = RecordedJob(run)
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
     if job.state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"
     end = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=job.warm_pool_seconds)
-    if bill.until is not None and bill.until >= end + _LATE:
+    if until is not None and until >= end + _LATE:
         return ""
-    until = "nowhere" if bill.until is None else f"{bill.until:%Y-%m-%d %H:%M}"
-    return f"the bill ends at {until} (UTC), less than {_LATE.days} days after the job, {end:%Y-%m-%d %H:%M}"
+    ends = "has no hourly or daily lines" if until is None else f"ends at {until:%Y-%m-%d %H:%M} (UTC)"
+    return f"the bill {ends}, less than {_LATE.days} days after the job, {end:%Y-%m-%d %H:%M}"
 
 
 def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "Tracking") -> int:
@@ -173,7 +190,7 @@ def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "T
 
 
 def _remarks(table: "pd.DataFrame") -> list[str]:
-    texts = ["billed_usd is before tax, credits, refunds and fees of plans; effective_usd with plans and private rates"]
+    texts = ["billed_usd is before tax, credits, fees and an account's discounts; effective_usd with plans and rates"]
     on_bill = table[(table["run_id"] != "") & table["billed_usd"].notna()]
     if len(on_bill):
         total, complete = on_bill["difference_usd"].sum(), int(on_bill["complete"].sum())
@@ -197,7 +214,10 @@ def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
 
 
 class AwsBill(NamedTuple):
-    """Lines of training jobs, with columns job, billed_usd and effective_usd, and the end of its last line."""
+    """Lines of training jobs: job, billed_usd (NaN if two exports have the job), effective_usd, and until.
+
+    Here and in the lines, `until` is the end of usage in an export; here of the one that goes on longest.
+    """
 
     lines: "pd.DataFrame"
     until: datetime | None
@@ -211,25 +231,39 @@ def read_bill(path: Path) -> AwsBill:
     """
     import pandas as pd
 
-    frames, ends = zip(*map(_read, _files(path)), strict=True)
+    frames, ends = [], dict[str, list[datetime]]()
+    for file, (export, month, delivery) in _files(path).items():
+        lines, end = _read(file)
+        frames.append(lines.assign(export=export, source=f"{month} {delivery} {export}"))
+        ends.setdefault(export, []).extend(end)
     lines = pd.concat(frames, ignore_index=True)
-    lines = lines[lines["id"].isna() | ~lines.duplicated(["id", "interval", "type", "job"])]  # a line in two files
-    return AwsBill(lines, max(filter(None, ends), default=None))
+    is_copy = lines.duplicated(["id", "start", "type", "job", "billed_usd"]) & lines["id"].notna()
+    lines = lines[~is_copy]
+    lines["until"] = lines["export"].map({export: max(each) for export, each in ends.items() if each})
+    lines = lines.assign(effective_usd=_effective(lines))[lines["job"] != ""]
+    is_twice = lines.groupby(["job", "month"], dropna=False)["source"].transform("nunique") > 1
+    lines["billed_usd"] = lines["billed_usd"].mask(is_twice)
+    return AwsBill(lines, max((end for each in ends.values() for end in each), default=None))
 
 
-def _files(path: Path) -> list[Path]:
-    below = [path] if path.is_file() else sorted(path.rglob("*"))
-    files = [each for each in below if each.is_file() and each.suffix.lower() in _SUFFIXES]
+def _files(path: Path) -> dict[Path, tuple[str, str, str]]:
+    """The files of a bill, each with the path of its export, its month and its delivery, as their folders tell them."""
+    files = dict[Path, tuple[str, str, str]]()
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if file.is_file() and file.suffix.lower() in _SUFFIXES:
+            name = file.resolve().as_posix()
+            month, delivery = _MONTH.search(name), _DELIVERY.search(name)
+            export = _PART.sub("", _DELIVERY.sub("", _MONTH.sub("", name)))
+            files[file] = export, month[1] if month else "", delivery[1] if delivery else ""
     if not files:
         raise BadInput([f"bill {path} has no file that ends in {', '.join(_SUFFIXES)}: name the folder of an export"])
-    deliveries = {each: match.groups() for each in files if (match := _DELIVERY.match(each.as_posix()))}
-    in_order = sorted(deliveries.values(), key=lambda names: re.sub("[-:.]", "", names[1]))
-    newest = {month: (month, delivery) for month, delivery in in_order}
-    return [each for each in files if each not in deliveries or deliveries[each] in newest.values()]
+    stamps = [(re.sub("[-:.]", "", place[2]), place) for place in files.values() if "T" in place[2]]
+    newest = {place[:2]: place for _, place in sorted(stamps)}
+    return {file: place for file, place in files.items() if "T" not in place[2] or newest[place[:2]] == place}
 
 
-def _read(path: Path) -> tuple["pd.DataFrame", datetime | None]:
-    """The lines of training jobs in one file, and the end of its last line of any service."""
+def _read(path: Path) -> tuple["pd.DataFrame", list[datetime]]:
+    """The lines of jobs and of discounts without a job in one file, and the end of usage of any service, if it has."""
     import pandas as pd
     from pyarrow import parquet
 
@@ -243,38 +277,48 @@ def _read(path: Path) -> tuple["pd.DataFrame", datetime | None]:
         frame = frame.rename(columns=columns).reindex(columns=dict.fromkeys([*_CUR.values(), *_FOCUS.values()]))
         texts = ["resource", "type", "currency"]
         frame[texts] = frame[texts].astype("string").fillna("")
-        ends = pd.to_datetime(frame["end"], utc=True, errors="coerce", format="mixed").dropna()
-        frame = frame[frame["resource"].str.contains(":training-job/")].copy()
+        for column in ("start", "end", "month"):
+            frame[column] = pd.to_datetime(frame[column], utc=True, errors="coerce", format="mixed")
+        is_usage = frame["type"].str.contains("Usage") & (frame["end"] - frame["start"] <= timedelta(days=1))
+        end = frame.loc[is_usage, "end"].max()
+        frame = frame[frame["type"].str.contains(_CHARGES) & frame["resource"].str.contains("^$|:training-job/")]
+        frame = frame[frame["resource"].ne("") | frame["type"].str.endswith("Discount")].copy()
         frame[_NUMBERS] = frame[_NUMBERS].replace("", None).astype(float)
     except (OSError, ValueError) as error:  # pyarrow's and pandas' are ValueErrors
         text = f"{path} cannot be read as a bill ({first_line(error)}): fetch or export it again"
         raise BadInput([text]) from error
     if others := set(frame["currency"]) - {"", "USD"}:
         raise BadInput([f"{path}: the currency must be USD, got {', '.join(others)}: costs are recorded in dollars"])
-    frame = frame[frame["type"].str.contains(_CHARGES)]
-    frame["job"] = frame["resource"].str.replace(r"^.*:training-job/", "", regex=True).str.lower()
-    frame["effective_usd"] = frame["effective_usd"] if "BilledCost" in columns else _effective(frame)
-    until = None if ends.empty else ends.max().to_pydatetime()
-    return frame[["job", "type", "billed_usd", "effective_usd", "id", "interval"]], until
+    jobs = frame["resource"].str.extract(r":training-job/(.*)$", expand=False).fillna("").str.lower()
+    return frame.assign(job=jobs), [] if pd.isna(end) else [end.to_pydatetime()]
 
 
 def _columns(path: Path, names: list[str]) -> Mapping[str, str]:
     """The columns to read, and what they are called here."""
     table = _FOCUS if "BilledCost" in names else _CUR
-    missing = [name for name, short in table.items() if name not in names and short not in _OPTIONAL]
+    plain = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).replace("/", "_").lower(): name for name in names}  # old CSVs'
+    known = dict(zip(names, names, strict=True)) if table is _FOCUS else plain
+    missing = [name for name, short in table.items() if name not in known and short not in _OPTIONAL]
     if missing:
         text = f"{path}: {', '.join(missing)} missing: make a Data Export of CUR 2.0 or FOCUS, with resource IDs"
         raise BadInput([f"{text} (Billing console, Data Exports)"])
-    return {name: short for name, short in table.items() if name in names}
+    return {known[name]: short for name, short in table.items() if name in known}
 
 
-def _effective(frame: "pd.DataFrame") -> "pd.Series":
-    """Dollars of each line of CUR with Savings Plans, reservations and private rates; NaN where the bill lacks it."""
-    usd = frame["net_usd"].fillna(frame["billed_usd"]) if frame["net_usd"].any() else frame["billed_usd"]
-    for kind, column in _COVERED.items():
-        covered_usd = frame[column].where(frame[column].ne(0.0) | frame["billed_usd"].eq(0.0))
-        usd = usd.mask(frame["type"] == kind, covered_usd)
-    return usd
+def _effective(lines: "pd.DataFrame") -> "pd.Series":
+    """Dollars of each line with Savings Plans, reservations and private rates; NaN where the bill lacks it.
+
+    The net costs of a job have its discounts already. Without them, discounts that name no job are in no line of it.
+    """
+    is_discount = lines["type"].str.endswith("Discount")
+    is_net = lines["net_usd"].fillna(0.0).ne(0.0).groupby(lines["job"]).transform("any")
+    usd = lines["net_usd"].where(is_net).fillna(lines["billed_usd"].mask(is_discount & is_net, 0.0))
+    usd = usd.mask(lines["month"].isin(lines.loc[lines["job"] == "", "month"]) & ~is_net)
+    for kind in _COVERED:
+        covered_usd = lines[f"net {kind}"].replace(0.0, math.nan).fillna(lines[kind].mask(is_net))
+        is_told = covered_usd.ne(0.0) | lines["billed_usd"].eq(0.0)
+        usd = usd.mask(lines["type"] == kind, covered_usd.where(is_told))
+    return lines["effective_usd"].fillna(usd)
 
 
 COMMAND = command_of(ReconcileRequest, run_reconcile)

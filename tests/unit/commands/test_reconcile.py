@@ -17,7 +17,7 @@ from moto import mock_aws
 from paretune.cli import main
 from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker.storage import s3_client
-from tests.bills import BEGIN, in_focus, later, line, write
+from tests.bills import BEGIN, in_focus, in_legacy, later, line, of_month, write
 
 Run = Callable[..., tuple[int, Any, str]]
 VOLUME = {"identity_line_item_id": "volume"}
@@ -66,15 +66,14 @@ def bill_of(run_id: str, usd: float = 1.4, **more: Any) -> list[dict[str, Any]]:
     return [line(name, usd, at=0, **more), line(name, usd, at=1, **more), line(name, 0.05, at=1, **VOLUME)]
 
 
-@pytest.mark.parametrize("name", ["bill.csv", "bill.csv.gz", "bill.parquet", "focus.csv", "focus.parquet"])
+@pytest.mark.parametrize("name", ["bill.csv", "legacy.csv.gz", "bill.parquet", "focus.csv", "focus.parquet"])
 def test_every_run_gets_what_it_was_billed_once_whatever_form_the_bill_has(
     run: Run, store: MlflowClient, tmp_path: Path, name: str
 ) -> None:
     run_id, forgotten, stranger = recorded(store), recorded(store), "f" * 32
     rows = [*bill_of(run_id), line(job_name(stranger, 1), 7.0), line("another-team", 9.0), later()]
-    tax = line(job_name(run_id, 1), 0.5, line_item_line_item_type="Tax")
-    rows = [*rows, tax]
-    path = write([in_focus(row) for row in rows] if name.startswith("focus") else rows, tmp_path / name)
+    form = {"focus": in_focus, "legacy": in_legacy, "bill": dict}[name.partition(".")[0]]
+    path = write([form(row) for row in [*rows, of_month("Tax", 0.5, job_name(run_id, 1))]], tmp_path / name)
 
     code, document, _ = run("reconcile", "--bill", str(path))
     _, again, _ = run("reconcile", "--bill", str(path))
@@ -111,7 +110,7 @@ def test_hours_of_plans_and_private_rates_cost_what_is_paid_in_effect(
     assert figures(plan) == (2.85, pytest.approx(1.85))
     assert figures(private) == (2.85, pytest.approx(2.45))
     assert figures(unknown) == (2.85, None)
-    assert "lacks the effective cost" in store.get_run(unknown).data.tags["paretune.bill"]
+    assert "lacks its effective cost" in store.get_run(unknown).data.tags["paretune.bill"]
     _, document, _ = run("report", "--rate", "effective")
     costs = {row["run_id"]: row["new_cost_usd"] for row in document["rows"]}
     assert costs == {plan: pytest.approx(1.85), private: pytest.approx(2.45), unknown: None}
@@ -122,6 +121,11 @@ def test_hours_of_plans_and_private_rates_cost_what_is_paid_in_effect(
     [
         (lambda name: [line(name, 1.4)], "Completed", "the bill ends at 2026-11-03 11:00"),
         (lambda name: [line(name, 1.4), later(1)], "Completed", "less than 2 days after the job"),
+        (
+            lambda name: [line(name, 1.4), of_month("Tax", 0.5), of_month("Usage", 9.0)],
+            "Completed",
+            "ends at 2026-11-03",
+        ),
         (lambda name: [line(name, 1.4), later()], "Running", "has not ended"),
     ],
 )
@@ -168,10 +172,93 @@ def test_two_charges_of_one_job_and_hour_are_two(run: Run, store: MlflowClient, 
     assert store.get_run(run_id).data.tags["paretune.bill"] == "complete"
 
 
+CUR, FOCUS = "cur/data/BILLING_PERIOD=2026-11/cur-00001.csv", "focus/data/BILLING_PERIOD=2026-11/focus-00001.csv"
+UUID = "report/20261101-20261201/{}a7b35ad-2b2e-45a5-8a5d-3f3f1d0f2c11/report-00001.csv"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (CUR, "cur2/data/BILLING_PERIOD=2026-11/cur2-00001.csv"),
+        (CUR, FOCUS),
+        (FOCUS, "focus/data/focus-again.csv"),
+        ("a.csv", "b.csv"),
+        (UUID.format(1), UUID.format(2)),
+    ],
+)
+def test_of_two_exports_below_one_prefix_nothing_is_added_up(
+    run: Run, store: MlflowClient, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    run_id = recorded(store)
+    for number, name in enumerate(names):
+        rows = [row | {"identity_line_item_id": f"{number}{row['identity_line_item_id']}"} for row in bill_of(run_id)]
+        rows = [*rows, later()]
+        write([in_focus(row) for row in rows] if name.startswith("focus") else rows, tmp_path / "bills" / name)
+    _, document, _ = run("reconcile", "--bill", str(tmp_path / "bills"))
+
+    (row,) = document["rows"]
+    assert (row["billed_usd"], row["complete"], document["recorded"]) == (None, False, 0)
+    assert "two exports or deliveries have it" in row["remark"]
+    _, document, _ = run("reconcile", "--bill", str(tmp_path / "bills" / names[0]))
+    assert document["rows"][0]["billed_usd"] == pytest.approx(2.85)
+
+
+def test_a_job_over_the_end_of_a_month_is_on_two_bills_of_one_export(
+    run: Run, store: MlflowClient, tmp_path: Path
+) -> None:
+    run_id, name = recorded(store, hours=30 * 24.0), "20261108T000000Z-one/e-00001.csv"
+    job = job_name(run_id, 1)
+    write([line(job, 1.0), line(job, 1.0, at=27 * 24.0)], tmp_path / "BILLING_PERIOD=2026-11" / name)
+    write([line(job, 1.0, at=29 * 24.0), later(33)], tmp_path / "BILLING_PERIOD=2026-12" / name)
+    run("reconcile", "--bill", str(tmp_path))
+
+    assert store.get_run(run_id).data.metrics["billed_usd"] == pytest.approx(3.0)
+    assert store.get_run(run_id).data.tags["paretune.bill"] == "complete"
+
+
+PLAN = {"line_item_line_item_type": "SavingsPlanCoveredUsage", "savings_plan_savings_plan_effective_cost": 0.9}
+NET_PLAN = "savings_plan_net_savings_plan_effective_cost"
+
+
+@pytest.mark.parametrize(
+    ("lines", "effective_usd"),
+    [
+        ([(1.4, PLAN | {NET_PLAN: 0.8, "line_item_net_unblended_cost": 1.3})], 0.8),
+        ([(1.4, PLAN | {"line_item_net_unblended_cost": 1.3})], None),
+        ([(1.4, {"line_item_net_unblended_cost": 1.2}), (-0.2, {"line_item_net_unblended_cost": None})], 1.2),
+        ([(1.4, {"line_item_net_unblended_cost": 1.2}), (-0.2, {"line_item_net_unblended_cost": 0.0})], 1.2),
+        ([(1.4, {}), (-0.2, {})], 1.2),
+    ],
+)
+def test_private_rates_reduce_plans_and_usage_once(
+    run: Run, store: MlflowClient, tmp_path: Path, lines: list[Any], effective_usd: float | None
+) -> None:
+    run_id = recorded(store)
+    kinds = [{} if usd > 0 else {"line_item_line_item_type": "EdpDiscount"} for usd, _ in lines]
+    name = job_name(run_id, 1)
+    rows = [line(name, usd, at=n, **kinds[n], **more) for n, (usd, more) in enumerate(lines)]
+    run("reconcile", "--bill", str(write([*rows, later()], tmp_path / "bill.csv")))
+
+    assert store.get_run(run_id).data.metrics.get("effective_usd") == pytest.approx(effective_usd)
+
+
+def test_a_discount_that_names_no_job_leaves_the_effective_cost_unknown_without_net_costs(
+    run: Run, store: MlflowClient, tmp_path: Path
+) -> None:
+    plain, net = recorded(store), recorded(store)
+    rows = bill_of(plain) + bill_of(net, line_item_net_unblended_cost=1.2)
+    run("reconcile", "--bill", str(write([*rows, of_month("EdpDiscount", -9.0), later()], tmp_path / "bill.csv")))
+
+    plain_run, net_run = store.get_run(plain).data, store.get_run(net).data
+    assert "effective_usd" not in plain_run.metrics
+    assert "lacks its effective cost" in plain_run.tags["paretune.bill"]
+    assert (net_run.metrics["effective_usd"], net_run.tags["paretune.bill"]) == (pytest.approx(2.45), "complete")
+
+
 @pytest.mark.parametrize(
     ("rows", "part"),
     [
-        ([{"lineItem/UnblendedCost": 1}], "missing: make a Data Export of CUR 2.0 or FOCUS"),
+        ([{"costs": 1}], "missing: make a Data Export of CUR 2.0 or FOCUS"),
         ([line("x", 1.0, line_item_currency_code="CNY")], "the currency must be USD, got CNY"),
         ([line("x", math.nan, line_item_unblended_cost="1,50")], "could not convert string to float: '1,50'"),
     ],
