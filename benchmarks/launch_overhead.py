@@ -173,9 +173,8 @@ def _calls_a_minute(emulator: Emulator, who: str, names: list[str], seconds: flo
 def _watch_with_paretune(names: list[str]) -> None:
     from paretune.core.clock import SystemClock
     from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-    from paretune.specification.job import JobSpec
 
-    launcher = SageMakerLauncher(JobSpec(), SystemClock(), os.environ)
+    launcher = SageMakerLauncher(None, SystemClock(), os.environ)
     watched = [launcher.attach(name) for name in names]
     while True:
         time.sleep(0.5)

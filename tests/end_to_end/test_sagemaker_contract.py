@@ -133,7 +133,7 @@ def _place(package: Path) -> Iterator[Place]:
     started: list[Job] = []
 
     def launcher() -> Remembering:
-        made = Remembering(JobSpec(instance_type=INSTANCE_TYPE), SystemClock(), os.environ, package=package)
+        made = Remembering(None, SystemClock(), os.environ, package=package)
         made.started = started
         return made
 

@@ -279,7 +279,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
         return
     subject, spec = "region", request.spec
     try:
-        account = aws.Account(spec, environment)
+        account = aws.Account(spec.region, environment)
         yield passed("region", account.region)
         subject = "credentials"
         identity = account.identity
@@ -289,8 +289,8 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
             yield not_checked(later, f"needs {subject} first")
         return
     yield passed("credentials", f"{identity['Arn']} in account {identity['Account']}")
-    yield from run_check(aws.ROLE, lambda: aws.role_findings(account))
-    yield from run_check(aws.BUCKET, lambda: aws.bucket_findings(account))
+    yield from run_check(aws.ROLE, lambda: aws.role_findings(spec, account))
+    yield from run_check(aws.BUCKET, lambda: aws.bucket_findings(spec, account))
     yield from run_check(aws.QUOTAS, lambda: aws.quota_findings(spec, account))
 
 

@@ -17,7 +17,6 @@ from paretune.core.untrusted import printable
 from paretune.presentation.text import aligned, texts
 from paretune.pricing import VARIABLE, Price, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region
-from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter, split_list
 from paretune.specification.profile import read_profile
 
@@ -184,7 +183,7 @@ def read_prices(region: str, environment: Mapping[str, str], today: date) -> lis
     fields = {"regionCode": region, "component": "Training", "locationType": "AWS Region"}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
     with refused_to("read the price list (pricing:GetProducts)"):
-        listing = Account(JobSpec(region=_API_REGION), environment).client("pricing").get_paginator("get_products")
+        listing = Account(_API_REGION, environment).client("pricing").get_paginator("get_products")
         pages = listing.paginate(ServiceCode="AmazonSageMaker", Filters=filters)
         products = [json.loads(text) for page in pages for text in page["PriceList"]]
     usages: dict[str, dict[float, str]] = {}  # type to prices, each with its usage type

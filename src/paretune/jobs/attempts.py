@@ -210,7 +210,8 @@ class Attempts:
         inputs = self.inputs or inputs_of(self.record.spec, workplace)
         if self.document.spec.on_sagemaker:
             workplace.say("uploading code, data and model, and creating the job")
-        return self._launcher.submit(self.document, inputs)
+        spec = self.document.spec.replace(**self.record.settings)  # of those who launched it, whoever goes on
+        return self._launcher.submit(replace(self.document, spec=spec), inputs)
 
     def _find(self, within_s: float = 0.0) -> Job | None:
         """The job of this attempt, if any, whoever started it; raises LostContact, and then its run must stay open."""

@@ -162,7 +162,7 @@ def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | 
 def _same_jobs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[RecordedRun]:
     """The runs of identical jobs that run or wait to be created, whoever watches them, newest first.
 
-    Identical jobs have the same given parameters, data, account, region and bucket. Trials of studies are left
+    Identical jobs have the same given parameters, data, account and region. Trials of studies are left
     out, because the study's driver follows them. There are none if jobs do not outlive their launcher, or with `force`.
     """
     if spec.force or not workplace.launcher.jobs_outlive_submitter:

@@ -3,8 +3,10 @@
 `outcome` writes the rest of the run when the job has ended.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from paretune.core.errors import LostContact
 from paretune.core.shell import command_line
@@ -48,6 +50,7 @@ class JobRecord:
         self.spec, self.workplace = spec, workplace
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
+        self.settings: Mapping[str, Any] = {}  # as `Launcher.settings` had them when the job was launched
         self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_beside = False  # whether another process watches the job, too: an interruption here stops nothing
@@ -92,6 +95,7 @@ class JobRecord:
         watched_by = tags.get(schema.WATCHED_BY, "")
         self.is_beside = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
         self.has_gap_tag = tags.get(schema.GAP) == "true"
+        self.settings = json.loads(tags.get(schema.SETTINGS, "{}"))
         if schema.USER in tags or schema.STUDY in tags:
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         with self.run.later():
@@ -102,11 +106,13 @@ class JobRecord:
     def _describe_request(self) -> None:
         """Tag location, price and specification, by which the same command finds the job, beside the first tags."""
         launcher, spec = self.workplace.launcher, self.spec
+        self.settings = self.settings or launcher.settings(spec)
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
             {
                 schema.ORIGIN: launcher.origin,
                 schema.SPEC_HASH: spec.spec_hash(),
+                schema.SETTINGS: json.dumps(self.settings) if self.settings else None,
                 **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
                 **price_tags(launcher.price(spec)),
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.is_billed else None,

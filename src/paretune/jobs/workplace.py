@@ -34,10 +34,8 @@ _ELSEWHERE = {
     "account": "its job is in the AWS account {recorded}, and these credentials are of {current}: set AWS_PROFILE",
     "region": "its job is in the region {recorded}, and this command asks {current}: set region={recorded}, or "
     "AWS_REGION",
-    "bucket": "its job writes to the bucket {recorded}, and this command reads {current}: set s3_bucket in "
-    "sagemaker, or PARETUNE_BUCKET",
 }
-"""Tag of a job's place to why it is not found here. The bucket comes last, as its default depends on the others."""
+"""Tag of a job's place to why it is not found here."""
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
@@ -171,15 +169,15 @@ class Workplace:
     def elsewhere(self, tags: Mapping[str, str]) -> str:
         """The reason why the job of a run with these tags is not found from here; empty if it is looked for right.
 
-        A job in another AWS account or region would be started and paid a second time; one with another bucket would
-        have no results. A run without a job has none of these tags. Raises BadInput or LaunchRefused.
+        A job in another AWS account or region would be started and paid a second time. A run without a job has none of
+        these tags. Raises BadInput or LaunchRefused.
         """
         if not {schema.ACCOUNT, schema.REGION} & tags.keys():
             return ""
         here, reasons = self.launcher.location_tags(), list[str]()
         for name, sentence in _ELSEWHERE.items():
             recorded, current = tags.get(f"{schema.PREFIX}{name}"), here.get(name)
-            if None not in (recorded, current) and recorded != current and not (name == "bucket" and reasons):
+            if None not in (recorded, current) and recorded != current:
                 reasons.append(sentence.format(recorded=recorded, current=current))
         return "; ".join(reasons)
 
@@ -201,7 +199,7 @@ class Workplace:
 
 @dataclass(frozen=True, kw_only=True)
 class Workplaces:
-    """The workplaces of one process: jobs of one launcher, region and bucket share one."""
+    """The workplaces of one process: jobs of one launcher and region share one."""
 
     environment: Mapping[str, str]
     interruption: Interruption
@@ -223,8 +221,7 @@ class Workplaces:
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
-        location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.sagemaker.s3_bucket)
-        key = (*location, spec.project is None)
+        key = (spec.on_sagemaker, spec.is_simulated, spec.region)
         if key not in self._workplaces:
             clock = self._virtual_clock if spec.is_simulated else self._clock
             self._workplaces[key] = Workplace(
@@ -253,7 +250,7 @@ class Workplaces:
         if spec.on_sagemaker:
             from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 
-            return SageMakerLauncher(spec, clock, self.environment, check=self.interruption.check)
+            return SageMakerLauncher(spec.region, clock, self.environment, check=self.interruption.check)
         from paretune.launchers.local import LocalLauncher
 
         return LocalLauncher(self.home, clock, self.environment)

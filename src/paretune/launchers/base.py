@@ -197,7 +197,14 @@ class Launcher(ABC):
         return self.stop_s
 
     def location_tags(self) -> Mapping[str, str]:
-        """The location that `attach` looks in, as tags without prefix: account, region and bucket, or the machine."""
+        """The location that `attach` looks in, as tags without prefix: account and region, or the machine."""
+        return {}
+
+    def settings(self, spec: JobSpec) -> Mapping[str, Any]:
+        """Parameters of a job that follow from this launcher's configuration, such as its role; raises BadInput.
+
+        They are recorded with the job, so that whoever starts its next attempt uses the same.
+        """
         return {}
 
     def check(self, spec: JobSpec) -> None:  # noqa: B027  # a launcher may have nothing to check

@@ -81,19 +81,18 @@ class RecordedJob:
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
 
     def spec(self) -> JobSpec:
-        """The specification that it was launched with, in the region and bucket that its launcher used.
+        """The specification that it was launched with, in the region that its launcher used.
 
         Raises:
             BadInput: none is recorded, or another version has recorded parameters that are unknown here.
         """
-        names = {"region": schema.REGION, "sagemaker.s3_bucket": schema.BUCKET}
-        location = {name: text for name, tag in names.items() if (text := self.run.tags.get(tag))}
         given = schema.given_by(self.run.tags)
         if given is None:
             raise BadInput(["no specification of a job is recorded"])
         spec = JobSpec.read(given)
         spec = spec if self.budget == spec.budget else spec.replace(budget=self.budget)
-        return spec.replace(**location) if spec.on_sagemaker else spec
+        region = self.run.tags.get(schema.REGION)
+        return spec.replace(region=region) if spec.on_sagemaker and region else spec
 
     def spec_as_run(self) -> JobSpec:
         """The specification with derived batch sizes on the instances of the last attempt.

@@ -55,7 +55,7 @@ WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 
 REGION = "paretune.region"  # AWS region of the job
-BUCKET = "paretune.bucket"  # S3 bucket of its data and results
+SETTINGS = "paretune.settings"  # parameters that follow from the launcher's configuration, such as role and bucket
 TRAINING_SECONDS = "paretune.training_seconds"
 """Seconds that on-demand instances would have billed for the last attempt of a spot job, per instance."""
 ACCOUNT = "paretune.account"  # number of the AWS account
@@ -111,7 +111,7 @@ SOURCE_LINE = "paretune.source_line"  # line of the row in it
 
 FOR_PROGRAMS = {
     *(GIVEN, DATASET_KEY, MACHINE, ESTIMATE_BASIS, CLAIMED_AT),
-    *(BUCKET, ACCOUNT, TRAINING_SECONDS, USED_BATCH, USED_ACCUMULATION, USED_PRECISION, USED_DEVICE),
+    *(SETTINGS, ACCOUNT, TRAINING_SECONDS, USED_BATCH, USED_ACCUMULATION, USED_PRECISION, USED_DEVICE),
     *(PRICE_USD_PER_HOUR, PRICE_REGION, PRICE_AS_OF, PRICE_SOURCE),
 }
 _LONGEST_PART = 7_000  # characters of one tag; MLflow takes 8,000

@@ -57,7 +57,7 @@ class User:
         tracking = Tracking({}, self.clock)
 
         def workplace_of(spec: JobSpec) -> Any:
-            launcher = SageMakerLauncher(spec, self.clock, {})
+            launcher = SageMakerLauncher(spec.region, self.clock, {})
             return make_workplace(launcher=launcher, tracking=tracking, home=self.folder, clock=self.clock)
 
         sync = Sync(

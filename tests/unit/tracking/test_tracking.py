@@ -138,12 +138,12 @@ def test_the_open_command_names_the_store_and_the_run(
     assert output.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
 
 
-def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() -> None:
+def test_a_specification_is_read_back_with_the_region_where_it_ran() -> None:
     spec = JobSpec(instance_type="ml.g5.12xlarge", tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
-    tags = {**schema.given_tag(spec.given()), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
+    tags = {**schema.given_tag(spec.given()), "paretune.region": "eu-west-1"}
 
     read = RecordedJob(RecordedRun("run", {}, tags, {})).spec()
-    assert read == spec.replace(region="eu-west-1", sagemaker={"s3_bucket": "found"})
+    assert read == spec.replace(region="eu-west-1")
     with pytest.raises(BadInput, match="no specification of a job is recorded"):
         RecordedJob(RecordedRun("run", {}, {}, {})).spec()
 

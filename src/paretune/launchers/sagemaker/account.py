@@ -51,21 +51,18 @@ def client_of(session: boto3.Session, service: Any) -> Any:
 class Account:
     """An AWS identity in one region. No call is made before its answer is needed.
 
-    A setting that no parameter gives comes from the SageMaker SDK's own configuration file (default bucket, role), then
-    from the environment (AWS's own variables and profiles; PARETUNE_ROLE, PARETUNE_BUCKET).
-
     Raises:
         LaunchRefused: no region is set anywhere.
     """
 
-    def __init__(self, cluster: JobSpec, environment: Mapping[str, str]) -> None:
+    def __init__(self, region: str | None, environment: Mapping[str, str]) -> None:
         with refused_to("sign in"):
             # AWS_REGION is what AWS itself sets in its services; boto reads AWS_DEFAULT_REGION and the profile.
-            self.session = boto3.Session(region_name=cluster.region or environment.get("AWS_REGION"))
+            self.session = boto3.Session(region_name=region or environment.get("AWS_REGION"))
         if self.session.region_name is None:
             raise LaunchRefused(NO_REGION)
         self.region: str = self.session.region_name
-        self._cluster, self._environment, self._clients = cluster, environment, dict[str, Any]()
+        self._environment, self._clients, self._arns = environment, dict[str, Any](), dict[str, str]()
 
     def client(self, service: str) -> Any:
         """The boto client of a service; it backs off when AWS throttles."""
@@ -105,10 +102,17 @@ class Account:
         session = ((settings.get("PythonSDK") or {}).get("Modules") or {}).get("Session") or {}
         return {"bucket": session.get("DefaultS3Bucket"), "role": (settings.get("TrainingJob") or {}).get("RoleArn")}
 
-    @cached_property
-    def role_arn(self) -> str:
-        """ARN of the execution role; raises BadInput if no role is set anywhere."""
-        role = self._cluster.role or self.configured["role"] or self._environment.get("PARETUNE_ROLE")
+    def settings(self, spec: JobSpec) -> dict[str, Any]:
+        """Role and bucket of a job, by parameter.
+
+        What no parameter gives comes from the SageMaker SDK's own configuration file, then from the environment
+        (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere.
+        """
+        return {"role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
+
+    def role_arn(self, spec: JobSpec) -> str:
+        """ARN of the execution role of a job; raises BadInput if no role is set anywhere."""
+        role = spec.role or self.configured["role"] or self._environment.get("PARETUNE_ROLE")
         if not role:
             caller = self.identity["Arn"]
             if ":assumed-role/" not in caller or "SageMaker" not in caller:
@@ -117,16 +121,17 @@ class Account:
             role = caller.split("/")[1]  # a notebook's own execution role
         if role.startswith("arn:"):
             return role
-        with contextlib.suppress(*AWS_ERRORS):  # an identity without iam:GetRole
-            described = self.client("iam").get_role(RoleName=role.rpartition("/")[2])
-            return str(described["Role"]["Arn"])  # with its path, such as service-role/
-        partition = self.session.get_partition_for_region(self.region)
-        return f"arn:{partition}:iam::{self.identity['Account']}:role/{role}"
+        if role not in self._arns:
+            partition = self.session.get_partition_for_region(self.region)
+            self._arns[role] = f"arn:{partition}:iam::{self.identity['Account']}:role/{role}"
+            with contextlib.suppress(*AWS_ERRORS):  # an identity without iam:GetRole
+                described = self.client("iam").get_role(RoleName=role.rpartition("/")[2])
+                self._arns[role] = str(described["Role"]["Arn"])  # with its path, such as service-role/
+        return self._arns[role]
 
-    @property
-    def bucket(self) -> str:
-        """Name of the S3 bucket; by default `sagemaker-REGION-ACCOUNT`, the SDK's own default."""
-        given = self._cluster.sagemaker.s3_bucket
+    def bucket(self, spec: JobSpec) -> str:
+        """Name of the S3 bucket of a job; by default `sagemaker-REGION-ACCOUNT`, the SDK's own default."""
+        given = spec.sagemaker.s3_bucket
         name = given or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET") or self.default_bucket
         return name.removeprefix("s3://").strip("/")
 
@@ -135,36 +140,34 @@ class Account:
         """Name of the bucket that the SageMaker SDK would create."""
         return f"sagemaker-{self.region}-{self.identity['Account']}"
 
-    @property
-    def use_of_bucket(self) -> str:
-        """The action to name in an error about the bucket."""
-        return f"use the bucket {self.bucket}, which must belong to account {self.identity['Account']}"
+    def use_of(self, bucket: str) -> str:
+        """The action to name in an error about a bucket."""
+        return f"use the bucket {bucket}, which must belong to account {self.identity['Account']}"
 
     def create_default_bucket(self) -> None:
-        """Create the default bucket if the account uses it and it does not exist yet."""
-        if self.bucket != self.default_bucket:
-            return
-        s3 = self.client("s3")
+        """Create the default bucket if it does not exist yet."""
+        s3, bucket = self.client("s3"), self.default_bucket
         try:
-            s3.head_bucket(Bucket=self.bucket)
+            s3.head_bucket(Bucket=bucket)
         except AWS_ERRORS as error:
             if code(error) not in {"404", "NoSuchBucket"}:
-                raise LaunchRefused(explain(error, self.use_of_bucket)) from error
+                raise LaunchRefused(explain(error, self.use_of(bucket))) from error
             location = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
-            with refused_to(f"create the bucket {self.bucket}; set s3_bucket in sagemaker"):
-                s3.create_bucket(Bucket=self.bucket, **({} if self.region == "us-east-1" else location))
+            with refused_to(f"create the bucket {bucket}; set s3_bucket in sagemaker"):
+                s3.create_bucket(Bucket=bucket, **({} if self.region == "us-east-1" else location))
 
 
-def account_faults(cluster: JobSpec, account: Account) -> list[str]:
+def account_faults(spec: JobSpec, account: Account) -> list[str]:
     """The reasons why the account surely cannot run a job; raises LaunchRefused if AWS does not answer."""
     account.identity  # noqa: B018  # raises
-    return faults_of([*role_findings(account), *bucket_findings(account), *quota_findings(cluster, account)])
+    findings = (check(spec, account) for check in (role_findings, bucket_findings, quota_findings))
+    return faults_of([finding for found in findings for finding in found])
 
 
-def role_findings(account: Account) -> Iterator[Finding]:
+def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Whether a role is set and exists, and SageMaker may assume it."""
     try:
-        role = account.role_arn
+        role = account.role_arn(spec)
     except BadInput as error:
         yield from (failed(ROLE, fault) for fault in error.faults)
         return
@@ -194,9 +197,9 @@ def _policy(statements: list[Any]) -> str:
     return dumps({"Version": "2012-10-17", "Statement": statements})
 
 
-def bucket_findings(account: Account) -> Iterator[Finding]:
+def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Whether the bucket exists, in the region of the jobs, and belongs to this account."""
-    bucket, region, s3 = account.bucket, account.region, account.client("s3")
+    bucket, region, s3 = account.bucket(spec), account.region, account.client("s3")
     actual, is_missing = region, False
     try:
         actual = s3.head_bucket(Bucket=bucket).get("BucketRegion", region)  # boto follows a bucket to its region
@@ -216,15 +219,15 @@ def bucket_findings(account: Account) -> Iterator[Finding]:
             yield passed(BUCKET, f"{bucket} in {region} belongs to account {account.identity['Account']}")
         except AWS_ERRORS as refusal:
             hint = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
-            yield failed(BUCKET, f"{explain(refusal, account.use_of_bucket)}: {hint}")
+            yield failed(BUCKET, f"{explain(refusal, account.use_of(bucket))}: {hint}")
 
 
-def quota_findings(cluster: JobSpec, account: Account) -> Iterator[Finding]:
+def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Whether each quota that the job uses is sufficient."""
-    spot, clusters = "spot " if cluster.spot else "", cluster.clusters()
+    spot, clusters = "spot " if spec.spot else "", spec.clusters()
     needed = {f"{each.instance_type} for {spot}training job usage": each.instance_count for each in clusters}
-    if cluster.keep_alive_minutes:
-        needed[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
+    if spec.keep_alive_minutes:
+        needed[f"{spec.instance_type} for training warm pool usage"] = spec.instance_count
     overall, quotas = f"Number of instances across all {spot}training jobs", dict[str, Mapping[str, Any]]()
     names = {*needed, overall}
     try:

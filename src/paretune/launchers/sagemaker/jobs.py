@@ -27,6 +27,7 @@ from paretune.launchers.sagemaker.aws_errors import (
 from paretune.launchers.sagemaker.storage import Storage, download_output, read_output
 from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
 
+OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # a command that is not a project's
 POLL_S = 20.0  # between two descriptions of a job; at first 2, and then a twentieth of the seconds since the first one
 _DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
 _GONE = {"Deleting", _DELETED}
@@ -51,8 +52,9 @@ _TRACE = re.compile(r"\++ ")
 class JobLog:
     """The log of one job in CloudWatch: lines, and events unless it runs a project's command."""
 
-    def __init__(self, client: Any, job_name: str, *, is_project: bool = False) -> None:
-        self._client, self._job_name, self._is_project = client, job_name, is_project
+    def __init__(self, client: Any, job_name: str) -> None:
+        self._client, self._job_name = client, job_name
+        self.is_project = False  # until the job is described
         self._newest_ms = 0  # of the first instance, which has the events
         self._seen: dict[str, int] = {}  # id to time of its lines that may come again
         self.events: list[Event] = []  # the events read and not taken yet, in the order of the log
@@ -67,7 +69,7 @@ class JobLog:
                 line, event = self._parsed(entry)
                 if event is not None:
                     self.events.append(event)
-                if self._is_project:
+                if self.is_project:
                     self.printed.append(line)
         self._newest_ms = max(self._seen.values(), default=0)
         self._seen = {name: time for name, time in self._seen.items() if time >= self._newest_ms - _OVERLAP_MS}
@@ -106,42 +108,42 @@ class JobLog:
         line = entry["message"].rstrip("\n")
         before, start, rest = line.partition(_EVENT_START)
         is_indented = before and not before.strip()  # which we do not do
-        event = None if self._is_project or is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
+        event = None if self.is_project or is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
         return (line, None) if event is None else (before, event)
 
 
 class SageMakerJob(Job):
     """A training job, seen from the process that created it or from any other.
 
-    `storage` is the bucket with its results, `description` an answer of DescribeTrainingJob, if there is one already.
-    A project's command (`is_project`) leaves no report, as our training does.
+    `description` is an answer of DescribeTrainingJob, or the request whose members such answers repeat. It names the
+    bucket with the results and the command: that of a project leaves no report, as our training does.
     """
 
-    def __init__(
-        self,
-        name: str,
-        account: Account,
-        storage: Storage,
-        clock: Clock,
-        description: Mapping[str, Any] | None = None,
-        *,
-        is_project: bool = False,
-    ) -> None:
-        self.name, self._account, self._storage, self._clock = name, account, storage, clock
-        self.description: Mapping[str, Any] = description or {}  # the last answer; empty before there is one
+    def __init__(self, name: str, account: Account, clock: Clock, description: Mapping[str, Any]) -> None:
+        self.name, self._account, self._clock = name, account, clock
+        self.description = description  # the last answer, or the request before there is one
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # of the keys of its results, which SageMaker uploads at its end
-        self._is_project = is_project
         self._files: Mapping[str, bytes] | None = None  # report, events and profile; None before they are read
         self._model = ""  # URI of the trained model, read with them
-        self._log = JobLog(account.client("logs"), name, is_project=is_project)
+        self._log = JobLog(account.client("logs"), name)
         self._created, self._began = clock.now(), clock.monotonic()
-        self._due = self._began + (0.0 if description is None else 2.0)
+        self._due = self._began + (2.0 if "TrainingJobStatus" in description else 0.0)
         self._missing_since: float | None = None  # since when AWS says that it does not know the job
         self._asked_to_stop = False
         self._must_stop_again = False
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
         self._transitions_read = 0
         self._is_drained = False
+
+    @property
+    def _is_project(self) -> bool:
+        arguments = self.description.get("AlgorithmSpecification", {}).get("ContainerArguments", [])
+        return bool(arguments) and OUR_TRAINING not in arguments[-1]
+
+    @property
+    def _storage(self) -> Storage:
+        uri = str(self.description.get("OutputDataConfig", {}).get("S3OutputPath", ""))
+        return Storage(self._account.client("s3"), uri.removeprefix("s3://").partition("/")[0])
 
     @property
     def has_ended(self) -> bool:
@@ -321,8 +323,11 @@ class SageMakerJob(Job):
         Raises LostContact if they may not be read.
         """
         if self._files is None:
+            storage = self._storage
             try:
-                self._files, self._model = read_output(self._storage, self._prefix, _RESULT_FILE.fullmatch)
+                if not storage.bucket:  # of a job that was deleted before it was described
+                    return {}
+                self._files, self._model = read_output(storage, self._prefix, _RESULT_FILE.fullmatch)
             except AWS_ERRORS as error:
                 if is_transient(error):
                     return None
@@ -361,6 +366,7 @@ class SageMakerJob(Job):
         """Ask for the description. The job is gone when nothing has shown it for GONE_AFTER_S."""
         now, description = self._clock.monotonic(), described(self._account, self.name)
         self.description = description or self.description
+        self._log.is_project = self._is_project
         if description is not None:
             self._missing_since = None
         elif self._missing_since is None:
@@ -393,7 +399,7 @@ class SageMakerJob(Job):
             self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
             is_refused = code(error) == "ValidationException"  # it has ended, or stops already, or is not known yet
-            self._must_stop_again = is_transient(error) or (is_refused and not self.description)
+            self._must_stop_again = is_transient(error) or (is_refused and "TrainingJobStatus" not in self.description)
             if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "

@@ -26,7 +26,7 @@ from paretune.launchers.base import GONE_AFTER_S, Job, Launcher, checkpoint_fold
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to, was_heard
-from paretune.launchers.sagemaker.jobs import SageMakerJob, described
+from paretune.launchers.sagemaker.jobs import OUR_TRAINING, SageMakerJob, described
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
@@ -74,7 +74,7 @@ class SageMakerLauncher(Launcher):
     """Starts jobs in an AWS account, and finds them again.
 
     Args:
-        cluster: a job whose account, region and kind are those of all jobs of this launcher.
+        region: of all its jobs; by default that of the environment or of AWS's configuration.
         package: folder of the code of paretune that travels.
         check: called while files are uploaded and before a job is created; raises to cancel.
     """
@@ -83,22 +83,24 @@ class SageMakerLauncher(Launcher):
 
     def __init__(
         self,
-        cluster: JobSpec,
+        region: str | None,
         clock: Clock,
         environment: Mapping[str, str],
         *,
         package: Path = Path(__file__).parents[2],
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        self.account = Account(cluster, environment)
-        self._runs_projects = cluster.project is not None
+        self.account = Account(region, environment)
         self._clock, self._environment, self._package = clock, environment, package
         self._check_interruption = check
 
     def location_tags(self) -> Mapping[str, str]:
-        """Account, region and bucket."""
-        account = self.account
-        return {"account": account.identity["Account"], "region": account.region, "bucket": account.bucket}
+        """Account and region."""
+        return {"account": self.account.identity["Account"], "region": self.account.region}
+
+    def settings(self, spec: JobSpec) -> Mapping[str, Any]:
+        """Role and bucket of a job."""
+        return self.account.settings(spec)
 
     def check(self, spec: JobSpec) -> None:
         """Check strategy, image and instance type together; credentials, role, bucket and quotas."""
@@ -131,21 +133,22 @@ class SageMakerLauncher(Launcher):
             BadInput, LaunchRefused: there is no job.
             LostContact: the job may have been created.
         """
-        self.account.create_default_bucket()
-        storage = self._storage(document.spec)
-        request = self._request(document, inputs, storage)
+        settings = self.settings(document.spec)
+        if settings["sagemaker.s3_bucket"] == self.account.default_bucket:
+            self.account.create_default_bucket()
+        request = self._request(replace(document, spec=document.spec.replace(**settings)), inputs)
         self._check_interruption()
         try:
             self.account.client("sagemaker").create_training_job(**request)
         except AWS_ERRORS as error:
             return self._adopt_after(error, document.job_name)
-        return self._job(document.job_name, storage)
+        return SageMakerJob(document.job_name, self.account, self._clock, request)
 
     def attach(self, job_name: str) -> SageMakerJob | None:
         """The job with this name in this account and region; raises LaunchRefused if AWS does not tell."""
         with refused_to(f"look at the training job {job_name}"):
             description = described(self.account, job_name)
-        return None if description is None else self._job(job_name, self._storage(), description)
+        return None if description is None else SageMakerJob(job_name, self.account, self._clock, description)
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region."""
@@ -157,17 +160,18 @@ class SageMakerLauncher(Launcher):
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""
-        storage = self._storage(document.spec)
-        storage.dry = True
-        return self._request(document, inputs, storage)
+        spec = document.spec.replace(**self.settings(document.spec))
+        return self._request(replace(document, spec=spec), inputs, dry=True)
 
-    def _request(self, document: JobDocument, inputs: JobInputs, storage: Storage) -> dict[str, Any]:
-        """The CreateTrainingJob request of a job; its inputs have been uploaded, unless `storage` is dry.
+    def _request(self, document: JobDocument, inputs: JobInputs, *, dry: bool = False) -> dict[str, Any]:
+        """The CreateTrainingJob request of a job with all its settings; its inputs have been uploaded, unless `dry`.
 
         Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
         """
         self.check_inputs(document.spec, inputs)
         spec, settings = document.spec, document.spec.sagemaker
+        s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
+        storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)
         image = choose_image(spec, self.account.region)
         deadline = deadline_s(spec, document.max_seconds, self._environment)
         if (project := inputs.project) is not None:
@@ -175,7 +179,7 @@ class SageMakerLauncher(Launcher):
             channels = {name: storage.upload("files", path) for name, path in project.inputs.items()}
             job = {"deadline_s": deadline, **project.document}
         else:
-            command = "python3 -m paretune.training /opt/ml"
+            command = OUR_TRAINING
             channels, inner_spec, code = _inputs(spec, inputs, storage, image.requirements)
             code |= archive.package_files(self._package)
             # The training sees nothing of account, network and money.
@@ -197,7 +201,7 @@ class SageMakerLauncher(Launcher):
         tags = {**job_tags, **document.attribution.aws_tags(), **spec.tags}
         request = {
             "TrainingJobName": document.job_name,
-            "RoleArn": self.account.role_arn,
+            "RoleArn": spec.role,
             "AlgorithmSpecification": {
                 "TrainingImage": image.uri,
                 "TrainingInputMode": "File",
@@ -236,14 +240,6 @@ class SageMakerLauncher(Launcher):
         }
         whole: dict[str, Any] = _without_unset(request)
         return whole
-
-    def _storage(self, spec: JobSpec | None = None) -> Storage:
-        kms_key = None if spec is None else spec.sagemaker.kms_key_id
-        s3 = self.account.client("s3")
-        return Storage(s3, self.account.bucket, kms_key=kms_key, check=self._check_interruption)
-
-    def _job(self, name: str, storage: Storage, description: Mapping[str, Any] | None = None) -> SageMakerJob:
-        return SageMakerJob(name, self.account, storage, self._clock, description, is_project=self._runs_projects)
 
     def _adopt_after(self, error: Exception, name: str) -> Job:
         """The job that exists although its creation failed: an earlier one, or one whose answer was lost."""

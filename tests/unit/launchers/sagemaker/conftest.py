@@ -69,7 +69,7 @@ def package(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def launcher(aws: Aws, clock: FakeClock, package: Path) -> SageMakerLauncher:
-    return SageMakerLauncher(JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}), clock, {}, package=package)
+    return SageMakerLauncher(None, clock, {}, package=package)
 
 
 @pytest.fixture

@@ -33,22 +33,22 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> None:
-    account = Account(JobSpec(role="Typed", sagemaker={"s3_bucket": "typed"}), ENVIRONMENT)
+    settings = Account(None, ENVIRONMENT).settings(JobSpec(role="Typed", sagemaker={"s3_bucket": "typed"}))
 
-    assert account.role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/Typed"
-    assert account.bucket == "typed"
+    role = f"arn:aws:iam::{ACCOUNT}:role/service-role/Typed"
+    assert settings == {"role": role, "sagemaker.s3_bucket": "typed"}
 
 
 def test_a_notebook_trains_with_its_own_role(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
 
-    assert Account(JobSpec(), {}).role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/AmazonSageMaker-Role"
+    assert Account(None, {}).role_arn(JobSpec()) == f"arn:aws:iam::{ACCOUNT}:role/service-role/AmazonSageMaker-Role"
 
 
 def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    account = Account(JobSpec(region="us-east-1", sagemaker={"s3_bucket": "models"}), {})
+    account = Account("us-east-1", {})
     vars(account)["identity"] = {"Account": ACCOUNT, "Arn": ""}
     sent: list[AWSPreparedRequest] = []
 
@@ -71,7 +71,7 @@ def test_a_bucket_that_may_be_a_stranger_s_is_refused_with_the_account_it_must_b
     aws.refuse("HeadBucket", "403", "Forbidden")
 
     with pytest.raises(LaunchRefused, match=rf"use the bucket .*, which must belong to account {ACCOUNT}: Forbidden"):
-        Account(JobSpec(), {}).create_default_bucket()
+        Account(None, {}).create_default_bucket()
 
 
 CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4)
@@ -79,7 +79,7 @@ USAGE = "ml.g5.xlarge for training job usage"
 
 
 def faults(cluster: JobSpec = CLUSTER) -> list[str]:
-    return account_faults(cluster, Account(cluster, {}))
+    return account_faults(cluster, Account(None, {}))
 
 
 def test_all_faults_come_at_once(aws: Aws) -> None:
@@ -130,7 +130,7 @@ def test_the_quota_over_all_jobs_is_compared_where_aws_lists_it(aws: Aws, spot: 
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
     """The finding about a role with these statements in its trust policy."""
     aws.iam.trust = {"Version": "2012-10-17", "Statement": list(statements)}
-    (finding,) = role_findings(Account(CLUSTER, {}))
+    (finding,) = role_findings(CLUSTER, Account(None, {}))
     return finding
 
 
@@ -152,7 +152,7 @@ def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
 def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
     aws.refuse("GetRole", "NoSuchEntity")
 
-    (result,) = role_findings(Account(CLUSTER, {}))
+    (result,) = role_findings(CLUSTER, Account(None, {}))
 
     assert result.verdict is Verdict.FAILED
     assert f"role {ROLE} does not exist" in result.text

@@ -17,7 +17,7 @@ from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
-from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
+from tests.stand_ins.aws import ACCOUNT, BUCKET, Aws, FakeClock
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"
@@ -45,7 +45,7 @@ def told(aws: Aws, name: str = NAME) -> dict[str, Any]:
 
 def another(clock: Clock, package: Path, **changes: Any) -> SageMakerLauncher:
     """A launcher in another process."""
-    return SageMakerLauncher(JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}), clock, {}, package=package, **changes)
+    return SageMakerLauncher(None, clock, {}, package=package, **changes)
 
 
 @pytest.fixture
@@ -283,12 +283,11 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     aws: Aws, order: Make, clock: FakeClock, package: Path
 ) -> None:
     aws.region = "eu-west-1"
-    launcher = SageMakerLauncher(JobSpec(role=ROLE, region="eu-west-1"), clock, {}, package=package)
-    launcher.submit(order(sagemaker={"s3_bucket": None}, region="eu-west-1"), JobInputs())
-    launcher.submit(order(run="run2", sagemaker={"s3_bucket": None}, region="eu-west-1"), JobInputs())
+    launcher = SageMakerLauncher("eu-west-1", clock, {}, package=package)
+    for run in ("run1", "run2"):
+        launcher.submit(order(run, region="eu-west-1", **{"sagemaker.s3_bucket": None}), JobInputs())
 
     (made,) = aws.of("CreateBucket")
     assert made.parameters["Bucket"] == f"sagemaker-eu-west-1-{ACCOUNT}"
     assert made.parameters["CreateBucketConfiguration"] == {"LocationConstraint": "eu-west-1"}
-    location = {"account": ACCOUNT, "region": "eu-west-1", "bucket": f"sagemaker-eu-west-1-{ACCOUNT}"}
-    assert launcher.location_tags() == location
+    assert launcher.location_tags() == {"account": ACCOUNT, "region": "eu-west-1"}

@@ -167,7 +167,7 @@ def test_what_a_dead_driver_was_running_is_taken_over(desk: Desk) -> None:
     assert rates(second) == list(RATES)
 
 
-HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours"}
+HERE = {"account": "111111111111", "region": "us-east-1"}
 
 
 def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
@@ -177,7 +177,7 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
     first = desk.driver()
     first.begin({"learning_rate": RATES[0]})
     jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # of a region or an account that knows none of them
-    monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | {"region": "eu-west-1", "bucket": "there"})
+    monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | {"region": "eu-west-1"})
     second = desk.driver()
     with pytest.raises(LostContact, match="cannot be followed from here: its job is in the region us-east-1") as lost:
         second.adopt()

@@ -1,0 +1,65 @@
+"""`sync` beside other teams: the next attempt of a job belongs to those who launched it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.core.clock import Interruption
+from paretune.jobs.launch import begin_job
+from paretune.jobs.sync import Sync
+from paretune.jobs.workplace import Workplaces
+from paretune.specification.job import JobSpec
+from paretune.tracking.store import Tracking
+from tests.stand_ins.aws import ACCOUNT, Aws, FakeClock
+from tests.unit.launchers.sagemaker.conftest import aws, clock, nothing_of_this_machine
+
+__all__ = ["aws", "clock", "nothing_of_this_machine"]
+
+OUT_OF_MEMORY = "AlgorithmError: out_of_memory: CUDA out of memory"
+
+
+@pytest.fixture
+def process(clock: FakeClock, workplace: Path) -> Callable[..., Workplaces]:
+    """The workplaces of a process with these environment variables."""
+
+    def make(environment: Mapping[str, str]) -> Workplaces:
+        return Workplaces(environment=environment, interruption=Interruption(), home=workplace, _clock=clock)
+
+    return make
+
+
+def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_launched_it(
+    aws: Aws, clock: FakeClock, workplace: Path, process: Callable[..., Workplaces]
+) -> None:
+    script = workplace / "train.py"
+    script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
+    aws.s3.buckets |= dict.fromkeys(("bucket-of-a", "bucket-of-b"), aws.region)
+    teams: dict[str, tuple[dict[str, Any], dict[str, str]]] = {  # one has parameters, the other variables
+        "a": ({"role": "TeamA", "sagemaker": {"s3_bucket": "bucket-of-a", "kms_key_id": "alias/a"}}, {}),
+        "b": ({}, {"PARETUNE_ROLE": "TeamB", "PARETUNE_BUCKET": "bucket-of-b"}),
+    }
+    for given, environment in teams.values():
+        spec = JobSpec(instance_type="ml.g5.xlarge", entry_script=str(script), **given)
+        begin_job(spec, process(environment).of(spec)).record.leave()
+    for name in list(aws.sagemaker.jobs):
+        aws.sagemaker.end(name, "Failed", FailureReason=OUT_OF_MEMORY, BillableTimeInSeconds=60)
+    first = {call.parameters["TrainingJobName"]: call.parameters for call in aws.of("CreateTrainingJob")}
+    aws.calls.clear()
+    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded", times=2)  # sync leaves both
+
+    Sync(
+        workplace_of=process({"PARETUNE_ROLE": "Ours", "PARETUNE_BUCKET": "models"}).of,
+        tracking=Tracking({}, clock),
+        interruption=Interruption(),
+    ).run()
+
+    second = {call.parameters["TrainingJobName"]: call.parameters for call in aws.of("CreateTrainingJob")}
+    assert {name.rpartition("-")[0] for name in second} == {name.rpartition("-")[0] for name in first}
+    for name, request in second.items():
+        before = first[f"{name.rpartition('-')[0]}-1"]
+        for part in ("RoleArn", "OutputDataConfig", "CheckpointConfig"):
+            assert request[part] == before[part]
+    roles = {f"arn:aws:iam::{ACCOUNT}:role/service-role/Team{team}" for team in "AB"}
+    assert {request["RoleArn"] for request in second.values()} == roles
