@@ -25,6 +25,7 @@ from paretune.specification.job import JobSpec
 PREFIX = "paretune"  # the first part of every S3 key
 _ATTEMPTS = 8  # of one call: about a minute of backing off; the adaptive mode also slows calls down when AWS throttles
 ROLE, BUCKET, QUOTAS = "role", "bucket", "quotas"  # subjects of findings
+_NO_BUCKET = {"404", "NoSuchBucket"}
 _SERVICE = "sagemaker.amazonaws.com"
 _TRUST = {"Effect": "Allow", "Principal": {"Service": _SERVICE}, "Action": "sts:AssumeRole"}
 
@@ -140,18 +141,14 @@ class Account:
         """Name of the bucket that the SageMaker SDK would create."""
         return f"sagemaker-{self.region}-{self.identity['Account']}"
 
-    def use_of(self, bucket: str) -> str:
-        """The action to name in an error about a bucket."""
-        return f"use the bucket {bucket}, which must belong to account {self.identity['Account']}"
-
     def create_default_bucket(self) -> None:
-        """Create the default bucket if it does not exist yet."""
+        """Create the default bucket if it does not exist; uploads judge one that may not be looked at."""
         s3, bucket = self.client("s3"), self.default_bucket
         try:
             s3.head_bucket(Bucket=bucket)
         except AWS_ERRORS as error:
-            if code(error) not in {"404", "NoSuchBucket"}:
-                raise LaunchRefused(explain(error, self.use_of(bucket))) from error
+            if code(error) not in _NO_BUCKET:
+                return
             location = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
             with refused_to(f"create the bucket {bucket}; set s3_bucket in sagemaker"):
                 s3.create_bucket(Bucket=bucket, **({} if self.region == "us-east-1" else location))
@@ -204,7 +201,7 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     try:
         actual = s3.head_bucket(Bucket=bucket).get("BucketRegion", region)  # boto follows a bucket to its region
     except AWS_ERRORS as error:
-        is_missing = code(error) in {"404", "NoSuchBucket"}
+        is_missing = code(error) in _NO_BUCKET
     if is_missing and bucket == account.default_bucket:
         yield passed(BUCKET, f"{bucket} does not exist yet: the first job creates it")
     elif is_missing:
@@ -218,8 +215,9 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             s3.list_objects_v2(Bucket=bucket, Prefix=f"{PREFIX}/", MaxKeys=1)
             yield passed(BUCKET, f"{bucket} in {region} belongs to account {account.identity['Account']}")
         except AWS_ERRORS as refusal:
+            use = f"use the bucket {bucket}, which must belong to account {account.identity['Account']}"
             hint = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
-            yield failed(BUCKET, f"{explain(refusal, account.use_of(bucket))}: {hint}")
+            yield failed(BUCKET, f"{explain(refusal, use)}: {hint}")
 
 
 def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:

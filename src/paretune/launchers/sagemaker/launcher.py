@@ -8,6 +8,7 @@ import math
 import re
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -55,6 +56,8 @@ _CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face i
 # transformers 5.3 for CUDA 13, needs 580, and AWS names 470 to 550 (SageMaker Developer Guide, inference-gpu-drivers,
 # read 2026-11-25).
 _HUGGING_FACE = {"version": "4.56.2", "base_framework_version": "pytorch2.8.0", "py_version": "py312"}
+# What it is made of, for regions where the SDK lists no Hugging Face image.
+_PYTORCH = {"version": "2.8.0", "py_version": "py312"}
 # The newest one on which PyTorch's build script and release notes agree that it has kernels for Volta (V100, compute
 # capability 7.0); the first seconds of a job find an image of the user's own that has none for its GPU.
 _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
@@ -277,6 +280,7 @@ def choose_image(spec: JobSpec, region: str) -> Image:
     added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
     if spec.sagemaker.training_image is not None:
         return Image(spec.sagemaker.training_image, added)
+    deepspeed = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
     chip, needs = accelerator_of(spec.instance()), pinned(("transformers", *_TRAINING_NEEDS))
     if spec.strategy in _AWS_LIBRARIES:
         framework, version = "pytorch-smp", _AWS_LIBRARIES[spec.strategy]
@@ -286,9 +290,10 @@ def choose_image(spec: JobSpec, region: str) -> Image:
     elif chip is not None and chip.compute_capability is not None and chip.compute_capability < (7, 5):
         framework, version = "pytorch", _OLDER_GPUS
     else:
-        framework, version = "huggingface", _HUGGING_FACE
-        needs = () if spec.runs_user_code else pinned(_NEWER_TRANSFORMERS)
-    deepspeed = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
+        framework, version = "pytorch", _PYTORCH
+        with suppress(ValueError):
+            uri = _image_uri("huggingface", region=region, instance_type=spec.instance_type, **_HUGGING_FACE)
+            return Image(uri, (*deepspeed, *(() if spec.runs_user_code else pinned(_NEWER_TRANSFORMERS)), *added))
     uri = _image_uri(framework, region=region, instance_type=spec.instance_type, **version)
     return Image(uri, (*deepspeed, *needs, *added))
 

@@ -291,3 +291,15 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     assert made.parameters["Bucket"] == f"sagemaker-eu-west-1-{ACCOUNT}"
     assert made.parameters["CreateBucketConfiguration"] == {"LocationConstraint": "eu-west-1"}
     assert launcher.location_tags() == {"account": ACCOUNT, "region": "eu-west-1"}
+
+
+def test_a_default_bucket_that_may_be_used_and_not_be_looked_at_passes_the_check_and_the_launch(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    aws.s3.buckets[f"sagemaker-us-east-1-{ACCOUNT}"] = aws.region
+    aws.refuse("HeadBucket", "403", "Forbidden", times=9)
+    document = order(**{"sagemaker.s3_bucket": None})
+
+    launcher.check(document.spec)
+
+    assert launcher.submit(document, JobInputs()).state() is JobState.RUNNING

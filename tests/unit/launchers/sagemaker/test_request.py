@@ -15,6 +15,7 @@ import pytest
 from botocore.validate import ParamValidator
 
 from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, image_faults
+from paretune.specification.catalog import REGIONS
 from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
 from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import BUCKET, Aws
@@ -138,6 +139,16 @@ def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
         uri = image_of(instance_type, region, strategy=strategy).uri
         assert image in uri
         assert f".dkr.ecr.{region}." in uri
+
+
+def test_a_gpu_job_has_an_image_in_every_region_with_all_that_a_training_needs() -> None:
+    images = {region: image_of(GPU, region, strategy="deepspeed") for region in REGIONS}
+
+    bare = ("deepspeed", *image_of(CPU).requirements)
+    for region, image in images.items():
+        assert f".dkr.ecr.{region}." in image.uri
+        assert "huggingface" in image.uri or ("pytorch-training:2.8.0-gpu" in image.uri and image.requirements == bare)
+    assert "huggingface" not in images["eu-central-2"].uri
 
 
 def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
