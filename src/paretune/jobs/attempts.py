@@ -18,7 +18,7 @@ from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, SHOWN_WITHIN_S, Job, Launcher, job_name
 from paretune.launchers.notice import send
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.profile import notify_address
@@ -27,7 +27,6 @@ from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
 WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for polling limits itself
-SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 
 
 @dataclass(eq=False)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
-from paretune.jobs.attempts import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Attempts
+from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, JobState, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState, job_name
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CREATED_WITHIN_S = 600.0  # between the recording of a job's name and its creation: its code is uploaded meanwhile
 GONE_AFTER_S = 60.0  # a job is gone when its service has answered for so long that there is none: one is no proof
+SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 LOOK_EVERY_S = 2.0  # between two answers that there is no job
 JOB_PREFIX = "paretune-"  # the names of all jobs start with it
 _RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)  # strategies, from their checkpoints

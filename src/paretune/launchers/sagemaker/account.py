@@ -27,6 +27,7 @@ _ATTEMPTS = 8  # of one call: about a minute of backing off; the adaptive mode a
 ROLE, BUCKET, QUOTAS = "role", "bucket", "quotas"  # subjects of findings
 _NO_BUCKET = {"404", "NoSuchBucket"}
 _SERVICE = "sagemaker.amazonaws.com"
+_CONSOLE_ROLE = "AmazonSageMaker-ExecutionRole"  # begins the names of roles that the console has made; so the SDK
 _TRUST = {"Effect": "Allow", "Principal": {"Service": _SERVICE}, "Action": "sts:AssumeRole"}
 
 
@@ -124,7 +125,8 @@ class Account:
             return role
         if role not in self._arns:
             partition = self.session.get_partition_for_region(self.region)
-            self._arns[role] = f"arn:{partition}:iam::{self.identity['Account']}:role/{role}"
+            path = "service-role/" if role.startswith(_CONSOLE_ROLE) else ""
+            self._arns[role] = f"arn:{partition}:iam::{self.identity['Account']}:role/{path}{role}"
             with contextlib.suppress(*AWS_ERRORS):  # an identity without iam:GetRole
                 described = self.client("iam").get_role(RoleName=role.rpartition("/")[2])
                 self._arns[role] = str(described["Role"]["Arn"])  # with its path, such as service-role/

@@ -111,9 +111,12 @@ def is_transient(error: BaseException) -> bool:
 
 
 def was_heard(error: BaseException) -> bool:
-    """Whether AWS may have carried out the call without confirming it: no answer, or a fault inside AWS."""
-    unheard = code(error) in _THROTTLED or isinstance(error, exceptions.EndpointConnectionError)
-    return is_transient(error) and not unheard
+    """Whether AWS may have carried out the call without confirming it.
+
+    It has not if it throttled the first try. After that, boto tells only how its last try ended.
+    """
+    metadata = error.response.get("ResponseMetadata", {}) if isinstance(error, ClientError) else {}
+    return is_transient(error) and (code(error) not in _THROTTLED or bool(metadata.get("RetryAttempts")))
 
 
 def is_denied(error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of
 from paretune.estimating.phases import billed_after_limit_s, deadline_s, is_compressed
 from paretune.launchers import archive
-from paretune.launchers.base import GONE_AFTER_S, Job, Launcher, checkpoint_folder, run_of
+from paretune.launchers.base import GONE_AFTER_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder, run_of
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to, was_heard
@@ -251,7 +251,8 @@ class SageMakerLauncher(Launcher):
             raise LaunchRefused(reason) from error
         hint = f"{name} may have been created: `{command_line('sync')}` finds it"
         try:
-            job = self.find(name, self._clock, GONE_AFTER_S if is_in_use else 0.0)
+            patience_s = GONE_AFTER_S if is_in_use else SHOWN_WITHIN_S if was_heard(error) else 0.0
+            job = self.find(name, self._clock, patience_s)
         except LaunchRefused as refused:
             raise LostContact(f"{refused}\n{hint}") from error
         if job is not None:

@@ -38,10 +38,14 @@ def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> No
     assert settings == {"role": role, "sagemaker.s3_bucket": "typed"}
 
 
-def test_a_notebook_trains_with_its_own_role(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
-
-    assert Account(None, {}).role_arn(JobSpec()) == f"arn:aws:iam::{ACCOUNT}:role/service-role/AmazonSageMaker-Role"
+def test_a_notebook_trains_with_its_own_role_which_it_need_not_be_allowed_to_read(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "AmazonSageMaker-ExecutionRole-20260101T000000"
+    monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/SageMaker")
+    for denied in (0, 1):
+        aws.refuse("GetRole", "AccessDenied", times=denied)
+        assert Account(None, {}).role_arn(JobSpec()) == f"arn:aws:iam::{ACCOUNT}:role/service-role/{name}"
 
 
 def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:

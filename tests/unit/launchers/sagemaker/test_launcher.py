@@ -10,14 +10,14 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, Interrupted, LostContact
+from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
-from tests.stand_ins.aws import ACCOUNT, BUCKET, Aws, FakeClock
+from tests.stand_ins.aws import ACCOUNT, BUCKET, Aws, FakeClock, error
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"
@@ -65,6 +65,23 @@ def test_a_job_that_may_have_been_created_is_lost_sight_of_and_not_given_up(
     aws.refuse("DescribeTrainingJob", EndpointConnectionError(endpoint_url="https://aws"), times=9)
 
     with pytest.raises(LostContact, match=f"{NAME} may have been created"):
+        launcher.submit(order(), JobInputs())
+
+
+def test_a_throttle_after_an_answer_that_may_have_been_lost_is_no_refusal(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    throttled = error("ThrottlingException", "Rate exceeded", RetryAttempts=7)
+    aws.refuse("CreateTrainingJob", throttled, times=2)
+    with pytest.raises(LostContact, match=f"{NAME} may have been created"):
+        launcher.submit(order(), JobInputs())
+
+    monkeypatch.setattr(clock, "sleep", lambda _: aws.sagemaker.begin(NAME))  # AWS shows it a moment later
+    assert launcher.submit(order(), JobInputs()).name == NAME
+
+    aws.sagemaker.jobs.clear()
+    aws.refuse("CreateTrainingJob", error("ThrottlingException", "Rate exceeded"))
+    with pytest.raises(LaunchRefused, match="throttling"):
         launcher.submit(order(), JobInputs())
 
 
