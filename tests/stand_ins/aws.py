@@ -24,6 +24,8 @@ ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
 BUCKET = "models"
 EPOCH = 1_800_000_000.0
+_ACTIONS = {"ListObjectsV2": "ListBucket", "HeadBucket": "ListBucket", "DeleteObjects": "DeleteObject"}
+"""Calls of S3 whose action in policies has another name."""
 
 
 class FakeClock:
@@ -119,6 +121,7 @@ class Client:
     def _answer(self, operation: str, parameters: dict[str, Any], carry_out: Any) -> Any:
         self._aws.calls.append(Call(self._name, operation, parameters))
         self._aws.meet(operation)
+        self._aws.iam.authorise(self._name, operation)
         return carry_out(**parameters)
 
 
@@ -180,7 +183,9 @@ class SageMaker:
         self.jobs: dict[str, dict[str, Any]] = {}
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
-        name = request["TrainingJobName"]
+        name, role = request["TrainingJobName"], request["RoleArn"]
+        if role.rpartition("/")[2] not in self._aws.iam.roles:
+            raise error("ValidationException", f"Could not assume role {role}. Please ensure that the role exists")
         if name in self.jobs:
             raise error("ResourceInUse", "Training job names must be unique within an AWS account and region")
         self.begin(name, request)
@@ -277,6 +282,7 @@ class S3:
         self._aws = aws
         self.buckets = {BUCKET: aws.region}
         self.objects: dict[str, bytes] = {}
+        self.policy: str | None = None
 
     def put_object(self, **request: Any) -> dict[str, Any]:
         self.objects[request["Key"]] = request["Body"]
@@ -294,6 +300,15 @@ class S3:
         for entry in request["Delete"]["Objects"]:
             self.objects.pop(entry["Key"], None)
         return {}
+
+    def delete_object(self, **request: Any) -> dict[str, Any]:
+        self.objects.pop(request["Key"], None)
+        return {}
+
+    def get_bucket_policy(self, **_: Any) -> dict[str, Any]:
+        if self.policy is None:
+            raise error("NoSuchBucketPolicy", "The bucket policy does not exist", 404)
+        return {"Policy": self.policy}
 
     def head_bucket(self, **request: Any) -> dict[str, Any]:
         if request["Bucket"] not in self.buckets:
@@ -323,15 +338,41 @@ class Sts:
 
 
 class Iam:
-    """Roles."""
+    """Roles that exist, all with one policy of trust, and statements that deny single actions; the rest is allowed."""
 
     def __init__(self) -> None:
         actual = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
         self.trust: dict[str, Any] = {"Version": "2012-10-17", "Statement": [actual]}
+        self.roles = {ROLE.rpartition("/")[2]: ROLE}
+        self._denied: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def add_role(self, name: str, path: str = "/service-role/") -> str:
+        """A role, whose ARN is returned."""
+        self.roles[name] = f"arn:aws:iam::{ACCOUNT}:role{path}{name}"
+        return self.roles[name]
+
+    def deny(self, action: str, to: str = "", *, decision: str = "explicitDeny", **why: Any) -> None:
+        """Deny an action to a role, or to the one who asks; `why` are further members of IAM's simulated result."""
+        self._denied[to or Sts.arn, action] = {"EvalDecision": decision, **why}
+
+    def authorise(self, service: str, operation: str) -> None:
+        """Raise if the one who asks may not make this call."""
+        action = _ACTIONS.get(operation, operation)
+        needed = [f"{service}:{action}", *(["iam:PassRole"] if operation == "CreateTrainingJob" else [])]
+        for name in needed:
+            if (Sts.arn, name) in self._denied:
+                kind = "AccessDenied" if service == "s3" else "AccessDeniedException"
+                raise error(kind, f"User: {Sts.arn} is not authorized to perform: {name}", 403)
 
     def get_role(self, **request: Any) -> dict[str, Any]:
-        arn = f"arn:aws:iam::{ACCOUNT}:role/service-role/{request['RoleName']}"
-        return {"Role": {"Arn": arn, "AssumeRolePolicyDocument": self.trust}}
+        if request["RoleName"] not in self.roles:
+            raise error("NoSuchEntity", f"The role with name {request['RoleName']} cannot be found.", 404)
+        return {"Role": {"Arn": self.roles[request["RoleName"]], "AssumeRolePolicyDocument": self.trust}}
+
+    def simulate_principal_policy(self, **request: Any) -> dict[str, Any]:
+        who, allowed = request["PolicySourceArn"], {"EvalDecision": "allowed"}
+        results = [{"EvalActionName": name} | self._denied.get((who, name), allowed) for name in request["ActionNames"]]
+        return {"EvaluationResults": results}
 
 
 class Quotas:

@@ -267,11 +267,12 @@ def _server_finding() -> Finding:
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Region, identity, and then role, bucket and quotas if the credentials are valid."""
+    """Region, identity, and then role, bucket, permissions and quotas if the credentials are valid."""
     if request.is_local:
         yield passed("aws", f"not checked: {_UNNEEDED}")
         return
     from paretune.launchers.sagemaker import account as aws  # imports boto3
+    from paretune.launchers.sagemaker.permissions import PERMISSIONS, permission_findings
 
     if not request.wants_sagemaker and not aws.has_credentials():
         more = "`paretune doctor --launcher sagemaker` checks more"
@@ -285,12 +286,13 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
         identity = account.identity
     except ParetuneError as error:
         yield failed(subject, f"{error} ({_UNNEEDED})")
-        for later in (aws.ROLE, aws.BUCKET, aws.QUOTAS):
+        for later in (aws.ROLE, aws.BUCKET, PERMISSIONS, aws.QUOTAS):
             yield not_checked(later, f"needs {subject} first")
         return
     yield passed("credentials", f"{identity['Arn']} in account {identity['Account']}")
     yield from run_check(aws.ROLE, lambda: aws.role_findings(spec, account))
     yield from run_check(aws.BUCKET, lambda: aws.bucket_findings(spec, account))
+    yield from run_check(PERMISSIONS, lambda: permission_findings(spec, account))
     yield from run_check(aws.QUOTAS, lambda: aws.quota_findings(spec, account))
 
 

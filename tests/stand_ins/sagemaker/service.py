@@ -13,7 +13,7 @@ from botocore.config import Config
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
-from tests.stand_ins.sagemaker.calls import Refusal, Request, content_of
+from tests.stand_ins.sagemaker.calls import Refusal, Request, content_of, invalid
 from tests.stand_ins.sagemaker.emulator import REGION, ROLE_NAME, Emulator
 from tests.stand_ins.sagemaker.jobs import Jobs, instance_types
 from tests.stand_ins.sagemaker.training import GROUP, Training
@@ -38,14 +38,16 @@ class Service:
         policy = json.dumps({"Version": "2012-10-17", "Statement": [_TRUST]})
         iam.create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=policy)
         self._jobs = Jobs(self._settings.shown_after_s, lambda job: Training(job, self._settings, s3, logs))
-        self._own: dict[tuple[str, str], Callable[[dict[str, Any]], dict[str, Any]]] = {
-            ("sagemaker", "CreateTrainingJob"): self._jobs.create,
+        self._own: dict[tuple[str, str], Callable[[dict[str, Any]], dict[str, Any] | str]] = {
+            ("sagemaker", "CreateTrainingJob"): self._create,
             ("sagemaker", "DescribeTrainingJob"): self._jobs.describe,
             ("sagemaker", "ListTrainingJobs"): self._jobs.select,
             ("sagemaker", "StopTrainingJob"): self._jobs.stop,
             ("sagemaker", "UpdateTrainingJob"): self._jobs.update,
             ("service-quotas", "ListServiceQuotas"): _quotas,
+            ("iam", "SimulatePrincipalPolicy"): self._simulate,
         }
+        self._iam, self._denied = iam, set[str]()
         self._requests: list[Request] = []
         self._injected: dict[str, list[Refusal]] = defaultdict(list)
 
@@ -67,11 +69,13 @@ class Service:
         try:
             if waiting := self._injected[request.operation]:
                 raise waiting.pop(0)
+            self._authorise(f"{request.service}:{request.operation}")
             own = self._own.get((request.service, request.operation))
             if own is None:
                 return self._moto(environ, _noting(request, start_response))  # type: ignore[no-any-return]
             status, kind = 200, "application/x-amz-json-1.1"
-            content = json.dumps(own(request.body)).encode()
+            answer = own(request.body)
+            content = (json.dumps(answer) if isinstance(answer, dict) else answer).encode()
         except Refusal as refusal:
             content_of(environ)  # or the answer cannot go back
             *words, status = refusal.args
@@ -79,6 +83,35 @@ class Service:
         headers = [("Content-Type", kind), ("Content-Length", str(len(content))), ("x-amzn-RequestId", "1")]
         _noting(request, start_response)(f"{status} OK", headers)
         return [content]
+
+    def _authorise(self, action: str) -> None:
+        if action in self._denied:
+            code = "AccessDenied" if action.startswith("s3:") else "AccessDeniedException"
+            raise Refusal(code, f"User: {Emulator.account} is not authorized to perform: {action}", 403)
+
+    def _create(self, request: dict[str, Any]) -> dict[str, Any]:
+        """CreateTrainingJob, which also passes a role that must exist."""
+        self._authorise("iam:PassRole")
+        role = request["RoleArn"]
+        if role not in {each["Arn"] for each in self._iam.list_roles()["Roles"]}:
+            raise invalid(f"Could not assume role {role}. Please ensure that the role exists")
+        return self._jobs.create(request)
+
+    def _simulate(self, request: dict[str, Any]) -> str:
+        """SimulatePrincipalPolicy, for all identities alike."""
+        actions = [text for name, text in request.items() if name.startswith("ActionNames.")]
+        decisions = {name: "explicitDeny" if name in self._denied else "allowed" for name in actions}
+        parts = ("EvalActionName", "EvalDecision")
+        results = [
+            f"<{parts[0]}>{name}</{parts[0]}><{parts[1]}>{text}</{parts[1]}>" for name, text in decisions.items()
+        ]
+        members = "".join(f"<member>{text}</member>" for text in results)
+        result = f"<EvaluationResults>{members}</EvaluationResults>"
+        return f"<Response><SimulatePrincipalPolicyResult>{result}</SimulatePrincipalPolicyResult></Response>"
+
+    def deny(self, *actions: str) -> None:
+        """Deny actions, such as `iam:PassRole` or `s3:PutObject`, to everybody from now on."""
+        self._denied |= {*actions}
 
     def address(self) -> str:
         """Where it serves."""

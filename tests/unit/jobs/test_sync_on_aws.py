@@ -12,7 +12,7 @@ from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
-from tests.stand_ins.aws import ACCOUNT, Aws, FakeClock
+from tests.stand_ins.aws import Aws, FakeClock
 from tests.unit.launchers.sagemaker.conftest import aws, clock, nothing_of_this_machine
 
 __all__ = ["aws", "clock", "nothing_of_this_machine"]
@@ -35,6 +35,7 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
 ) -> None:
     script = workplace / "train.py"
     script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
+    roles = {aws.iam.add_role(f"Team{team}") for team in "AB"}
     aws.s3.buckets |= dict.fromkeys(("bucket-of-a", "bucket-of-b"), aws.region)
     teams: dict[str, tuple[dict[str, Any], dict[str, str]]] = {  # one has parameters, the other variables
         "a": ({"role": "TeamA", "sagemaker": {"s3_bucket": "bucket-of-a", "kms_key_id": "alias/a"}}, {}),
@@ -61,5 +62,4 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
         before = first[f"{name.rpartition('-')[0]}-1"]
         for part in ("RoleArn", "OutputDataConfig", "CheckpointConfig"):
             assert request[part] == before[part]
-    roles = {f"arn:aws:iam::{ACCOUNT}:role/service-role/Team{team}" for team in "AB"}
     assert {request["RoleArn"] for request in second.values()} == roles

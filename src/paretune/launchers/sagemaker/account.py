@@ -26,9 +26,9 @@ PREFIX = "paretune"  # the first part of every S3 key
 _ATTEMPTS = 8  # of one call: about a minute of backing off; the adaptive mode also slows calls down when AWS throttles
 ROLE, BUCKET, QUOTAS = "role", "bucket", "quotas"  # subjects of findings
 _NO_BUCKET = {"404", "NoSuchBucket"}
-_SERVICE = "sagemaker.amazonaws.com"
+SAGEMAKER = "sagemaker.amazonaws.com"
 _CONSOLE_ROLE = "AmazonSageMaker-ExecutionRole"  # begins the names of roles that the console has made; so the SDK
-_TRUST = {"Effect": "Allow", "Principal": {"Service": _SERVICE}, "Action": "sts:AssumeRole"}
+_TRUST = {"Effect": "Allow", "Principal": {"Service": SAGEMAKER}, "Action": "sts:AssumeRole"}
 
 
 def has_credentials() -> bool:
@@ -121,8 +121,10 @@ class Account:
                 hint = "docs/sagemaker.md shows its policy, `aws iam list-roles` the existing roles"
                 raise BadInput([f"role must be set: an IAM role that SageMaker may assume, by name or ARN; {hint}"])
             role = caller.split("/")[1]  # a notebook's own execution role
-        if role.startswith("arn:"):
-            return role
+        return role if role.startswith("arn:") else self.arn_of(role)
+
+    def arn_of(self, role: str) -> str:
+        """ARN of a role of this account, with its path if IAM tells it."""
         if role not in self._arns:
             partition = self.session.get_partition_for_region(self.region)
             path = "service-role/" if role.startswith(_CONSOLE_ROLE) else ""
@@ -185,11 +187,11 @@ def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         yield failed(ROLE, f"role {role} does not exist: {hint} and give it the second policy of docs/sagemaker.md")
         return
     statements = described.get("AssumeRolePolicyDocument", {}).get("Statement", [])
-    if any(words in dumps(statements) for words in (_SERVICE, '"*"', "NotPrincipal")):  # CreateTrainingJob knows more
-        yield passed(ROLE, f"{role} exists and trusts {_SERVICE}")
+    if any(words in dumps(statements) for words in (SAGEMAKER, '"*"', "NotPrincipal")):  # CreateTrainingJob knows more
+        yield passed(ROLE, f"{role} exists and trusts {SAGEMAKER}")
         return
     allow = f"update-assume-role-policy --role-name {name} --policy-document '{_policy([*statements, _TRUST])}'"
-    yield failed(ROLE, f"role {role} must trust {_SERVICE}, or no job can use it: allow that with `aws iam {allow}`")
+    yield failed(ROLE, f"role {role} must trust {SAGEMAKER}, or no job can use it: allow that with `aws iam {allow}`")
 
 
 def _policy(statements: list[Any]) -> str:

@@ -32,9 +32,9 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> None:
+    role = aws.iam.add_role("Typed")
     settings = Account(None, ENVIRONMENT).settings(JobSpec(role="Typed", sagemaker={"s3_bucket": "typed"}))
 
-    role = f"arn:aws:iam::{ACCOUNT}:role/service-role/Typed"
     assert settings == {"role": role, "sagemaker.s3_bucket": "typed"}
 
 
@@ -42,10 +42,11 @@ def test_a_notebook_trains_with_its_own_role_which_it_need_not_be_allowed_to_rea
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "AmazonSageMaker-ExecutionRole-20260101T000000"
+    role = aws.iam.add_role(name)
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/SageMaker")
     for denied in (0, 1):
         aws.refuse("GetRole", "AccessDenied", times=denied)
-        assert Account(None, {}).role_arn(JobSpec()) == f"arn:aws:iam::{ACCOUNT}:role/service-role/{name}"
+        assert Account(None, {}).role_arn(JobSpec()) == role
 
 
 def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +147,7 @@ def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
 
 
 def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
-    aws.refuse("GetRole", "NoSuchEntity")
+    aws.iam.roles.clear()
 
     (result,) = role_findings(CLUSTER, Account(None, {}))
 
