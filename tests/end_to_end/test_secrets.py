@@ -29,13 +29,24 @@ PLANTED = {
 }
 IN_THE_ADDRESS = "planted-address-4721"
 IN_FILES = {".env": "planted-dotenv-4722", "id_rsa": "planted-key-4723", "ignored.txt": "planted-ignored-4724"}
-SECRETS = (*PLANTED.values(), IN_THE_ADDRESS, *IN_FILES.values())
+IN_SECRETS_MANAGER = "planted-manager-4725"
+SECRETS = (*PLANTED.values(), IN_THE_ADDRESS, *IN_FILES.values(), IN_SECRETS_MANAGER)
 
 SCRIPT = """
 import os, sys
 print("the script sees", sorted(os.environ))
 print(dict(os.environ))
 sys.exit("it fails on purpose: " + str(dict(os.environ)))
+"""
+
+
+NEEDS_A_TOKEN = f"""
+import os
+token = os.environ["HF_TOKEN"]
+print("the token is", token, flush=True)
+print("f1:", float(len(token) == {len(IN_SECRETS_MANAGER)}))
+if "fail" in os.environ:
+    raise ValueError(f"no access with {{token}}")
 """
 
 
@@ -119,6 +130,27 @@ def test_no_secret_of_environment_or_folder_is_found_after_a_script_that_shows_a
 
     assert looked == EVERYWHERE
     assert leaks == []
+
+
+@pytest.mark.parametrize("instance_type", ["ml.m5.large", "local"])
+def test_a_secret_of_secrets_manager_reaches_the_training_and_no_other_place(
+    cloud: Cloud, tmp_path: Path, instance_type: str
+) -> None:
+    (cloud.folder / "script").mkdir()
+    script = cloud.folder / "script" / "train.py"
+    script.write_text(NEEDS_A_TOKEN)
+    secret = f"secret:{cloud.emulator.secret('hub', IN_SECRETS_MANAGER)}"
+    job = {"entry_script": str(script), "instance_type": instance_type}
+
+    done = cloud.run(**job, environment={"HF_TOKEN": secret})
+    failed = cloud.run(**job, environment={"HF_TOKEN": secret, "fail": "yes"})
+
+    assert (done.code, failed.code) == (0, 3), done.text + failed.text
+    assert "ValueError: no access with ..." in failed.text
+    _, first = cloud.runs()
+    assert first.data.metrics["f1"] == 1.0
+    assert json.loads(first.data.params["environment"]) == {"HF_TOKEN": secret}
+    assert _leaks(cloud, done.text + failed.text, tmp_path / "server")[0] == []
 
 
 def test_a_dry_run_and_a_refused_launch_show_no_secret(

@@ -44,6 +44,7 @@ says how it goes; front shows the best trade-offs of a study."""
 _NOT_OF_AGENTS = {
     *("budget", "role", "sagemaker", "region", "tags", "keep_alive_minutes", "on_interrupt", "force", "dry_run"),
     *("entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "simulation"),
+    "environment",
     *("storage", "once"),
 }
 """Options that choose the code that runs, files beside the data, the account that pays, or what is recorded of it."""

@@ -28,6 +28,8 @@ from typing import Any
 import psutil
 
 from paretune.core.clock import Clock
+from paretune.core.errors import BadInput
+from paretune.core.packages import can_be_imported
 from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher, checkpoint_folder
 from paretune.launchers.processes import Fork, WarmStart, living, out_of_memory_kills
@@ -48,6 +50,7 @@ from paretune.specification.job import JobSpec
 
 STOP_GRACE_S = 70.0  # from `stop` until a job that still runs is killed; a training process ends itself after 60
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
+_WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of a traceback that says what has happened
 
 
@@ -210,6 +213,14 @@ class LocalLauncher(Launcher):
         self._warm_start: WarmStart | None = None
         self._has_started = False
 
+    def check(self, spec: JobSpec) -> None:
+        """Check that secrets of AWS can be read."""
+        if spec.reads_secrets and not can_be_imported("boto3"):
+            variables = "or set the variables in your shell, which a job on this machine has, too"
+            raise BadInput(
+                [f"environment has a secret of AWS, and boto3 is not installed here: install it, {variables}"]
+            )
+
     def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
         """Start the job, or adopt the existing one with its name."""
         folder = JobFolder(self._home / "jobs" / document.job_name)
@@ -258,7 +269,8 @@ class LocalLauncher(Launcher):
         checkpoints.mkdir(parents=True, exist_ok=True)
         _link(folder.checkpoints, checkpoints)
         is_first, self._has_started = not self._has_started, True
-        if self.forks and not is_first and document.spec.entry_script is None and document.plan.devices == 1:
+        is_plain = document.spec.entry_script is None and not document.spec.environment
+        if self.forks and not is_first and is_plain and document.plan.devices == 1:
             environment = self._variables(document, variables)
             self._warm_start = self._warm_start or WarmStart(environment)
             if (fork := self._warm_start.start(folder.root, environment)) is not None:
@@ -296,11 +308,14 @@ class LocalLauncher(Launcher):
             "PYTHONUNBUFFERED": "1",
             "PARETUNE_STARTER": str(os.getpid()),
             **variables,
+            **document.spec.environment,
         }
 
     def _start(
         self, words: list[str], folder: JobFolder, document: JobDocument, variables: Mapping[str, str], **options: Any
     ) -> "subprocess.Popen[bytes]":
+        if document.spec.reads_secrets:
+            words = [sys.executable, str(_WITH_SECRETS), *words]
         with folder.log.open("ab") as log:
             return subprocess.Popen(
                 words,

@@ -15,7 +15,7 @@ from paretune.specification import catalog, metrics
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
 from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
 from paretune.specification.parameters import COMPUTES, Effect, Parameters, Rules, affecting, parameter, spell
-from paretune.specification.rules import LAST_RULES, RULES
+from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights
 ALL_LINEAR = "all-linear"  # adapters beside every linear layer except the head
@@ -182,6 +182,14 @@ class JobSpec(Parameters):
         (), "launcher", example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]
     )
     """project, entry_script: JSON list of Name and Regex, as SageMaker's, for numbers in printed lines"""
+    environment: dict[str, str] = parameter(
+        {},
+        "quality seconds memory",
+        example={"NCCL_DEBUG": "INFO"},
+        not_searched=_ONE_TRAINING,
+        also="env envs environment_variables",
+    )
+    """variables of the job: a value, or secret:ARN of AWS Secrets Manager, which is read where the job runs"""
 
     strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
         "ddp", "seconds memory", group="strategy: how one job is spread over devices"
@@ -302,6 +310,11 @@ class JobSpec(Parameters):
     def runs_user_code(self) -> bool:
         """Whether the job runs a script or project of the user's own, of which paretune knows nothing beforehand."""
         return self.entry_script is not None or self.project is not None
+
+    @property
+    def reads_secrets(self) -> bool:
+        """Whether a variable of the job is read from AWS Secrets Manager."""
+        return any(value.startswith(IN_SECRETS_MANAGER) for value in self.environment.values())
 
     @property
     def is_compiled(self) -> bool:

@@ -46,9 +46,19 @@ LONGEST_REGISTERED_NAME = 57  # characters; a managed MLflow server appends some
 _REGISTERED_NAME = re.compile(rf"(?=.{{1,{LONGEST_REGISTERED_NAME}}}$)[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 """ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5), of at most 63 characters."""
 _OTHERS = (metrics.MULTI_LABEL, metrics.TOKEN_CLASSIFICATION)  # tasks that are neither one class nor the next token
+IN_SECRETS_MANAGER = "secret:"  # before the ARN of a secret, as the value of a variable
+LONGEST_VARIABLE = 512  # characters of a value; CreateTrainingJob, TrainingEnvironmentValue (botocore 1.44.5)
+_MOST_VARIABLES = 85  # CreateTrainingJob takes 100, and the launcher sets some
+_SECRET_ARN = re.compile(
+    rf"{IN_SECRETS_MANAGER}arn:aws[\w-]*:secretsmanager:[\w-]+:\d{{12}}:secret:[\w/+=.@-]{{1,400}}"
+)
+_RESERVED_VARIABLES = re.compile(
+    r"(PARETUNE|SM|AWS|LD|MLFLOW|PIP|MASTER|TRAINING_JOB)_.*|(PYTHON|BASH).*|.*(RANK|WORLD_SIZE)|PATH|HOME|ENV|SHELL|IFS"
+    "|CURRENT_HOST"
+)
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # the names of metrics that MLflow allows
 _WITH_A_PROJECT = {
-    *("project", "entry_point", "project_parameters", "metric_definitions", "seed", "force", "dry_run"),
+    *("project", "entry_point", "project_parameters", "environment", "metric_definitions", "seed", "force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
     *("max_runtime_minutes", "max_silence_minutes", "max_cost_usd", "budget", "keep_alive_minutes", "tags"),
     *("region", "role", "sagemaker", "on_interrupt"),
@@ -223,7 +233,7 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
         yield "sagemaker.package_index must hold no user and password: everybody who sees the job can read it"
     elif not re.match(r"$|https?://\S+$", index):
         yield f"sagemaker.package_index must be an address (https://...), got {index!r}"
-    for name in job.model_fields_set - {"tags", "sagemaker"}:
+    for name in job.model_fields_set - {"tags", "sagemaker", "environment"}:
         value = getattr(job, name)
         if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:
             yield f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
@@ -232,6 +242,29 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
             text = f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"
             yield Fault(("tags", name), text)
     yield from tag_faults(job.tags)
+
+
+def _environment(job: "JobSpec") -> Iterator[Fault | str]:
+    if len(job.environment) > _MOST_VARIABLES:
+        yield f"environment must have at most {_MOST_VARIABLES} variables, got {len(job.environment)}: leave some out"
+    for name, value in job.environment.items():
+        if not re.fullmatch(r"[A-Za-z_]\w{0,511}", name, re.ASCII):
+            fault = "must be letters, digits and _, without a digit in front"
+        elif _RESERVED_VARIABLES.fullmatch(name):
+            fault = "is set by AWS, Python or paretune: leave it out"
+        elif value.startswith(IN_SECRETS_MANAGER):
+            fault = (
+                ""
+                if _SECRET_ARN.fullmatch(value)
+                else f"must be {IN_SECRETS_MANAGER}ARN of AWS Secrets Manager, got {value}"
+            )
+        elif looks_secret(name, value):
+            fault = f"looks like a secret, and values are recorded: use {IN_SECRETS_MANAGER}ARN, of AWS Secrets Manager"
+        else:
+            is_long = len(value) > LONGEST_VARIABLE or "\0" in value
+            fault = f"must have at most {LONGEST_VARIABLE} characters, and no NUL" if is_long else ""
+        if fault:
+            yield Fault(("environment", name), f"environment.{name} {fault}")
 
 
 def _metric_definitions(job: "JobSpec") -> Iterator[str]:
@@ -301,7 +334,8 @@ def _plan(job: "JobSpec") -> Iterator[str]:
 
 RULES: Rules = (
     *rules_of(_TABLE),
-    *(_only_there, _with_a_project, _reserved_arguments, _web_addresses, _secrets, _metric_definitions, _instance_type),
+    *(_only_there, _with_a_project, _reserved_arguments, _web_addresses, _secrets, _environment, _metric_definitions),
+    _instance_type,
 )
 LAST_RULES: Rules = (_plan,)
 

@@ -25,7 +25,7 @@ _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
 _PLANNED = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
-    *("project", "entry_point", "project_parameters"),
+    *("project", "entry_point", "project_parameters", "environment"),
     *("learning_rate_scaling", "reference_batch_size", *_PLANNED),
 }
 """Parameters that reach a script by other ways: its processes, the batch plan, arguments of its own."""

@@ -9,7 +9,12 @@ from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
 OWNER = "X-Amz-Expected-Bucket-Owner"
-_SERVICES = {"SageMaker": "sagemaker", "Logs_20140328": "logs", "ServiceQuotasV20190624": "service-quotas"}
+_SERVICES = {
+    "SageMaker": "sagemaker",
+    "Logs_20140328": "logs",
+    "ServiceQuotasV20190624": "service-quotas",
+    "secretsmanager": "secretsmanager",
+}
 _PARTS = {  # of S3: method and a word of the query, with a key in the path or without
     ("POST", "uploads", True): "CreateMultipartUpload",
     ("PUT", "partNumber", True): "UploadPart",

@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,30 @@ _JOB = [
     "bash",
     "-c",
 ]
+_PORT = 8321  # of Secrets Manager inside a job, which has no other way out
+_ROLE = {
+    "AWS_ENDPOINT_URL_SECRETS_MANAGER": f"http://127.0.0.1:{_PORT}",
+    "AWS_ACCESS_KEY_ID": "role",
+    "AWS_SECRET_ACCESS_KEY": "role",
+}
+_FORWARD = f"""
+import asyncio, sys
+async def copy(source, target):
+    while data := await source.read(65536):
+        target.write(data)
+        await target.drain()
+    target.close()
+async def forward(source, target):
+    further = await asyncio.open_unix_connection(sys.argv[1])
+    await asyncio.gather(copy(source, further[1]), copy(further[0], target))
+async def serve():
+    await (await asyncio.start_server(forward, "127.0.0.1", {_PORT})).serve_forever()
+asyncio.run(serve())
+"""
 _HOST = "unshare -mupf --kill-child --propagation private bash"
 
 
-def furnish(folder: Path, job: Job, host: str, image: Path, keep: list[Path]) -> None:
+def furnish(folder: Path, job: Job, host: str, image: Path, keep: list[Path], *, has_secrets: bool = False) -> None:
     """Make the folders and the configuration of an instance, and the script that turns a process into it."""
     for part in ("input/config", "input/data", "model", "output/data", "checkpoints", "code"):
         (folder / "ml" / part).mkdir(parents=True)
@@ -60,10 +81,10 @@ def furnish(folder: Path, job: Job, host: str, image: Path, keep: list[Path]) ->
     }
     for name, values in configuration.items():
         (folder / "ml" / "input" / "config" / f"{name}.json").write_text(json.dumps(values))
-    (folder / "machine.sh").write_text("\n".join(_lines(folder, job, host, image, keep)))
+    (folder / "machine.sh").write_text("\n".join(_lines(folder, job, host, image, keep, has_secrets)))
 
 
-def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path]) -> list[str]:
+def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path], has_secrets: bool) -> list[str]:
     """Names, image, /opt/ml, home and temporary files of the machine's own, then its container as process 1."""
     path = f"{image}/bin:{_SYSTEM_PATH}"
     algorithm = job.request["AlgorithmSpecification"]
@@ -77,6 +98,7 @@ def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path]) -> 
         "TRAINING_JOB_NAME": job.name,
         "TRAINING_JOB_ARN": job.arn,
         "CURRENT_HOST": host,
+        **(_ROLE if has_secrets else {}),
         **job.request.get("Environment", {}),
     }
     checkpoints = job.request.get("CheckpointConfig", {}).get("LocalPath", CHECKPOINTS)
@@ -128,10 +150,11 @@ def _overlay(changes: Path, lower: Path, at: Path) -> str:
 class Instances:
     """The running containers of folders that `furnish` has made."""
 
-    def __init__(self, folder: Path, hosts: list[str]) -> None:
+    def __init__(self, folder: Path, hosts: list[str], secrets: str = "") -> None:
         self._places = {host: folder / host for host in hosts}
         lines = ["ip link set lo up"]
         lines += [f"ip addr add 10.77.0.{number}/32 dev lo" for number in range(1, len(hosts) + 1)]
+        lines += [f"{sys.executable} -c {shlex.quote(_FORWARD)} {secrets} &"] if secrets else []
         for place in self._places.values():
             lines.append(f"({_HOST} {place}/machine.sh; echo $? > {place}/exit) &")
         options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}

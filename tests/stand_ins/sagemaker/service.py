@@ -2,6 +2,7 @@
 
 import json
 import logging
+import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -31,6 +32,7 @@ class Service:
         server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=MotoRequestHandler)
         self._address = f"http://127.0.0.1:{server.port}"
         threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+        settings["secrets"] = ""  # where jobs reach Secrets Manager, once it has a secret
         self._settings = SimpleNamespace(**settings)
         s3, logs, iam = (self._client(name) for name in ("s3", "logs", "iam"))
         s3.create_bucket(Bucket=Emulator.bucket)
@@ -148,6 +150,15 @@ class Service:
     def described(self, name: str) -> dict[str, Any]:
         """The truth about a job, which DescribeTrainingJob may show late; times in seconds since the epoch."""
         return self._jobs.jobs[name].describe()
+
+    def secret(self, name: str, text: str) -> str:
+        """Put a secret into Secrets Manager, which jobs reach from now on, and return its ARN."""
+        if not self._settings.secrets:
+            self._settings.secrets = f"{tempfile.mkdtemp()}/aws"  # short: a socket has at most 107 characters
+            server = make_server(f"unix://{self._settings.secrets}", 0, self._answer, threaded=True)
+            threading.Thread(target=server.serve_forever, name="secrets", daemon=True).start()
+        answer = self._client("secretsmanager").create_secret(Name=name, SecretString=text)
+        return str(answer["ARN"])
 
     def abandon(self) -> None:
         """Leave no process of any job."""

@@ -98,7 +98,7 @@ class Training(threading.Thread):
         self._attempt = self._folder / str(attempt)
         for host in job.hosts:
             folder = self._attempt / host
-            furnish(folder, job, host, self._image, self._settings.keep)
+            furnish(folder, job, host, self._image, self._settings.keep, has_secrets=bool(self._settings.secrets))
             for channel in job.request.get("InputDataConfig", []):
                 uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
                 if not self._download(uri, folder / "ml" / "input" / "data" / channel["ChannelName"]):
@@ -125,7 +125,7 @@ class Training(threading.Thread):
         """Run the containers once: why they were ended from outside, and why the job has failed."""
         job = self._job
         checkpoints = dict(self._changed({}))  # those that were brought
-        self._instances = instances = Instances(self._attempt, job.hosts)
+        self._instances = instances = Instances(self._attempt, job.hosts, self._settings.secrets)
         tails = [
             _tail(self._logs, f"{job.name}/{host}-{time.time_ns()}", self._attempt / host / "log") for host in job.hosts
         ]

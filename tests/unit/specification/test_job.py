@@ -146,6 +146,26 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"metric_definitions": [{"Name": "f1", "Regex": "(.)"}]}, "metric_definitions goes with project or entry_script"),
     ({"model": "hf_abcdefghijklmnopqrstuvwxyz"}, "model must hold no password or key"),
     ({"tags": {"password": "correct-horse-battery"}}, "tags must hold no secret"),
+    (
+        {"environment": {"HF_TOKEN": "correct-horse-battery"}},
+        "environment.HF_TOKEN looks like a secret, and values are",
+    ),
+    (
+        {"environment.OTHER": "hf_abcdefghijklmnopqrstuvwxyz"},
+        "environment.OTHER looks like a secret, and values are re",
+    ),
+    (
+        {"environment.HF_TOKEN": "secret:hub"},
+        "environment.HF_TOKEN must be secret:ARN of AWS Secrets Manager, got secr",
+    ),
+    ({"environment.LD_PRELOAD": "x.so"}, "environment.LD_PRELOAD is set by AWS, Python or paretune"),
+    ({"environment.AWS_PROFILE": "me"}, "environment.AWS_PROFILE is set by AWS, Python or paretune"),
+    ({"environment.A": "x" * 513}, "environment.A must have at most 512 characters"),
+    ({"environment": {"1A": "x"}}, "environment.1A must be letters, digits and _"),
+    (
+        {"environment": {f"A{number}": "x" for number in range(86)}},
+        "environment must have at most 85 variables, got 86",
+    ),
     ({"sagemaker": {"package_index": "https://u:p@pip"}}, "sagemaker.package_index must hold no user"),
 ]
 
@@ -189,7 +209,7 @@ model=gpt2 init=random dataset=rows dataset_config_name=sst2 test_file=t.csv tex
 missing_rows=drop task=causal-lm max_train_samples=10 max_eval_samples=9 max_seq_length=64
 per_device_train_batch_size=8 global_batch_size=32 gradient_accumulation_steps=2 learning_rate=1e-4
 learning_rate_scaling=sqrt seed=1 reference_batch_size=32 num_train_epochs=2 precision=fp32 fine_tuning=head
-training_arguments.weight_decay=0.1 entry_script=t.py instance_count=2 probe_steps=40
+training_arguments.weight_decay=0.1 entry_script=t.py instance_count=2 probe_steps=40 environment.A=b
 """
 CHANGES_NOTHING = """
 launcher=local max_runtime_minutes=5 max_silence_minutes=5 max_cost_usd=1 budget=team.yaml tags.team=search

@@ -38,9 +38,10 @@ from paretune.specification.parameters import affecting
 from paretune.specification.rules import launch_faults
 
 _CODE = "/opt/ml/input/data/code"
-_STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py")]
+_STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py", "with_secrets.py")]
 _START = f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh "
 _OURS = "pydantic>=2.10"  # what our own code needs in a job; AWS's images hold it through the SageMaker SDK
+_READS_SECRETS = "boto3"  # which AWS's images hold
 _SPOT_WAIT_S = 3600.0
 _LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
 _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
@@ -181,6 +182,8 @@ class SageMakerLauncher(Launcher):
             command, code = f"python3 {project.program} /opt/ml", dict[str, Path | str](project.code)
             channels = {name: storage.upload("files", path) for name, path in project.inputs.items()}
             job = {"deadline_s": deadline, **project.document}
+            if spec.reads_secrets:
+                code[archive.REQUIREMENTS] = _READS_SECRETS
         else:
             command = OUR_TRAINING
             channels, inner_spec, code = _inputs(spec, inputs, storage, image.requirements)
@@ -214,7 +217,7 @@ class SageMakerLauncher(Launcher):
             },
             "HyperParameters": {"mp_parameters": json.dumps(smp) if spec.strategy == "smp" else None},
             # DescribeTrainingJob shows it to everybody who may call that.
-            "Environment": _environment(spec, self._environment),
+            "Environment": {**_environment(spec, self._environment), **spec.environment},
             "InputDataConfig": [_channel(name, uri) for name, uri in channels.items()],
             "OutputDataConfig": {
                 "S3OutputPath": storage.uri(f"{PREFIX}/jobs"),
@@ -375,7 +378,8 @@ def _inputs(
         for name, channel, path in script_inputs(spec):
             channels[channel] = storage.upload("files", path.resolve())
             moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
-    files[archive.REQUIREMENTS] = "\n".join([own_requirements, *needed, _OURS]).strip() + "\n"
+    ours = [_OURS, _READS_SECRETS] if spec.reads_secrets else [_OURS]
+    files[archive.REQUIREMENTS] = "\n".join([own_requirements, *needed, *ours]).strip() + "\n"
     return channels, spec.replace(**moved), files
 
 

@@ -37,7 +37,11 @@ CASES: dict[str, dict[str, Any]] = {
         "sagemaker.security_group_ids": "sg-1",
         "sagemaker.kms_key_id": "alias/mine",
     },
-    "project": {"instance_type": "ml.g4dn.xlarge", "project": "."},
+    "project": {
+        "instance_type": "ml.g4dn.xlarge",
+        "project": ".",
+        "environment": {"MODE": "quick", "HF_TOKEN": "secret:arn:aws:secretsmanager:us-east-1:123456789012:secret:hub"},
+    },
 }
 
 

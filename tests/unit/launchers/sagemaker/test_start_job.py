@@ -3,8 +3,12 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -29,7 +33,7 @@ def ml(tmp_path: Path) -> Path:
         ("hyperparameters", {"mp_parameters": '{"a": 1}', "name": "text"}),
     ):
         (folder / "input" / "config" / f"{name}.json").write_text(json.dumps(content))
-    for name in ("start_job.sh", "start_job.py"):
+    for name in ("start_job.sh", "start_job.py", "with_secrets.py"):
         shutil.copy(SCRIPT.with_name(name), code)
     return folder
 
@@ -135,3 +139,89 @@ def test_driver_and_cuda_are_printed_and_without_a_usable_gpu_the_job_ends_in_it
     if not runs:
         reason = (ml / "output" / "failure").read_text()
         assert "PyTorch 2.9 for CUDA 13.0 cannot use the GPU of this instance (driver 470.57" in reason
+
+
+ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:"
+TEXTS = {"one": "planted-one", "two": json.dumps({"other": "x", "WANDB_API_KEY": "planted-two"})}
+
+
+class SecretsManager(BaseHTTPRequestHandler):
+    """Answers GetSecretValue of the `TEXTS` and of nothing else."""
+
+    def do_POST(self) -> None:
+        name = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["SecretId"].removeprefix(ARN)
+        answer = {"SecretString": TEXTS[name]} if name in TEXTS else {"__type": "AccessDeniedException"}
+        content = json.dumps(answer).encode()
+        self.send_response(200 if name in TEXTS else 400)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def secrets() -> Iterator[dict[str, str]]:
+    """The variables of a job that has a role, and secrets."""
+    server = HTTPServer(("127.0.0.1", 0), SecretsManager)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    role = {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "role", "AWS_SECRET_ACCESS_KEY": "role"}
+    yield role | {"HF_TOKEN": f"secret:{ARN}one", "WANDB_API_KEY": f"secret:{ARN}two"}
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_command_gets_the_secrets_and_nobody_reads_them(ml: Path, secrets: dict[str, str]) -> None:
+    (ml / "output").mkdir()
+    code = f"""
+import os, pathlib, sys
+token, key = os.environ["HF_TOKEN"], os.environ["WANDB_API_KEY"]
+print(len(token), token, key, flush=True)
+print("loud", token, file=sys.stderr)
+pathlib.Path("{ml}/output/failure").write_text("error: " + token)
+sys.exit(7)
+"""
+    done = run(ml, "python3", "-c", code, **secrets)
+
+    assert (done.returncode, done.stdout, done.stderr) == (7, "11 ... ...\nloud ...\n", "")
+    assert (ml / "output" / "failure").read_text() == "error: ..."
+
+
+def test_a_stopped_command_with_secrets_may_end_in_peace(ml: Path, secrets: dict[str, str]) -> None:
+    code = "import signal; signal.signal(15, lambda *_: exit(3)); print('ready', flush=True); signal.pause()"
+    words = ["bash", "start_job.sh", "python3", "-c", code, str(ml)]
+    options = {"env": {"PATH": os.environ["PATH"], **secrets}, "cwd": ml.parent / "code"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **options) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+
+    assert process.returncode == 3
+
+
+def test_a_secret_that_the_role_may_not_read_ends_the_job_with_the_action_that_it_needs(
+    ml: Path, secrets: dict[str, str]
+) -> None:
+    done = run(ml, "echo", "never", **{**secrets, "HF_TOKEN": f"secret:{ARN}three"})
+
+    assert done.returncode == 1
+    assert "never" not in done.stdout
+    reason = (ml / "output" / "failure").read_text()
+    for part in ("bad_input: environment.HF_TOKEN cannot be read", "AccessDenied", "secretsmanager:GetSecretValue"):
+        assert part in reason
+
+
+def test_a_command_with_secrets_notices_that_its_launcher_was_killed(ml: Path, secrets: dict[str, str]) -> None:
+    code = "import os, signal; print(os.getpid(), os.getppid() == int(os.environ['PARETUNE_STARTER'])); signal.pause()"
+    words = [sys.executable, str(ml.parent / "code" / "with_secrets.py"), sys.executable, "-uc", code, str(ml)]
+    launch = ["bash", "-c", 'PARETUNE_STARTER=$$ "$@" & wait', "launcher", *words]
+    with subprocess.Popen(launch, stdout=subprocess.PIPE, text=True, env={**os.environ, **secrets}) as launcher:
+        assert launcher.stdout is not None
+        pid, watches = launcher.stdout.readline().split()
+        launcher.kill()
+        launcher.stdout.read()  # until the process that masks has ended, which the command watches
+
+    os.kill(int(pid), signal.SIGKILL)
+    assert watches == "True"

@@ -1,0 +1,94 @@
+"""Runs the command of a job with the secrets that its variables name; runs in the job, without paretune.
+
+    python3 with_secrets.py COMMAND... ROOT
+
+A variable with the value `secret:ARN` gets the text of that secret of AWS Secrets Manager, or the entry of its own name
+if the text is a JSON object, as the console makes them. Only the command gets it. What the command prints, and its
+reason of a failure in ROOT/output/failure, are shown with `...` in place of the secrets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, NoReturn
+
+MARK = "secret:arn:"
+FAILURE = Path(sys.argv[-1]) / "output" / "failure"
+LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
+SHORTEST = 4  # characters of a line of a secret that is masked
+
+
+def main(words: list[str]) -> int:
+    """Run the command and return its exit code, 128 + signal if a signal has ended it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the first process of a container ignores it by default
+    starter = os.environ.get("PARETUNE_STARTER")  # the process on a user's machine that has started this one
+    secrets = {name: read(name, text[len("secret:") :]) for name, text in os.environ.items() if text.startswith(MARK)}
+    lines = {line for text in secrets.values() for line in text.splitlines() if len(line) >= SHORTEST}
+    hidden = [line.encode() for line in sorted(lines, key=len, reverse=True)]
+    environment = {**os.environ, **secrets, "PARETUNE_STARTER": str(os.getpid())}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    reader = threading.Thread(target=pass_on, args=(process.stdout, hidden), daemon=True)
+    reader.start()
+    while process.poll() is None:
+        if starter and os.getppid() != int(starter):
+            os._exit(1)  # and the command, which watches this process as its own starter, ends itself
+        time.sleep(0.1)
+    reader.join(5.0)  # a process in the background may hold the pipe for longer
+    if FAILURE.is_file():
+        FAILURE.write_bytes(masked(FAILURE.read_bytes(), hidden))
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def read(name: str, arn: str) -> str:
+    """The secret for a variable; ends the job with the reason if it cannot be read."""
+    try:
+        import boto3
+        from botocore.config import Config
+
+        limits = Config(connect_timeout=10, read_timeout=10, retries={"total_max_attempts": 4})
+        client = boto3.client("secretsmanager", region_name=arn.split(":")[3], config=limits)
+        text = client.get_secret_value(SecretId=arn)["SecretString"]
+    except Exception as error:  # of boto3, which may be missing; its text has no secret
+        fail(
+            f"bad_input: environment.{name} cannot be read from AWS Secrets Manager ({type(error).__name__}: {error}): "
+            "the role of the job needs secretsmanager:GetSecretValue for it, and its subnets a way there"
+        )
+    try:
+        values: dict[str, str] = json.loads(text)
+        return str(values[name]) if isinstance(values, dict) and name in values else text
+    except ValueError:
+        return str(text)
+
+
+def pass_on(stream: IO[bytes], hidden: list[bytes]) -> None:
+    """Copy lines to standard output, with secrets masked."""
+    for line in iter(lambda: stream.readline(LONGEST_READ), b""):
+        sys.stdout.buffer.write(masked(line, hidden))
+        sys.stdout.buffer.flush()
+
+
+def masked(text: bytes, hidden: list[bytes]) -> bytes:
+    """The text with `...` in place of each secret."""
+    for secret in hidden:
+        text = text.replace(secret, b"...")
+    return text
+
+
+def fail(reason: str) -> NoReturn:
+    """Write the reason where the launcher looks for it, and end the job."""
+    print(f"paretune: {reason}", flush=True)
+    FAILURE.parent.mkdir(parents=True, exist_ok=True)
+    FAILURE.write_text(reason)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
