@@ -5,7 +5,6 @@ A world tells its jobs, their bill, and the events that they have written; `faul
 
 import json
 import math
-import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,6 @@ from mlflow.entities import Run
 
 from paretune.pricing import PriceList
 
-_NAME = re.compile(r"paretune-(\w+)-(\d+)")
 _STATUS = {"Completed": "FINISHED", "Failed": "FAILED", "Stopped": "KILLED"}
 LOCAL_USD_PER_HOUR = 0.115
 
@@ -53,19 +51,24 @@ def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, 
 
     `attempts`: jobs that one run may have, because the first ones ran out of memory or found no capacity.
     """
-    result: list[str] = []
-    jobs = defaultdict(list)
+    jobs, owned = defaultdict(list), set[str]()
     for job in created:
-        name = _NAME.fullmatch(job.name)
-        jobs[name[1] if name else job.name].append(job)
-    reference = {run.info.run_id: run for run in runs}
-    result += [
-        f"{job.name}: created and billed, and no run has it" for run in jobs.keys() - reference for job in jobs[run]
+        jobs[_without_attempt(job.name)].append(job)
+    result: list[str] = []
+    for run in runs:
+        name = _without_attempt(run.data.tags.get("paretune.job_name", ""))
+        faults = [*_faults_of_run(run, jobs.get(name, []), client, attempts)]
+        faults += [f"has {name}, and another run has it, too"] if name and name in owned else []
+        result += [f"run {run.info.run_id}: {fault}" for fault in faults]
+        owned.add(name)
+    return result + [
+        f"{job.name}: created and billed, and no run has it" for name in jobs.keys() - owned for job in jobs[name]
     ]
-    for run_id, run in reference.items():
-        value = jobs.get(run_id, [])
-        result += [f"run {run_id}: {fault}" for fault in _faults_of_run(run, value, client, attempts)]
-    return result
+
+
+def _without_attempt(name: str) -> str:
+    """What the names of all attempts of a run's job begin with."""
+    return name.rpartition("-")[0]
 
 
 def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts: int) -> Iterator[str]:

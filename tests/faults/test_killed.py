@@ -1,5 +1,11 @@
-"""Launchers that are killed at random moments, and started again or followed by `sync`; and started twice."""
+"""Launchers that are killed at random moments, and started again or followed by `sync`; and started twice.
 
+    PARETUNE_FAULTS_KILLS=100 python -m pytest -m slow -rP tests/faults/test_killed.py -k ended_at_any_moment
+
+kills each launcher a hundred times and prints the counts; any job that is doubled, unbooked or stuck fails the test.
+"""
+
+import os
 import signal
 
 import pytest
@@ -12,14 +18,18 @@ ENDS = (*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LONGEST_S = {"simulated": 0.8, "local": 8.0, "sagemaker": 9.0, "project": 10.0}
 """Until about the end of a job."""
 KILLS = {"simulated": 12, "local": 3, "sagemaker": 4, "project": 3}
+if "PARETUNE_FAULTS_KILLS" in os.environ:
+    KILLS = dict.fromkeys(KILLS, int(os.environ["PARETUNE_FAULTS_KILLS"]))
 
 
 @pytest.mark.parametrize("name", KILLS)
 def test_a_launcher_that_is_ended_at_any_moment_leaves_one_job_one_bill_and_one_run(name: str, trial: Trial) -> None:
     with trial.world(name) as world:
-        done = 0
+        rounds = done = 0
         while done < KILLS[name]:
             done += _one_job(world, trial, KILLS[name] - done)
+            rounds += 1
+    print(f"{name}: {rounds} rounds, {done} kills, {len(world.known)} jobs, 0 doubled, 0 unbooked, 0 stuck")
 
 
 def _one_job(world: World, trial: Trial, most: int) -> int:

@@ -77,6 +77,7 @@ class World:
     attempts: int = 1
     may_fail: bool = False
     begun: list[Forked] = field(default_factory=list)
+    known: list[Created] = field(default_factory=list)  # its jobs, once its books have been checked
 
     @property
     def home(self) -> Path:
@@ -143,7 +144,8 @@ class World:
 
     def faults(self) -> list[str]:
         """What the books have wrong, and what commands have printed that they must not."""
-        result = faults_of(self.created(), self.runs(), self.client, attempts=self.attempts)
+        self.known = self.created()
+        result = faults_of(self.known, self.runs(), self.client, attempts=self.attempts)
         return result + [f"{done.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)]
 
     def write_script(self, *, steps: int = 20, pause_s: float = 0.1, body: str = "", ending: str = "") -> None:
