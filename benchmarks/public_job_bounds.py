@@ -259,5 +259,5 @@ def upload_share_of_7b() -> tuple[float, float]:
     """Share of the expected bill of two hours that uploading takes, and the bound of its seconds."""
     spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
     usually = phases.usual("uploading", phases.kind_of(spec.instance()))
-    expected = usually.seconds + phases.transfer_s(phases.output_bytes(spec, {}))
+    expected = usually.seconds + phases.output_bytes(spec, {}) / phases.UPLOAD_RATE
     return expected / 7200, phases.longest_upload_s(spec, {})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
+import mlflow
 import pytest
 import requests
 from mlflow import MlflowClient
@@ -126,6 +127,7 @@ def test_the_model_of_a_job_is_recorded_registered_and_used(
     description = Model.load(uri)
     assert set(description.flavors) == {"transformers", "python_function"}
     assert description.metadata == {"paretune.model": run.data.tags["paretune.model"]}
+    assert len(mlflow.pyfunc.load_model(f"models:/{NAME}@candidate").predict(["a great film"])) == 1
     assert uri.startswith("models:/m-")
     version = MlflowClient().get_model_version_by_alias(NAME, "candidate")
     assert (version.run_id, version.status) == (run.info.run_id, "READY")

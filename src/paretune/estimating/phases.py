@@ -12,12 +12,12 @@ What a job leaves is uploaded in addition to the usual seconds, and the training
     upload = START + bytes / RATE              billed after the training; outside AWS's MaxRuntimeInSeconds
     deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
 
-Rates are of /opt/ml/model packed by gzip, from public jobs whose model is known (read 2026-11-23): DistilBERT, 0.27 GB,
-in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s. No public job shows an
-uncompressed upload: its bound is assumed, at about the slowest of these rates. Nobody knows what a script or a project
-leaves: its bound holds for 95 % of public jobs on such instances, 96 % of those of repositories that were left out,
-and its first upload may take twice as long as the longest of them. `benchmarks/public_jobs.py` measures all but the
-rates of known models.
+Files are uploaded as they are (CompressionType NONE), which no public job shows: its rate is assumed, and its bound at
+about the slowest rate of public jobs that pack a known model with gzip before (read 2026-11-23): DistilBERT, 0.27 GB,
+in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s. Nobody knows what a script or a
+project leaves: its bound holds for 95 % of public jobs on such instances, 96 % of those of repositories that were left
+out, and its first upload may take twice as long as the longest of them; all of them pack, which should take longer.
+`benchmarks/public_jobs.py` measures all but the rates of known models.
 """
 
 import csv
@@ -31,8 +31,6 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from statistics import NormalDist
 from typing import Any
-
-import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import is_folder
@@ -49,9 +47,7 @@ BOOT_SECONDS = 195.0
 
 With the medians of the other phases on one GPU it adds up to 360 s, which fine-tunings take around their steps.
 """
-COMPRESSED_BYTES = 200e6  # larger outputs are not compressed: gzip packs about 10 MB/s, and weights get hardly smaller
-COMPRESSED_RATE = 10e6  # bytes a second of /opt/ml/model, packed by gzip: median of public jobs with known models
-UNCOMPRESSED_RATE = 200e6  # bytes a second of files that are not packed; assumed, because no public job shows one
+UPLOAD_RATE = 200e6  # bytes a second; assumed, because no public job shows an upload of files that are not packed
 BOUND_CONFIDENCE = 0.95  # share of jobs whose phase takes no longer than its `bound`
 _FAST_NETWORK_GBPS = 100.0  # from there on instances talk by EFA
 _MOST_OVERHEAD = 0.9  # of a job's billed seconds, if they are fewer than the usual phases take
@@ -76,12 +72,6 @@ class UsualSeconds(Seconds):
 
     bound: float  # seconds that BOUND_CONFIDENCE of jobs stay within, whichever account they are of
     longest: float  # of all public jobs on such instances; on any GPU for those
-
-
-def transfer_s(size: Any) -> Any:
-    """The expected seconds of packing and uploading so many bytes (or an array), beyond those of any upload."""
-    seconds = size / np.where(np.asarray(size) <= COMPRESSED_BYTES, COMPRESSED_RATE, UNCOMPRESSED_RATE)
-    return seconds if isinstance(size, np.ndarray) else float(seconds)
 
 
 def kind_of(instance: Instance) -> str:
@@ -114,7 +104,7 @@ def phases_of(
     kind = kind_of(spec.instance())
     billed = {phase: usual(phase, kind).scaled(factor) for phase in ("data", "image", "uploading")}
     upload = billed["uploading"]
-    billed["uploading"] = upload.scaled(1 + transfer_s(uploaded_bytes) / upload.seconds)
+    billed["uploading"] = upload.scaled(1 + uploaded_bytes / UPLOAD_RATE / upload.seconds)
     overhead = sum(phase.seconds for phase in billed.values())
     share = min(1.0, _MOST_OVERHEAD * total.seconds / overhead)
     billed = {phase: seconds.scaled(share) for phase, seconds in billed.items()}
@@ -156,9 +146,7 @@ LONGEST_SHARE = 2.0
 no longest upload of the others was exceeded by more (1,077 against 582 s)."""
 # Margins of the worst case; the first and the third are those of scripts, too.
 _START_S = 60.0  # bound of the seconds until an upload begins and after it
-_SLOWEST_COMPRESSED_BYTES_PER_S = 5e6
-"""Half of the usual rate of public jobs holds for 95 % of uploads if rates scatter as those do, by 0.2 to 0.4."""
-_SLOWEST_UNCOMPRESSED_BYTES_PER_S = 10e6  # assumed
+_SLOWEST_UPLOAD_BYTES_PER_S = 10e6  # assumed
 _SAVING_BYTES_PER_S = 500e6  # of a checkpoint to the instance's own disk; assumed
 
 
@@ -190,16 +178,10 @@ def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
     return share * _fp32_bytes(spec, environment)
 
 
-def is_compressed(spec: JobSpec, environment: Mapping[str, str]) -> bool:
-    """Whether SageMaker packs the job's output into archives; large outputs are uploaded as they are."""
-    return output_bytes(spec, environment) <= COMPRESSED_BYTES
-
-
 def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """The bound of the seconds of a job's upload that its worst case counts with."""
     size = output_bytes(spec, environment)
-    is_packed = size <= COMPRESSED_BYTES
-    seconds = _START_S + size / (_SLOWEST_COMPRESSED_BYTES_PER_S if is_packed else _SLOWEST_UNCOMPRESSED_BYTES_PER_S)
+    seconds = _START_S + size / _SLOWEST_UPLOAD_BYTES_PER_S
     if not spec.runs_user_code:
         return seconds
     public_s = usual("uploading", kind_of(spec.instance())).bound

@@ -57,7 +57,7 @@ from typing import NamedTuple
 import numpy as np
 
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
-from paretune.estimating.phases import Seconds, overhead_s, transfer_s
+from paretune.estimating.phases import UPLOAD_RATE, Seconds, overhead_s
 from paretune.specification.parallelism import SHARDED, ZERO3, ParallelDegrees
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
@@ -318,7 +318,7 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
     # 3 x N each: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
     link, network = np.array([item.exchange for item in settings]).T
     link, network = link / column("link_bytes_per_s"), network / column("network_bytes_per_s")
-    upload = np.where(is_local, 0.0, transfer_s(_BYTES_OF_A_WEIGHT * column("parameters")))
+    upload = np.where(is_local, 0.0, _BYTES_OF_A_WEIGHT / UPLOAD_RATE * column("parameters"))
     overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
     overhead *= 1 + _GROWTH * np.log(instances)
 

@@ -11,9 +11,10 @@ from paretune.core.errors import ParetuneError, first_line
 from paretune.core.untrusted import at_home, without_secrets
 from paretune.jobs.record import run_name
 from paretune.specification import metrics
-from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
+from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3
+from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.tracking.models import CANDIDATE, JobModel, why_not
+from paretune.tracking.models import CANDIDATE, JobModel
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.run import TROUBLE, Run
 from paretune.tracking.store import Tracking
@@ -24,15 +25,13 @@ if TYPE_CHECKING:
 _PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.TOKEN_CLASSIFICATION: "token-classification"}
 """Task to the name of its pipeline on the hub, where that is not text-classification."""
 _CARD = "README.md"
-_LOADED_WITH = ("torch", "transformers", "accelerate")
-"""Facts of a report that are versions of packages which a model needs."""
 
 
 def card_of(job: "JobOutcome", data_hash: str = "") -> str:
     """The text of README.md, with the metadata that Hugging Face reads at its head; `data_hash` is of the rows."""
     spec, facts = job.spec, {} if job.report is None else job.report.facts
     name, is_ours, base = run_name(spec), spec.entry_script is None, base_id(spec.model)
-    task, dataset = _PIPELINES.get(spec.task, "text-classification"), Path(spec.dataset).name
+    task, dataset = _pipeline(spec), Path(spec.dataset).name
     is_pretrained = is_ours and spec.init == "pretrained"
     data = ModelCardData(
         base_model=base if is_pretrained else None,
@@ -71,14 +70,16 @@ def base_id(model: str) -> str:
     return Path(model).name if at_home(model).is_dir() or model.startswith((".", "/", "~")) else model
 
 
+def _pipeline(spec: JobSpec) -> str:
+    return _PIPELINES.get(spec.task, "text-classification")
+
+
 def _use(job: "JobOutcome", task: str) -> str:
     if job.spec.entry_script is not None:
         return f"The files are at `{job.model}`."
     fetch, folder = "", "."
-    if job.model.startswith("s3://"):
-        unpack = f"mkdir -p model && aws s3 cp {job.model} - | tar -xz -C model"
-        command = f"aws s3 cp --recursive {job.model} model" if job.model.endswith("/") else unpack
-        fetch, folder = f"```bash\n{command}\n```\n\n", "model"
+    if job.model.startswith(IN_S3):
+        fetch, folder = f"```bash\naws s3 cp --recursive {job.model} model\n```\n\n", "model"
     call = f'print(pipeline("{task}", model="{folder}")("a text"))'
     return f"{fetch}```python\nfrom transformers import pipeline\n\n{call}\n```"
 
@@ -89,7 +90,7 @@ def _table(title: str, rows: Mapping[str, str]) -> str:
 
 
 def record_model(run: Run, job: "JobOutcome") -> str:
-    """Write the card into the model's folder and the run, and record the model; returns its address in MLflow.
+    """Write the card into the model's folder and the run, and record the model; returns where MLflow loads it from.
 
     The address is empty if there is no model, for which the run has the reason, or if MLflow does not answer. Doing it
     again changes nothing.
@@ -97,35 +98,29 @@ def record_model(run: Run, job: "JobOutcome") -> str:
     spec = job.spec
     if spec.probe_steps is not None or spec.project is not None:
         return ""  # such a job leaves none
-    folder = Path(job.model) if job.model and Path(job.model).is_dir() else None
-    lacking = ""
-    if folder is None and not job.model.startswith("s3://"):
-        lacking = f"there is no folder {job.model}" if job.model else "the job has left no model"
-    elif folder is not None and (fault := why_not(folder)):
-        has_adapters = spec.entry_script is None and (folder / "adapter_config.json").is_file()
-        lacking = "" if has_adapters else f"{fault} in {folder}"
-    if lacking:
-        run.set_tags({schema.NO_MODEL: lacking})
+    folder = None if job.model.startswith(IN_S3) else Path(job.model)
+    if not job.model or (folder is not None and not folder.is_dir()):
+        run.set_tags({schema.NO_MODEL: f"there is no folder {job.model}" if job.model else "the job has left no model"})
+        return ""
+    is_ours, fault = spec.entry_script is None, "" if job.report is None else job.report.model_fault
+    run.set_tags({schema.MODEL: job.model, schema.NO_MODEL: (fault or None) if spec.log_model else "log_model=false"})
+    if fault and not is_ours:
         return ""
     data_hash = run.tags().get(schema.DATASET_KEY, "")
     card = card_of(job, data_hash)
     run.log_text(card, _CARD)
-    if folder is not None and (spec.entry_script is None or not (folder / _CARD).exists()):  # or the script's own
+    if folder is not None and (is_ours or not (folder / _CARD).exists()):  # or the script's own
         with suppress(OSError):  # the run and the LoggedModel have it, too
             (folder / _CARD).write_text(card, encoding="utf-8")
-    run.set_tags({schema.MODEL: job.model, schema.NO_MODEL: None if spec.log_model else "log_model=false"})
     if not spec.log_model:
         return ""
-    facts = {} if job.report is None else job.report.facts
-    # Without build tags such as +cpu, which pip does not find.
-    versions = {name: str(facts.get(name, "")).partition("+")[0] for name in _LOADED_WITH}
     model = JobModel(
         # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
         name=run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model",
         location=job.model,
         folder=folder,
         card=card,
-        requirements=tuple(f"{name}=={version}" if version else name for name, version in versions.items()),
+        kind=_pipeline(spec) if is_ours else None,
         dataset=(Path(spec.dataset).name, data_hash) if data_hash else None,
     )
     uri = run.log_model(model)
@@ -143,11 +138,11 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         (run,) = tracking.runs(f"attributes.run_id = '{run_id}'")
         if run.tags.get(schema.REGISTERED):
             return f"registered before: {run.tags[schema.REGISTERED]}"
-        is_simulated = run.tags.get(schema.ORIGIN) == "simulated"
-        version = None if is_simulated else tracking.register_model(name, run_id)
+        is_simulated, fault = run.tags.get(schema.ORIGIN) == "simulated", run.tags.get(schema.NO_MODEL)
+        version = None if is_simulated or fault else tracking.register_model(name, run_id)
         if version is None and run.tags.get(schema.GAP) == "true":
             return f"nothing is registered as {name} yet: MLflow has not taken its model"
-        missing = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
+        missing = fault or "its run has no model in MLflow (see log_model)"
         reason = "a simulated job has no model" if is_simulated else missing
         tracking.run(run_id).set_tags({schema.REGISTERED: version or f"no: {reason}"})
     except (*TROUBLE, ParetuneError) as error:

@@ -51,7 +51,7 @@ class JobOutcome(Result):
         metrics: name to value, named as in MLflow; a metric that was not measured is absent.
         price: price of one instance; None if it is unknown, and then cost_usd is absent.
         model: where the files of the model are: a folder, or an S3 URI.
-        model_uri: address of the model in MLflow; empty if MLflow has none.
+        model_uri: address from which MLflow loads the model; empty if MLflow has none.
         kept_usd: the most that instances kept after it can still cost; None if none are kept, or the price is unknown.
         has_gap: MLflow did not take everything, so the run is incomplete; the job's own files are complete.
         remarks: sentences on what the record lacks and why.
@@ -152,7 +152,7 @@ class JobOutcome(Result):
             source = self.price.source.partition(";")[0]
             rows["cost"] = f"{self.metrics[metrics.COST_USD]:.5f} USD ({source}, {self.price.stated})"
         where = {self.origin: self.facts.get("basis", ""), "model": self.model.removeprefix(f"{Path.cwd()}/")}
-        where["model in MLflow"] = self.model_uri
+        where["model in MLflow"] = self.model_uri if self.model_uri != self.model else ""
         return rows | {name: text for name, text in where.items() if text}
 
     def in_one_line(self) -> str:

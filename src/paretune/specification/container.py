@@ -249,6 +249,7 @@ class JobReport(_Document):
     metrics: Metrics  # see `metrics.py` for names and units
     facts: dict[str, str | bool | int | float] = {}
     """What the metrics depend on: device, precision, effective batch, versions, library of the model."""
+    model_fault: str = ""  # why MLflow cannot load the model that the job has left; empty if it can
     labels: tuple[str, ...] = ()  # C class names; empty if there are none
     confusion_matrix: tuple[tuple[Count, ...], ...] = ()  # C rows (true class) of C counts (predicted class)
     label_counts: tuple[tuple[Count, Count, Count, Count], ...] = ()

@@ -68,8 +68,8 @@ class Task:
     A new task is also a choice of `JobSpec.task`; a branch in each function of `training.tasks`, whose last branches
     take the tasks that are not named, and differ; a head in `training.model`, also if it has no labels; the texts and
     labels in `training.rows` and `specification`'s `inputs` and `rules`; an objective of studies
-    (`studies.definition.objectives`); a verdict in `jobs.outcome`; a pipeline in `jobs.model` and `tracking.models`.
-    `baseline` and `trivial` are compared as more is better.
+    (`studies.definition.objectives`); a verdict in `jobs.outcome`; a pipeline in `jobs.model` and
+    `training.mlflow_model`. `baseline` and `trivial` are compared as more is better.
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one

@@ -27,7 +27,7 @@ from paretune.core.clock import Clock
 from paretune.core.untrusted import without_secrets
 from paretune.specification.container import Event
 from paretune.tracking import schema
-from paretune.tracking.models import JobModel, log_model
+from paretune.tracking.models import JobModel, address, log_model
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
@@ -152,9 +152,9 @@ class Run:
             self._try(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
     def log_model(self, model: JobModel) -> str:
-        """Record the model of the job; returns its address in MLflow, empty if MLflow does not answer."""
+        """Record the model of the job; returns the address from which MLflow loads it, empty if it does not answer."""
         uris: list[str] = []
-        self._try(lambda: uris.append(log_model(self._client, self.run_id, model).model_uri))
+        self._try(lambda: uris.append(address(log_model(self._client, self.run_id, model))))
         return "".join(uris)
 
     def log_figure(self, figure: Any, path: str) -> None:

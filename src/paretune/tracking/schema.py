@@ -28,8 +28,8 @@ GIVEN = "paretune.given"  # the given parameters of the job, as JSON
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
-MODEL_URI = "paretune.model_uri"  # address of its LoggedModel in MLflow, `models:/m-...`
-NO_MODEL = "paretune.no_model"  # why MLflow has no model of a job that has finished, in words
+MODEL_URI = "paretune.model_uri"  # address from which MLflow loads it: `models:/m-...`, or its folder in S3
+NO_MODEL = "paretune.no_model"  # why MLflow cannot load a model of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
 

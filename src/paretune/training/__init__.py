@@ -13,7 +13,7 @@ One training:
     strategies, pipeline    what ddp, fsdp, smddp and deepspeed mean; weights and layers divided over devices
     processes, checkpoints  torchrun, exchange between processes, stop signal; checkpoints that all have written
     device                  what this machine can do; attention and dropout without a GPU
-    model                   finds, builds and writes the model that trains
+    model, mlflow_model     finds, builds and writes the model that trains; the files by which MLflow loads it
     rows/, tasks            rows of a data set; labels, losses, metrics and baselines of each task
     script.run_script       runs a user's own training script
 """

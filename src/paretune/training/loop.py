@@ -17,7 +17,7 @@ from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
-from paretune.training import checkpoints, device, processes, strategies
+from paretune.training import checkpoints, device, mlflow_model, processes, strategies
 from paretune.training.callback import EventWriter, MetricsCallback, ProfileCallback
 from paretune.training.model import build_model, load_tokenizer, parameter_counts, write_model
 from paretune.training.processes import StopSignal
@@ -157,6 +157,7 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
     if not processes.is_first():
         return
     report = JobReport(
+        model_fault="" if is_probe else mlflow_model.describe(folder.model),
         metrics=quality | speed | ({"resumed": 1.0} if resumed else {}),  # marks seconds of a part of the training
         facts={
             "device": device.device_name(),

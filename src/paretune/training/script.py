@@ -19,7 +19,7 @@ from paretune.core.untrusted import at_home
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.script_arguments import LOGGING_STEPS, script_arguments
-from paretune.training import device, processes
+from paretune.training import device, mlflow_model, processes
 from paretune.training.callback import EventWriter
 
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
@@ -55,7 +55,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     files = numbers_of_files([folder.report.parent, folder.model], began)
     metrics, sources = printed.results(files, {}, SCRIPT_METRICS)
     facts: dict[str, str | bool | int | float] = {"device": device.device_name(), "metrics_from": sources}
-    JobReport(metrics=metrics, facts=facts).write(folder.report)
+    model_fault = mlflow_model.describe(folder.model)  # after the files with results were read: it copies some
+    JobReport(metrics=metrics, facts=facts, model_fault=model_fault).write(folder.report)
 
 
 def trim_model_folder(folder: Path) -> None:

@@ -29,8 +29,6 @@ def test_the_bytes_of_a_model_are_uploaded_in_addition() -> None:
     small, large = divide(uploaded_bytes=0), divide(uploaded_bytes=5e9)
     assert large["uploading"].seconds - small["uploading"].seconds == pytest.approx(25)  # 200 MB/s
     assert large["training"].seconds == pytest.approx(small["training"].seconds - 25)
-    packed = divide(uploaded_bytes=1e8)
-    assert packed["uploading"].seconds - small["uploading"].seconds == pytest.approx(10)  # 10 MB/s
 
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
@@ -57,16 +55,6 @@ def test_a_folder_s_configuration_tells_the_size_and_an_unknown_model_is_assumed
 
     assert phases.output_bytes(spec(model=str(tmp_path)), OFFLINE) < 1e7
     assert phases.output_bytes(spec(model="nobody/knows-this"), OFFLINE) == phases.UNKNOWN_MODEL_BYTES
-
-
-def test_large_outputs_and_those_of_scripts_are_not_compressed(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("")
-
-    assert phases.is_compressed(spec(), OFFLINE)  # the bundled MiniLM has 0.1 GB
-    assert not phases.is_compressed(spec(model="distilbert-base-uncased"), OFFLINE)
-    assert phases.output_bytes(spec(entry_script=str(script)), OFFLINE) == phases.SCRIPT_BYTES
-    assert not phases.is_compressed(spec(entry_script=str(script)), OFFLINE)
 
 
 @pytest.mark.parametrize("minutes", [1.0, 5.0, 60.0])

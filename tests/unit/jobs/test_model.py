@@ -1,6 +1,5 @@
 """The model of a finished job in a real MLflow store: its card, its record, and its version in the registry."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,8 +37,7 @@ PRICE = Price(
 def left_by(folder: Path) -> Path:
     """A checkpoint as a job leaves it, without any sense in its weights."""
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"architectures": ["BertForSequenceClassification"]}))
-    for name in ("model.safetensors", "tokenizer.json"):
+    for name in ("MLmodel", "config.json", "model.safetensors", "tokenizer.json"):
         (folder / name).write_text("{}")
     return folder
 
@@ -91,13 +89,14 @@ def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_car
     card = (Path(job.model) / "README.md").read_text()
     assert card == card_of(job) == (Path(logged_model.artifact_location) / "README.md").read_text()
     assert [item.path for item in client.list_artifacts(run.run_id)] == ["README.md"]
-    requirements = (Path(logged_model.artifact_location) / "requirements.txt").read_text().splitlines()
-    assert requirements[1:] == ["torch==2.13.0", "transformers", "accelerate"]
 
 
-def without_weights(job: JobOutcome) -> JobOutcome:
-    (Path(job.model) / "model.safetensors").unlink()
-    return replace(job, spec=JobSpec(entry_script="train.py"))
+def of_a_script(job: JobOutcome) -> JobOutcome:
+    return replace(job, spec=JobSpec(entry_script="train.py"), report=JobReport(metrics={}, model_fault="no weights"))
+
+
+def that_is_gone(job: JobOutcome) -> JobOutcome:
+    return replace(job, model=f"{job.model}-gone")
 
 
 def left_out(job: JobOutcome) -> JobOutcome:
@@ -106,7 +105,11 @@ def left_out(job: JobOutcome) -> JobOutcome:
 
 @pytest.mark.parametrize(
     ("change", "reason", "has_card"),
-    [(without_weights, "no weights", False), (left_out, "log_model=false", True)],
+    [
+        (of_a_script, "no weights", False),
+        (that_is_gone, "there is no folder", False),
+        (left_out, "log_model=false", True),
+    ],
 )
 def test_a_run_without_a_model_says_why(
     client: MlflowClient,
@@ -119,23 +122,26 @@ def test_a_run_without_a_model_says_why(
     assert record_model(run, change(job)) == ""
 
     assert run.tags()[schema.NO_MODEL].startswith(reason)
-    assert (schema.MODEL in run.tags()) == has_card == (Path(job.model) / "README.md").exists()
+    assert (Path(job.model) / "README.md").exists() == has_card
     assert client.search_logged_models(["0"]) == []
 
 
-def test_adapters_alone_are_recorded_as_files_that_no_flavour_loads(
-    client: MlflowClient, run: Run, job: JobOutcome
+def test_adapters_alone_are_recorded_as_files_and_not_registered(
+    client: MlflowClient, run: Run, job: JobOutcome, tracking: Tracking
 ) -> None:
-    folder = Path(job.model)
-    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-    (folder / "adapter_config.json").write_text("{}")
+    folder, fault = Path(job.model), "it has adapters alone"
+    (folder / "MLmodel").unlink()
+    (folder / "adapter_model.safetensors").touch()
+    spec, report = JobSpec(fine_tuning="lora", lora={"merge": False}), JobReport(metrics={}, model_fault=fault)
 
-    assert record_model(run, replace(job, spec=JobSpec(fine_tuning="lora", lora={"merge": False}))) != ""
+    assert record_model(run, replace(job, spec=spec, report=report)) != ""
 
     logged_model = logged_model_of(client, run.run_id)
     assert logged_model is not None
-    assert (Path(logged_model.artifact_location) / "model" / "adapter_model.safetensors").exists()
+    assert (Path(logged_model.artifact_location) / "adapter_model.safetensors").exists()
     assert "flavors: {}" in (Path(logged_model.artifact_location) / "MLmodel").read_text()
+    assert register(NAME, run.run_id, tracking) == f"nothing is registered as {NAME}: {fault}"
+    assert not client.search_registered_models()
 
 
 NAME = "sentiment-en"

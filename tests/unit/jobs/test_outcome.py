@@ -92,13 +92,13 @@ FOUND = {
 def test_a_note_says_what_ran_what_came_out_where_the_model_is_and_how_to_repeat_it() -> None:
     spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, learning_rate=1e-4)
 
-    note = outcome(spec=spec, metrics=FOUND, price=PRICE, model="s3://bucket/model.tar.gz", verdicts=["Poor."]).note()
+    note = outcome(spec=spec, metrics=FOUND, price=PRICE, model="s3://bucket/model/", verdicts=["Poor."]).note()
 
     answer, job = note.splitlines()[:3:2]
     assert answer == "**F1 0.800 ± 0.040 on 100 validation rows; 0.5 USD**"
     assert job == "b32 lr0.0001 all-MiniLM-L6-v2 on 2 × ml.g5.xlarge"
     assert "- TF-IDF + logistic regression: 0.7400" in note
-    assert "- model: `s3://bucket/model.tar.gz`" in note
+    assert "- model: `s3://bucket/model/`" in note
     assert "> **Poor.**" in note
     assert spec.command() in note
 

@@ -133,7 +133,7 @@ def artifacts_away(client: MlflowClient, run_id: str, *_: Any) -> None:
 def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = desk.leave(DONE, model="s3://mine/output/model.tar.gz", entry_script=None, register="sentiment-en")
+    run_id = desk.leave(DONE, model="s3://mine/output/model/", entry_script=None, register="sentiment-en")
     with monkeypatch.context() as away:
         away.setattr("paretune.tracking.run.log_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)

@@ -4,27 +4,30 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import mlflow
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model
 
 from paretune.specification import metrics
 from paretune.tracking import schema
-from paretune.tracking.models import JobModel, log_model, logged_model_of, why_not
+from paretune.tracking.models import JobModel, address, log_model, logged_model_of
 
 LARGE = 2**20
+STATES = ("optimizer.pt", "training_args.bin")
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """What a training leaves: weights of 1 MiB, configuration, tokenizer, and states that nobody needs any more."""
+    """What a training leaves: weights of 1 MiB, description, card, tokenizer, and states that nobody needs any more."""
     folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"architectures": ["BertForSequenceClassification"]}))
-    (folder / "model.safetensors").write_bytes(bytes(LARGE))
-    for name in ("tokenizer.json", "tokenizer_config.json", "optimizer.pt", "training_args.bin"):
-        (folder / name).write_text("{}")
+    (folder / "components").mkdir(parents=True)
     (folder / "checkpoint-3").mkdir()
+    (folder / "MLmodel").write_text(json.dumps({"flavors": {"transformers": {"task": "text-classification"}}}))
+    (folder / "model.safetensors").write_bytes(bytes(LARGE))
+    for name in ("config.json", "components/tokenizer.json", "README.md", *STATES, "checkpoint-3/model.safetensors"):
+        (folder / name).write_text("{}")
     return folder
 
 
@@ -35,7 +38,7 @@ def model(checkpoint: Path) -> JobModel:
         location=str(checkpoint),
         folder=checkpoint,
         card="# A card",
-        requirements=("torch==2.13.0",),
+        kind="text-classification",
         dataset=("reviews.csv", "1a2b"),
     )
 
@@ -48,6 +51,7 @@ def client(workplace: Path) -> MlflowClient:
 @pytest.fixture
 def run_id(client: MlflowClient) -> str:
     run_id = str(client.create_run("0").info.run_id)
+    client.log_param(run_id, "learning_rate", "0.01")
     client.log_metric(run_id, metrics.F1, 0.75)
     return run_id
 
@@ -56,38 +60,38 @@ def disk_is_full(*_: object) -> None:
     raise OSError("the disk is full")
 
 
-def test_the_files_are_arranged_as_mlflow_loads_them_without_states_of_the_training(
+def names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_store_has_the_files_without_states_of_the_training_and_weights_are_on_the_disk_once(
     client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path
 ) -> None:
-    workspace = Path(log_model(client, run_id, model).artifact_location)
+    logged = log_model(client, run_id, model)
 
-    environment = Model.load(str(workspace)).flavors["python_function"]["env"]
-    assert environment == {"virtualenv": "python_env.yaml"}
-    assert (workspace / environment["virtualenv"]).is_file()
-
-    names = {path.name for path in (workspace / "model").iterdir()}
-    assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-    assert {path.name for path in (workspace / "components" / "tokenizer").iterdir()} == names - {"model.safetensors"}
+    workspace = Path(logged.artifact_location)
+    left = {"MLmodel", "README.md", "config.json", "model.safetensors", "components/tokenizer.json"}
+    assert names(workspace) == left
     assert (workspace / "README.md").read_text() == "# A card"
-    assert "torch==2.13.0" in (workspace / "requirements.txt").read_text().splitlines()
+    assert (workspace / "model.safetensors").samefile(checkpoint / "model.safetensors")
+    assert not (workspace / "config.json").samefile(checkpoint / "config.json")
     described = Model.load(str(workspace))
-    assert described.flavors["transformers"]["task"] == "text-classification"
-    assert described.signature.outputs.input_names() == ["label", "score"]
-    assert (workspace / "model" / "model.safetensors").samefile(checkpoint / "model.safetensors")  # on the disk once
-    assert not (workspace / "model" / "config.json").samefile(checkpoint / "config.json")
+    assert described.flavors == {"transformers": {"task": "text-classification"}}
+    assert (described.run_id, described.model_id) == (run_id, logged.model_id)
+    assert address(logged) == logged.model_uri
 
 
 def test_a_store_on_another_machine_is_sent_the_files(
-    client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    client: MlflowClient, model: JobModel, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paretune.tracking.models._local_folder", lambda _: None)
+    far = client.create_experiment("far", "mlflow-artifacts:/far")
+    sent: list[set[str]] = []
+    monkeypatch.setattr(MlflowClient, "log_model_artifacts", lambda *words: sent.append(names(Path(words[2]))))
 
-    workspace = Path(log_model(client, run_id, model).artifact_location)
+    log_model(client, client.create_run(far).info.run_id, model)
 
-    sent = workspace / "model" / "model.safetensors"
-    assert (sent.stat().st_size, sent.is_symlink()) == (LARGE, False)
-    assert not sent.samefile(checkpoint / "model.safetensors")
-    assert {"MLmodel", "README.md", "requirements.txt"} <= {path.name for path in workspace.iterdir()}
+    assert sent == [{"MLmodel", "README.md", "config.json", "model.safetensors", "components/tokenizer.json"}]
+    assert (checkpoint / "README.md").read_text() == "{}"  # ours is sent, and the job's own stays
 
 
 def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
@@ -104,6 +108,7 @@ def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
         (metrics.F1, 0.75, "reviews.csv")
     ]
     assert len(client.get_metric_history(run_id, metrics.F1)) == 1
+    assert (result.params, result.model_type) == ({"learning_rate": "0.01"}, "text-classification")
     assert result.tags[schema.MODEL] == model.location
 
 
@@ -111,7 +116,7 @@ def test_a_model_whose_logging_was_interrupted_is_completed(
     client: MlflowClient, run_id: str, model: JobModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("paretune.tracking.models._describe", disk_is_full)
+        broken.setattr(Model, "save", disk_is_full)
         with pytest.raises(OSError, match="full"):
             log_model(client, run_id, model)
     assert logged_model_of(client, run_id) is None
@@ -122,29 +127,14 @@ def test_a_model_whose_logging_was_interrupted_is_completed(
     assert (Path(done.artifact_location) / "MLmodel").exists()
 
 
-def test_a_model_that_stays_in_s3_is_registered_by_its_place_and_copies_nothing(
+def test_a_model_in_s3_is_loaded_from_there_and_copies_nothing(
     client: MlflowClient, run_id: str, model: JobModel
 ) -> None:
-    far = replace(model, location="s3://mine/job/output/model.tar.gz", folder=None)
+    far = replace(model, location="s3://mine/job/output/model/", folder=None)
 
     logged = log_model(client, run_id, far)
 
-    path = Path(logged.artifact_location)
-    assert logged.tags[schema.MODEL] == far.location
-    assert not (path / "model").exists()
-    described = Model.load(str(path))
-    assert (described.flavors, described.metadata) == ({}, {schema.MODEL: far.location})
-
-
-@pytest.mark.parametrize(
-    ("lacking", "reason"),
-    [("config.json", "no config.json"), ("model.safetensors", "no weights"), ("tokenizer", "no tokenizer")],
-)
-def test_a_folder_that_is_no_checkpoint_is_refused_with_what_it_lacks(
-    checkpoint: Path, lacking: str, reason: str
-) -> None:
-    assert why_not(checkpoint) == ""
-    for path in checkpoint.glob(f"{lacking}*"):
-        path.unlink()
-
-    assert why_not(checkpoint).startswith(reason)
+    assert address(logged) == logged.tags[schema.MODEL] == far.location
+    assert names(Path(logged.artifact_location)) == {"MLmodel", "README.md"}
+    with pytest.raises(MlflowException, match="external"):
+        mlflow.pyfunc.load_model(logged.model_uri)

@@ -21,7 +21,7 @@ from paretune.core.shell import command_line
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of
-from paretune.estimating.phases import billed_after_limit_s, deadline_s, is_compressed
+from paretune.estimating.phases import billed_after_limit_s, deadline_s
 from paretune.launchers import archive
 from paretune.launchers.base import GONE_AFTER_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder, run_of
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
@@ -221,7 +221,7 @@ class SageMakerLauncher(Launcher):
             "InputDataConfig": [_channel(name, uri) for name, uri in channels.items()],
             "OutputDataConfig": {
                 "S3OutputPath": storage.uri(f"{PREFIX}/jobs"),
-                "CompressionType": "GZIP" if is_compressed(spec, self._environment) else "NONE",
+                "CompressionType": "NONE",  # so that MLflow loads the model from where it lies
                 "KmsKeyId": settings.kms_key_id,
             },
             "CheckpointConfig": {

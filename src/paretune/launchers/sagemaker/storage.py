@@ -12,6 +12,7 @@ names and ETags, so that only changed objects are downloaded again.
 """
 
 import hashlib
+import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Collection, Mapping
@@ -27,9 +28,8 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, r
 from paretune.specification.inputs import IN_S3
 from paretune.storage.archives import unpack
 
-_EMPTY_ARCHIVE_BYTES = 256  # and less has the archive of a folder without files
-_OUTPUT_FOLDERS = ("output", "data")
-"""Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
+_OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
+"""Prefix of an output's files. AWS documents that they are loose files, and not where below output/."""
 
 
 @dataclass
@@ -103,23 +103,22 @@ def read_output(storage: Storage, prefix: str, is_needed: Callable[[str], object
 def download_output(storage: Storage, prefix: str, is_needed: Callable[[str], object], folder: Path) -> str:
     """Put the needed files of a job's /opt/ml/output/data into `folder`; returns the URI of its model, "" without one.
 
-    SageMaker uploads both at the end below `prefix`: as output.tar.gz and model.tar.gz, or file by file
-    (CompressionType NONE). Raises boto's errors, and tarfile.TarError if the archive is damaged.
+    SageMaker uploads both at the end below `prefix`, file by file. An output.tar.gz, which it makes otherwise, is read
+    too. Raises boto's errors, and tarfile.TarError if the archive is damaged.
     """
     sizes = storage.sizes(prefix)
     if (packed := f"{prefix}output.tar.gz") in sizes:
         with tempfile.NamedTemporaryFile(prefix="paretune-") as archive:
             storage.s3.download_file(storage.bucket, packed, archive.name)
             unpack(Path(archive.name), folder, is_needed)
+    model = f"{prefix}model/"
     for key in () if packed in sizes else sizes:
-        kind, _, name = key.removeprefix(prefix).partition("/")
+        name = _OUTPUT_FOLDER.sub("", key.removeprefix(prefix), count=1)
         # S3 allows any text as a key: none of a file outside the folder that it is put in.
-        if kind in _OUTPUT_FOLDERS and not {"", ".", ".."} & set(name.split("/")) and is_needed(name):
+        if not key.startswith(model) and not {"", ".", ".."} & set(name.split("/")) and is_needed(name):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             storage.s3.download_file(storage.bucket, key, str(folder / name))
-    if sizes.get(f"{prefix}model.tar.gz", 0) > _EMPTY_ARCHIVE_BYTES:
-        return storage.uri(f"{prefix}model.tar.gz")
-    return storage.uri(f"{prefix}model/") if any(key.startswith(f"{prefix}model/") for key in sizes) else ""
+    return storage.uri(model) if any(key.startswith(model) for key in sizes) else ""
 
 
 def _digest(files: dict[str, Path]) -> str:

@@ -1,0 +1,108 @@
+"""The files by which MLflow loads the folder of a model; written without MLflow, which an image may lack.
+
+    MLmodel                  flavours transformers and pyfunc, signature
+    requirements.txt         what loads the model
+    python_env.yaml          the Python that it was trained with, for `mlflow models serve`
+    components/tokenizer/    copies of all files but the weights: where MLflow looks for the tokenizer
+
+They are those of `mlflow.transformers.save_model` (MLflow 3.17.2). But the weights are beside them and not in a folder
+`model`, so that transformers and peft load the same folder.
+"""
+
+import json
+import platform
+import shutil
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from paretune.core.errors import first_line
+from paretune.specification.container import write_json
+
+CLASSIFICATION, GENERATION = "text-classification", "text-generation"
+_PIPELINES = {
+    "ForSequenceClassification": CLASSIFICATION,
+    "ForCausalLM": GENERATION,
+    "LMHeadModel": GENERATION,
+    "ForTokenClassification": "token-classification",
+    "ForMaskedLM": "fill-mask",
+}
+"""The end of the name of a class of transformers to the task of its pipeline, of those that read one text."""
+_TEXT = {"type": "string", "required": True}
+_OUTPUTS = {
+    CLASSIFICATION: [{**_TEXT, "name": "label"}, {"type": "double", "name": "score", "required": True}],
+    GENERATION: [_TEXT],
+}
+"""Columns that a pipeline answers, as mlflow.transformers declares them."""
+_ENVIRONMENT = "python_env.yaml"
+_PACKAGES = ("torch", "transformers", "accelerate")
+_TOKENIZER = Path("components", "tokenizer")
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_NO_TOKENIZER = (*_WEIGHTS, "adapter*", "*.pt", "*.pth", "training_args.bin", "README.md")
+
+
+def describe(folder: Path) -> str:
+    """Make the model in `folder` one that MLflow loads; returns why it cannot be, or "".
+
+    A script may have written an MLmodel itself, which stays.
+    """
+    if (folder / "MLmodel").is_file():
+        return ""
+    config = _config(folder)
+    names = config.get("architectures")
+    architecture = str(names[0]) if isinstance(names, list) and names else ""
+    task = next((task for end, task in _PIPELINES.items() if architecture.endswith(end)), "")
+    has_weights = any(path for pattern in _WEIGHTS for path in folder.glob(pattern))
+    if not has_weights and (folder / "adapter_config.json").is_file():
+        return "it has adapters alone, and MLflow loads only merged ones"
+    if not config:
+        return "no config.json of a Hugging Face model"
+    if not has_weights:
+        return "no weights (model.safetensors)"
+    if not any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json")):
+        return "no tokenizer beside the weights"
+    if not task:
+        return f"no pipeline of texts for architectures={names}"
+    try:
+        _write(folder, task, architecture)
+    except OSError as error:  # the disk is full; the model itself is there
+        return f"MLmodel could not be written: {first_line(error)}"
+    return ""
+
+
+def _write(folder: Path, task: str, architecture: str) -> None:
+    (folder / _TOKENIZER).mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if path.is_file() and not any(path.match(pattern) for pattern in _NO_TOKENIZER):
+            shutil.copyfile(path, folder / _TOKENIZER / path.name)
+    python, versions = platform.python_version(), dict[str, str]()
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name).partition("+")[0]  # pip does not find build tags such as +cpu
+    requirements = ["mlflow", *(f"{name}=={text}" for name, text in versions.items())]
+    (folder / "requirements.txt").write_text("\n".join(requirements) + "\n")
+    # JSON is YAML, and PyYAML may be missing, too.
+    write_json(folder / _ENVIRONMENT, {"python": python, "dependencies": ["-r requirements.txt"]})
+    transformers = {
+        "transformers_version": versions.get("transformers"),
+        "code": None,
+        "task": task,
+        "pipeline_model_type": architecture,
+        "model_binary": ".",
+        "components": ["tokenizer"],
+        "tokenizer_type": "AutoTokenizer",
+    }
+    environment = {"virtualenv": _ENVIRONMENT}
+    pyfunc = {"loader_module": "mlflow.transformers", "python_version": python, "env": environment}
+    columns = {"inputs": [_TEXT], "outputs": _OUTPUTS.get(task)}
+    signature = {name: value and json.dumps(value) for name, value in columns.items()}
+    flavors = {"transformers": transformers, "python_function": pyfunc}
+    write_json(folder / "MLmodel", {"flavors": flavors, "signature": {**signature, "params": None}})
+
+
+def _config(folder: Path) -> dict[str, object]:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}

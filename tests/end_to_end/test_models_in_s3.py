@@ -1,0 +1,57 @@
+"""The model of a SageMaker job stays in S3, where MLflow loads it by its name in the registry."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from paretune.tracking.models import logged_model_of
+from tests.end_to_end.cloud import WITHIN_S, Cloud
+from tests.processes import command
+from tests.stand_ins.sagemaker.emulator import Emulator
+
+pytestmark = pytest.mark.slow
+NAME = "sentiment"
+LOAD = """
+import json, sys
+import mlflow
+
+address, text = sys.argv[1:]
+labels = mlflow.pyfunc.load_model(address).predict([text])["label"].tolist()
+print(json.dumps([labels, [said["label"] for said in mlflow.transformers.load_model(address)(text)]]))
+"""
+
+
+def test_a_model_that_a_job_has_left_in_s3_is_registered_and_loaded_by_its_name(
+    tmp_path: Path, workplace: Path, tiny_job: dict[str, object]
+) -> None:
+    job = tiny_job | {"num_train_epochs": 4, "training_arguments": {"logging_steps": 2}, "register": NAME}
+    with Emulator(tmp_path / "account") as emulator:
+        cloud = Cloud(emulator, workplace)
+        with cloud.start(**job) as running:
+            cloud.until_it_trains(running)
+            running.process.send_signal(signal.SIGKILL)
+            running.process.wait()
+
+        done = cloud.run("sync")
+
+        assert done.code == 0, done.text
+        assert f"registered as {NAME}/1, candidate" in done.text
+        run = cloud.the_run()
+        assert run.data.tags["paretune.model"].endswith(f"{run.data.tags['paretune.job_name']}/output/model/")
+        assert {"report.json", "confusion_matrix.png"} <= {
+            item.path for item in cloud.client.list_artifacts(run.info.run_id)
+        }
+        loading = [sys.executable, "-c", LOAD, f"models:/{NAME}@candidate", "a great warm film"]
+        with command(loading, cwd=workplace, environment=cloud.environment) as reader:
+            assert reader.wait(WITHIN_S) == 0, reader.text
+        by_pyfunc, by_transformers = json.loads(reader.text.splitlines()[-1])
+        assert by_pyfunc == by_transformers
+        assert set(by_pyfunc) < {"negative", "positive"}
+        model = logged_model_of(cloud.client, run.info.run_id)
+        assert model is not None
+        assert model.model_type == "text-classification"
+        assert model.params["learning_rate"] == run.data.params["learning_rate"]
+        assert "f1" in {metric.key for metric in model.metrics or ()}
