@@ -30,34 +30,24 @@ if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
 
 _SUFFIXES = (".parquet", ".csv", ".gz")
-_CUR = {
-    "line_item_resource_id": "resource",
-    "line_item_unblended_cost": "billed_usd",
-    "line_item_line_item_type": "type",
-    "line_item_usage_start_date": "start",
-    "line_item_usage_end_date": "end",
-    "bill_billing_period_start_date": "month",
-    "line_item_currency_code": "currency",
-    "line_item_net_unblended_cost": "net_usd",
-    "savings_plan_savings_plan_effective_cost": "SavingsPlanCoveredUsage",
-    "savings_plan_net_savings_plan_effective_cost": "net SavingsPlanCoveredUsage",
-    "reservation_effective_cost": "DiscountedUsage",
-    "reservation_net_effective_cost": "net DiscountedUsage",
-    "identity_line_item_id": "id",
-}
-_FOCUS = {
-    "ResourceId": "resource",
-    "BilledCost": "billed_usd",
-    "EffectiveCost": "effective_usd",
-    "ChargeCategory": "type",
-    "ChargePeriodStart": "start",
-    "ChargePeriodEnd": "end",
-    "BillingPeriodStart": "month",
-    "BillingCurrency": "currency",
-}
 _COVERED = ("SavingsPlanCoveredUsage", "DiscountedUsage")  # types of lines, and what these cost in effect
-_NUMBERS = ["billed_usd", "effective_usd", "net_usd", *_COVERED, *(f"net {kind}" for kind in _COVERED)]
-_OPTIONAL = {*_NUMBERS[2:], "id", "currency"}
+_COLUMNS = {  # name here to those of CUR and FOCUS
+    "resource": ("line_item_resource_id", "ResourceId"),
+    "type": ("line_item_line_item_type", "ChargeCategory"),
+    "start": ("line_item_usage_start_date", "ChargePeriodStart"),
+    "end": ("line_item_usage_end_date", "ChargePeriodEnd"),
+    "month": ("bill_billing_period_start_date", "BillingPeriodStart"),
+    "billed_usd": ("line_item_unblended_cost", "BilledCost"),
+    "effective_usd": ("", "EffectiveCost"),
+    "net_usd": ("line_item_net_unblended_cost", ""),
+    _COVERED[0]: ("savings_plan_savings_plan_effective_cost", ""),
+    f"net {_COVERED[0]}": ("savings_plan_net_savings_plan_effective_cost", ""),
+    _COVERED[1]: ("reservation_effective_cost", ""),
+    f"net {_COVERED[1]}": ("reservation_net_effective_cost", ""),
+    "id": ("identity_line_item_id", ""),
+    "currency": ("line_item_currency_code", "BillingCurrency"),
+}
+_NEEDED, _NUMBERS = [*_COLUMNS][:7], [*_COLUMNS][5:12]
 _CHARGES = r"Usage|Discount$"  # types of lines that a job costs; not tax, credits, refunds, fees and negations of plans
 _MONTH = re.compile(r"/(BILLING_PERIOD=[^/]+|\d{8}-\d{8}|year=\d+/month=\d+)(?=/)")  # a folder for each month
 _DELIVERY = re.compile(r"/(\d{4}-?\d\d-?\d\dT[^/]*|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})(?=/)")  # and one in it
@@ -214,10 +204,7 @@ def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
 
 
 class AwsBill(NamedTuple):
-    """Lines of training jobs: job, billed_usd (NaN if two exports have the job), effective_usd, and until.
-
-    Here and in the lines, `until` is the end of usage in an export; here of the one that goes on longest.
-    """
+    """Lines of jobs: job, billed_usd (NaN if two exports have it), effective_usd; and the end of an export's usage."""
 
     lines: "pd.DataFrame"
     until: datetime | None
@@ -274,7 +261,7 @@ def _read(path: Path) -> tuple["pd.DataFrame", list[datetime]]:
         else:
             columns = _columns(path, list(pd.read_csv(path, nrows=0)))
             frame = pd.read_csv(path, usecols=list(columns), dtype=str)
-        frame = frame.rename(columns=columns).reindex(columns=dict.fromkeys([*_CUR.values(), *_FOCUS.values()]))
+        frame = frame.rename(columns=columns).reindex(columns=[*_COLUMNS])
         texts = ["resource", "type", "currency"]
         frame[texts] = frame[texts].astype("string").fillna("")
         for column in ("start", "end", "month"):
@@ -295,14 +282,19 @@ def _read(path: Path) -> tuple["pd.DataFrame", list[datetime]]:
 
 def _columns(path: Path, names: list[str]) -> Mapping[str, str]:
     """The columns to read, and what they are called here."""
-    table = _FOCUS if "BilledCost" in names else _CUR
-    plain = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).replace("/", "_").lower(): name for name in names}  # old CSVs'
-    known = dict(zip(names, names, strict=True)) if table is _FOCUS else plain
-    missing = [name for name, short in table.items() if name not in known and short not in _OPTIONAL]
+    is_focus = "BilledCost" in names
+    table = {columns[is_focus]: short for short, columns in _COLUMNS.items() if columns[is_focus]}
+    known = {name if is_focus else _plain(name): name for name in names}
+    missing = [name for name, short in table.items() if name not in known and short in _NEEDED]
     if missing:
         text = f"{path}: {', '.join(missing)} missing: make a Data Export of CUR 2.0 or FOCUS, with resource IDs"
         raise BadInput([f"{text} (Billing console, Data Exports)"])
     return {known[name]: short for name, short in table.items() if name in known}
+
+
+def _plain(name: str) -> str:
+    """The name of a column of CUR 2.0 for one of a CSV before it: `lineItem/UnblendedCost`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).replace("/", "_").lower()
 
 
 def _effective(lines: "pd.DataFrame") -> "pd.Series":

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
 from paretune.launchers.processes import is_alive, living, process_text
@@ -206,6 +207,17 @@ def test_a_job_shares_the_cores_as_the_user_has_said_and_knows_nothing_of_the_tr
     assert not [name for name in environment if name.startswith("MLFLOW_")]
 
 
+def test_a_secret_of_aws_is_refused_where_boto3_cannot_read_it(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = JobSpec(environment={"HF_TOKEN": "secret:arn:aws:secretsmanager:us-east-1:123456789012:secret:hub"})
+    workshop.launcher().check(spec)
+    monkeypatch.setitem(sys.modules, "boto3", None)
+
+    with pytest.raises(BadInput, match="boto3 is not installed here: install it, or set the variables in your shell"):
+        workshop.launcher().check(spec)
+
+
 def test_the_attempts_of_a_run_share_its_checkpoints_until_it_completes(workshop: Workshop, order: Order) -> None:
     document, inputs = order("quick")
 
@@ -275,6 +287,7 @@ LAUNCHING = """
 import sys, time
 from pathlib import Path
 from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput
 from paretune.launchers.local import LocalLauncher
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
