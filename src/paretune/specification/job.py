@@ -56,6 +56,10 @@ class SageMaker(Parameters):
     """security groups of a VPC"""
     kms_key_id: str | None = parameter(None, also="kms_key volume_kms_key_id")
     """key for volumes, uploads and results"""
+    network_isolation: bool = parameter(False, also="enable_network_isolation")
+    """no network for the job, so that pip installs nothing in it"""
+    encrypt_traffic: bool = parameter(False, also="enable_inter_container_traffic_encryption")
+    """encrypt the traffic between instances"""
     package_index: str | None = parameter(None)
     """address of a package index for pip in subnets without internet"""
 

@@ -88,8 +88,8 @@ class Account:
         return answer
 
     @cached_property
-    def configured(self) -> Mapping[str, str | None]:
-        """`role` and `bucket` of the SageMaker SDK's configuration file; None where it has none."""
+    def _configuration(self) -> Mapping[str, Any]:
+        """The settings of the SageMaker SDK's configuration files, of administrator and user; raises BadInput."""
         # The SDK prints and logs which files it did not find.
         logging.getLogger("sagemaker.config").setLevel(logging.WARNING)
         with contextlib.redirect_stdout(io.StringIO()):
@@ -100,21 +100,39 @@ class Account:
             except Exception as error:  # whatever its readers of YAML and schemas raise
                 reason = first_line(error)
                 raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {reason}"]) from error
-        settings = config.get("SageMaker") or {}
-        session = ((settings.get("PythonSDK") or {}).get("Modules") or {}).get("Session") or {}
-        return {"bucket": session.get("DefaultS3Bucket"), "role": (settings.get("TrainingJob") or {}).get("RoleArn")}
+        return _part(config, "SageMaker")
 
     def settings(self, spec: JobSpec) -> dict[str, Any]:
-        """Role and bucket of a job, by parameter.
+        """Role, bucket, keys, network and tags of a job, by parameter.
 
         What no parameter gives comes from the SageMaker SDK's own configuration file, then from the environment
         (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere.
         """
-        return {"role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
+        return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
+
+    def usual(self, spec: JobSpec) -> dict[str, Any]:
+        """Keys, network and tags of a job, which need no call of AWS; raises BadInput."""
+        job, given = _part(self._configuration, "TrainingJob"), spec.sagemaker
+        network = {} if given.subnets else _part(job, "VpcConfig")
+        output = _part(job, "OutputDataConfig").get("KmsKeyId")
+        volume = _part(job, "ResourceConfig").get("VolumeKmsKeyId")
+        if not given.kms_key_id and output and volume and output != volume:
+            both = f"the SageMaker SDK's configuration has the KmsKeyId {output} and the VolumeKmsKeyId {volume}"
+            raise BadInput([f"{both}, and a job has one key: set sagemaker.kms_key_id"])
+        settings = {
+            "sagemaker.kms_key_id": given.kms_key_id or output or volume,
+            "sagemaker.subnets": given.subnets or network.get("Subnets"),
+            "sagemaker.security_group_ids": given.security_group_ids or network.get("SecurityGroupIds"),
+            "sagemaker.network_isolation": given.network_isolation or job.get("EnableNetworkIsolation"),
+            "sagemaker.encrypt_traffic": given.encrypt_traffic or job.get("EnableInterContainerTrafficEncryption"),
+            "tags": {**{tag["Key"]: tag["Value"] for tag in job.get("Tags", ())}, **spec.tags},
+        }
+        return {name: value for name, value in settings.items() if value}
 
     def role_arn(self, spec: JobSpec) -> str:
         """ARN of the execution role of a job; raises BadInput if no role is set anywhere."""
-        role = spec.role or self.configured["role"] or self._environment.get("PARETUNE_ROLE")
+        role = spec.role or _part(self._configuration, "TrainingJob").get("RoleArn")
+        role = role or self._environment.get("PARETUNE_ROLE")
         if not role:
             caller = self.identity["Arn"]
             if ":assumed-role/" not in caller or "SageMaker" not in caller:
@@ -136,8 +154,9 @@ class Account:
 
     def bucket(self, spec: JobSpec) -> str:
         """Name of the S3 bucket of a job; by default `sagemaker-REGION-ACCOUNT`, the SDK's own default."""
-        given = spec.sagemaker.s3_bucket
-        name = given or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET") or self.default_bucket
+        usual = _part(self._configuration, "PythonSDK", "Modules", "Session").get("DefaultS3Bucket")
+        given = spec.sagemaker.s3_bucket or usual or self._environment.get("PARETUNE_BUCKET")
+        name = str(given or self.default_bucket)
         return name.removeprefix("s3://").strip("/")
 
     @property
@@ -156,6 +175,13 @@ class Account:
             location = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
             with refused_to(f"create the bucket {bucket}; set s3_bucket in sagemaker"):
                 s3.create_bucket(Bucket=bucket, **({} if self.region == "us-east-1" else location))
+
+
+def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """A part of nested settings; empty if it is not there."""
+    for name in names:
+        config = config.get(name) or {}
+    return config
 
 
 def account_faults(spec: JobSpec, account: Account) -> list[str]:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
@@ -35,7 +35,7 @@ from paretune.specification.inputs import script_inputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.parameters import affecting
-from paretune.specification.rules import launch_faults
+from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
 
 _CODE = "/opt/ml/input/data/code"
 _STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py", "with_secrets.py")]
@@ -103,7 +103,7 @@ class SageMakerLauncher(Launcher):
         return {"account": self.account.identity["Account"], "region": self.account.region}
 
     def settings(self, spec: JobSpec) -> Mapping[str, Any]:
-        """Role and bucket of a job."""
+        """Role, bucket, keys, network and tags of a job."""
         return self.account.settings(spec)
 
     def check(self, spec: JobSpec) -> None:
@@ -115,11 +115,10 @@ class SageMakerLauncher(Launcher):
         refuse(faults)
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
-        """Check that model, data and checkpoints fit on the instances' own disks, or on the largest volume."""
-        if spec.sagemaker.volume_size_in_gb is not None:
-            return
-        needed_gib, faults = volume_for_gib(bytes_on_disk(spec, inputs)), list[str]()
-        for name in spec.instance_types():
+        """Check that model, data and checkpoints fit on the disks, and that a job without a network needs none."""
+        faults = [*isolation_faults(spec.replace(**self.account.usual(spec)), inputs, self.account.region)]
+        needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
+        for name in spec.instance_types() if spec.sagemaker.volume_size_in_gb is None else ():
             local_gib = spec.instance(name).local_storage_gib
             if needed_gib > (most_gib := local_gib or LARGEST_VOLUME_GIB):
                 kind = "disks of its own and gets no other volume" if local_gib else "a volume at most"
@@ -242,6 +241,8 @@ class SageMakerLauncher(Launcher):
             },
             "EnableManagedSpotTraining": spec.spot,
             "VpcConfig": network if settings.subnets else None,
+            "EnableNetworkIsolation": settings.network_isolation or None,
+            "EnableInterContainerTrafficEncryption": settings.encrypt_traffic or None,
             "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
         }
         whole: dict[str, Any] = _without_unset(request)
@@ -283,7 +284,7 @@ def choose_image(spec: JobSpec, region: str) -> Image:
     """The image for a job. Raises ValueError if AWS has none."""
     added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
     if spec.sagemaker.training_image is not None:
-        return Image(spec.sagemaker.training_image, added)
+        return Image(spec.sagemaker.training_image, () if spec.sagemaker.network_isolation else added)
     deepspeed = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
     chip, needs = accelerator_of(spec.instance()), pinned(("transformers", *_TRAINING_NEEDS))
     if spec.strategy in _AWS_LIBRARIES:
@@ -340,6 +341,26 @@ def image_faults(spec: JobSpec, region: str) -> list[str]:
     if f"-{other}" in uri:
         faults.append(f"sagemaker.training_image must suit {spec.instance_type}, got {uri}: use its -{kind}- variant")
     return faults
+
+
+def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[str]:
+    """The reasons why a job that its settings isolate from the network needs one."""
+    settings, needed = spec.sagemaker, list[str]()
+    if not settings.network_isolation:
+        return
+    if settings.training_image is None:  # an image of one's own may hold everything
+        needed += [each for cluster in spec.clusters() for each in choose_image(cluster, region).requirements]
+        needed += [] if inputs.project is None else inputs.project.document.get("requirements", [])
+        if spec.entry_script is not None:
+            own = at_home(spec.entry_script).resolve().with_name(archive.REQUIREMENTS)
+            needed += own.read_text().split("\n") if own.is_file() else []
+    if names := ", ".join(dict.fromkeys(filter(None, map(str.strip, needed)))):
+        image = "give a sagemaker.training_image that holds them, or leave network_isolation out"
+        yield f"sagemaker.network_isolation leaves the job no network, and pip would install {names}: {image}"
+    for name, text in spec.environment.items():
+        if text.startswith(IN_SECRETS_MANAGER):
+            read = f"environment.{name} is read from Secrets Manager by the job"
+            yield f"{read}, which has no network with sagemaker.network_isolation: leave one of them out"
 
 
 def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ _IMAGES = ["ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrl
 
 def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """What is denied or not known, or one finding that nothing is."""
+    spec = spec.replace(**account.usual(spec))
     findings = [*_called(spec, account), *_simulated(spec, account)]
     yield from findings or [passed(PERMISSIONS, "policies allow all that a job needs, as far as nothing is launched")]
 
@@ -80,6 +81,8 @@ def _denied(spec: JobSpec, account: Account, identity: str, resource: str, actio
         ("sagemaker:InstanceTypes", "stringList"): list(spec.instance_types()),
         ("sagemaker:VpcSubnets", "stringList"): list(spec.sagemaker.subnets),
         ("sagemaker:VpcSecurityGroupIds", "stringList"): list(spec.sagemaker.security_group_ids),
+        ("sagemaker:NetworkIsolation", "boolean"): [str(spec.sagemaker.network_isolation).lower()],
+        ("sagemaker:InterContainerTrafficEncryption", "boolean"): [str(spec.sagemaker.encrypt_traffic).lower()],
     }
     context = [
         {"ContextKeyName": name, "ContextKeyType": kind, "ContextKeyValues": texts}

@@ -8,6 +8,7 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from paretune.core.checks import Finding, Verdict
+from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account, account_faults, role_findings
 from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
@@ -16,7 +17,13 @@ CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
 CONFIGURATION = f"""
 SchemaVersion: '1.0'
 SageMaker:
-  TrainingJob: {{RoleArn: '{CONFIGURED}'}}
+  TrainingJob:
+    RoleArn: '{CONFIGURED}'
+    VpcConfig: {{Subnets: [subnet-0a], SecurityGroupIds: [sg-0a]}}
+    OutputDataConfig: {{KmsKeyId: theirs}}
+    EnableNetworkIsolation: true
+    EnableInterContainerTrafficEncryption: true
+    Tags: [{{Key: cost-center, Value: '7'}}, {{Key: team, Value: all}}]
   PythonSDK: {{Modules: {{Session: {{DefaultS3Bucket: configured}}}}}}
 """
 ENVIRONMENT = {"PARETUNE_ROLE": "Environment", "PARETUNE_BUCKET": "environment"}
@@ -33,9 +40,36 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> None:
     role = aws.iam.add_role("Typed")
-    settings = Account(None, ENVIRONMENT).settings(JobSpec(role="Typed", sagemaker={"s3_bucket": "typed"}))
+    typed = {"s3_bucket": "typed", "kms_key_id": "mine", "subnets": "subnet-1", "security_group_ids": "sg-1"}
+    spec = JobSpec(role="Typed", sagemaker=typed, tags={"team": "nlp"})
 
-    assert settings == {"role": role, "sagemaker.s3_bucket": "typed"}
+    whole = spec.replace(**Account(None, ENVIRONMENT).settings(spec))
+
+    assert whole.role == role
+    assert whole.sagemaker == spec.sagemaker.replace(network_isolation=True, encrypt_traffic=True)
+    assert whole.tags == {"team": "nlp", "cost-center": "7"}
+
+
+def test_what_the_administrator_s_file_of_the_sdk_sets_is_set(aws: Aws, configuration: Path) -> None:
+    assert Account(None, ENVIRONMENT).settings(JobSpec()) == {
+        "role": CONFIGURED,
+        "sagemaker.s3_bucket": "configured",
+        "sagemaker.kms_key_id": "theirs",
+        "sagemaker.subnets": ["subnet-0a"],
+        "sagemaker.security_group_ids": ["sg-0a"],
+        "sagemaker.network_isolation": True,
+        "sagemaker.encrypt_traffic": True,
+        "tags": {"cost-center": "7", "team": "all"},
+    }
+
+
+def test_two_keys_of_the_administrator_are_refused_since_a_job_has_one(aws: Aws, configuration: Path) -> None:
+    other = "    ResourceConfig: {VolumeKmsKeyId: other}\n"
+    configuration.write_text(CONFIGURATION.replace("    OutputDataConfig", f"{other}    OutputDataConfig"))
+
+    with pytest.raises(BadInput, match=r"KmsKeyId theirs and the VolumeKmsKeyId other, .* set sagemaker\.kms_key_id"):
+        Account(None, {}).settings(JobSpec())
+    assert Account(None, {}).settings(JobSpec(sagemaker={"kms_key_id": "mine"}))["sagemaker.kms_key_id"] == "mine"
 
 
 def test_a_notebook_trains_with_its_own_role_which_it_need_not_be_allowed_to_read(

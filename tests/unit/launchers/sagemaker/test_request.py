@@ -14,6 +14,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, image_faults
 from paretune.specification.catalog import REGIONS
 from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
@@ -24,6 +25,7 @@ from tests.stand_ins.sagemaker.jobs import check
 Make = Callable[..., JobDocument]
 Ask = Callable[..., dict[str, Any]]
 
+NOTHING = JobInputs()
 GPU, P4D, CPU, V100 = "ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.m5.large", "ml.p3.2xlarge"
 CASES: dict[str, dict[str, Any]] = {
     "cpu": {"num_train_epochs": 2.0, "max_runtime_minutes": 30.5},
@@ -36,6 +38,9 @@ CASES: dict[str, dict[str, Any]] = {
         "sagemaker.subnets": "subnet-1, subnet-2",
         "sagemaker.security_group_ids": "sg-1",
         "sagemaker.kms_key_id": "alias/mine",
+        "sagemaker.training_image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/own:1",
+        "sagemaker.network_isolation": True,
+        "sagemaker.encrypt_traffic": True,
     },
     "project": {
         "instance_type": "ml.g4dn.xlarge",
@@ -165,6 +170,32 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     assert image_of(V100).requirements == bare
     assert image_of(GPU, strategy="deepspeed_zero3").requirements == ("deepspeed", *full)
     assert "transformers==5.3.0" in image_of(P4D, strategy="smp").requirements
+
+
+def test_a_job_without_a_network_is_refused_if_it_would_install_anything_or_read_a_secret(
+    launcher: SageMakerLauncher, tmp_path: Path
+) -> None:
+    script, project = tmp_path / "train.py", ProjectPayload(code={}, program="x", document={"requirements": ["einops"]})
+    script.touch()
+    own = {"instance_type": GPU, "entry_script": str(script)}
+
+    def fault(inputs: JobInputs = NOTHING, image: str | None = None, **changes: Any) -> str:
+        settings = {"network_isolation": True, "training_image": image}
+        try:
+            launcher.check_inputs(JobSpec(**changes, sagemaker=settings), inputs)
+        except BadInput as error:
+            return str(error)
+        return ""
+
+    for part in ("transformers==", "sagemaker.training_image"):
+        assert part in fault(instance_type=CPU)
+    assert "einops" in fault(JobInputs(project=project), instance_type=GPU, project=".")
+    assert not fault(**own)
+    (tmp_path / "requirements.txt").write_text("einops\n")
+    assert "einops" in fault(**own)
+    assert not fault(**own, image="own:1")
+    secret = {"TOKEN": "secret:arn:aws:secretsmanager:us-east-1:123456789012:secret:token"}
+    assert "environment.TOKEN" in fault(**own, image="own:1", environment=secret)
 
 
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
