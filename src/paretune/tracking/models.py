@@ -29,8 +29,8 @@ _OF_MODEL = (
 )
 """Metrics of the run that the list of models shows."""
 _LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor cannot change two at once
-_LEFT_OUT = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
-"""States of a training, which only the training itself needs."""
+_STATES = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
+"""What only the training itself needs."""
 CANDIDATE = "candidate"  # alias of the version of a registered model that was registered last
 _READY_WITHIN_S = 120  # a managed server makes a Model Package of each version
 
@@ -119,11 +119,17 @@ def _store(client: MlflowClient, logged: LoggedModel, model: JobModel) -> None:
         folder = Path(local_file_uri_to_path(store) if local else scratch)  # type: ignore[no-untyped-call]
         folder.mkdir(parents=True, exist_ok=True)
         if model.folder is not None:
-            ignore, put = shutil.ignore_patterns(*_LEFT_OUT), _link if local else os.symlink
-            shutil.copytree(model.folder.resolve(), folder, ignore=ignore, copy_function=put, dirs_exist_ok=True)
+            put = _link if local else os.symlink
+            shutil.copytree(model.folder.resolve(), folder, ignore=_left_out, copy_function=put, dirs_exist_ok=True)
         _describe(logged, model, folder)
         if not local:
             client.log_model_artifacts(logged.model_id, scratch)
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """States of a training, and links to folders, which may lie elsewhere."""
+    links = {name for name in names if (path := Path(folder, name)).is_symlink() and not path.is_file()}
+    return links | shutil.ignore_patterns(*_STATES)(folder, names)
 
 
 def _link(source: str, target: str) -> None:

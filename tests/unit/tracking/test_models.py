@@ -24,6 +24,7 @@ def checkpoint(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     (folder / "components").mkdir(parents=True)
     (folder / "checkpoint-3").mkdir()
+    (folder / "all-of-it").symlink_to(tmp_path)
     (folder / "MLmodel").write_text(json.dumps({"flavors": {"transformers": {"task": "text-classification"}}}))
     (folder / "model.safetensors").write_bytes(bytes(LARGE))
     for name in ("config.json", "components/tokenizer.json", "README.md", *STATES, "checkpoint-3/model.safetensors"):

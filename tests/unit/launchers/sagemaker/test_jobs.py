@@ -233,16 +233,23 @@ def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_
         kept.release_warm_pool()
 
 
-def test_the_results_of_an_uncompressed_job_are_its_files(
-    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock, tmp_path: Path
+@pytest.mark.parametrize("below", ["", "data/", "output/", "output/data/"])
+def test_the_results_of_a_job_are_its_files_wherever_sagemaker_puts_them(
+    aws: Aws,
+    launcher: SageMakerLauncher,
+    order: Callable[..., JobDocument],
+    clock: FakeClock,
+    tmp_path: Path,
+    below: str,
 ) -> None:
-    job = launcher.submit(order(model="distilbert-base-uncased"), JobInputs())
+    job = launcher.submit(order(), JobInputs())
     assert aws.of("CreateTrainingJob")[-1].parameters["OutputDataConfig"]["CompressionType"] == "NONE"
     for name, text in {
-        "output/report.json": REPORT.model_dump_json(),
-        "output/deep/table": "1",
-        "output/deep/../../evil": "x",
+        f"{below}report.json": REPORT.model_dump_json(),
+        f"{below}deep/table": "1",
+        f"{below}deep/../../evil": "x",
         "model/config.json": "{}",
+        "model/report.json": "{}",
     }.items():
         aws.client("s3").put_object(Bucket=BUCKET, Key=f"paretune/jobs/{NAME}/output/{name}", Body=text.encode())
     aws.sagemaker.end(NAME)
