@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from paretune.commands.command import Command, describe_opened_run
 from paretune.core.checks import Finding, Verdict, failed, not_checked, passed, run_check
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting, refuse
+from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting, first_line, refuse
 from paretune.core.packages import missing, pinned, version_of
 from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
@@ -221,7 +221,7 @@ def notice_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether the MLflow store can be used; one that is not there yet is not made."""
+    """Whether the MLflow store takes what jobs record; one that is not there yet is not made."""
     from paretune.tracking.store import Tracking, is_absent_file, require_answer, tracking_uri
 
     uri = tracking_uri()
@@ -234,16 +234,59 @@ def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         if is_absent_file(uri):
             yield passed("mlflow", f"{address} is not there yet: the first command makes it")
             return
-        Tracking(environment, SystemClock())
-        yield passed("mlflow", f"{address} answers")
+        probe = Tracking(environment, SystemClock()).create("paretune doctor").run_id
     except TrackingUnavailable as error:
         remedy = "`mlflow server --port 5000` starts a server, `unset MLFLOW_TRACKING_URI` uses a file here"
         if "schema" in str(error):
             remedy = f"make a copy, then `mlflow db upgrade {address}`; if a newer MLflow has made it, install that one"
         yield failed("mlflow", f"{error}: {remedy}")
         return
+    yield from _probe_findings(probe, address)
     if uri.startswith(("http", "arn:")):
         yield _server_finding()
+
+
+def _probe_findings(run_id: str, address: str) -> Iterator[Finding]:
+    """Whether the store takes all that a job records, in a run that is deleted afterwards."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Dataset, DatasetInput, LoggedModelOutput, Metric, Param, RunTag
+
+    from paretune.tracking.run import TROUBLE
+
+    client, models = MlflowClient(), list[str]()
+    rows = DatasetInput(Dataset("probe", "0", "local", "{}"))
+
+    def model() -> None:
+        models.append(client.create_logged_model(experiment, "probe", run_id).model_id)
+        client.log_outputs(run_id, [LoggedModelOutput(models[0], step=0)])
+        client.finalize_logged_model(models[0], "READY")
+
+    experiment = client.get_run(run_id).info.experiment_id
+    steps: dict[str, Callable[[], object]] = {
+        "tags (LogBatch)": lambda: client.log_batch(run_id, tags=[RunTag("probe", "1")]),
+        "parameters (LogBatch)": lambda: client.log_batch(run_id, params=[Param("probe", "1")]),
+        "metrics (LogBatch)": lambda: client.log_batch(run_id, metrics=[Metric("probe", 1.0, 0, 0)]),
+        "data sets (LogInputs)": lambda: client.log_inputs(run_id, datasets=[rows]),
+        "files (artifacts)": lambda: client.log_text(run_id, "probe", "probe.txt"),
+        "models (CreateLoggedModel, LogOutputs, FinalizeLoggedModel)": model,
+        "ends of runs (UpdateRun)": lambda: client.set_terminated(run_id),
+    }
+    refused = False
+    for what, step in steps.items():
+        try:
+            step()
+        except TROUBLE as error:
+            refused = True
+            allow = "jobs would lose them; allow it there, on a managed server with sagemaker-mlflow:*"
+            yield failed("mlflow", f"{address} does not take {what}: {first_line(error)}: {allow}")
+    if not refused:
+        yield passed("mlflow", f"{address} answers, and takes all that a job records")
+    try:
+        for model_id in models:
+            client.delete_logged_model(model_id)
+        client.delete_run(run_id)
+    except TROUBLE as error:
+        yield not_checked("mlflow", f"the run {run_id} of this check could not be deleted: {first_line(error)}")
 
 
 def _server_finding() -> Finding:

@@ -10,6 +10,10 @@ from types import SimpleNamespace
 
 import mlflow
 import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from paretune.cli import main
 from paretune.commands import doctor
@@ -104,6 +108,30 @@ def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) ->
     assert result.verdict is Verdict.FAILED
     assert "acf3f17fdcc7" in result.text
     assert result.commands == [f"mlflow db upgrade sqlite:///{database}"]
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize(
+    ("operation", "named"),
+    [("log_inputs", "LogInputs"), ("create_logged_model", "CreateLoggedModel"), ("log_batch", "metrics"), (None, "")],
+)
+def test_what_mlflow_refuses_of_a_job_s_record_is_named_and_the_run_that_shows_it_is_deleted(
+    operation: str | None, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise MlflowException("you may not", PERMISSION_DENIED)
+
+    if operation is not None:
+        monkeypatch.setattr(SqlAlchemyStore, operation, refuse)
+    findings = list(store_findings({}))
+
+    wrong = [finding.text for finding in findings if finding.verdict is Verdict.FAILED]
+    assert bool(wrong) is bool(operation)
+    assert all("you may not" in text for text in wrong)
+    assert named in "".join(wrong)
+    client = MlflowClient()
+    assert client.search_runs(["0"]) == []
+    assert client.search_logged_models(["0"]) == []
 
 
 @pytest.mark.usefixtures("workplace")
