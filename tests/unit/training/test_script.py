@@ -1,14 +1,16 @@
 """A user's own script: what is read from its output, and what stays of its model; tests/foreign run such scripts."""
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
 
 from paretune.core.script_metrics import PrintedNumbers
-from paretune.specification.container import EventReader
+from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport
+from paretune.specification.job import JobSpec
 from paretune.training.callback import EventWriter
-from paretune.training.script import PrintedMetrics, trim_model_folder
+from paretune.training.script import PrintedMetrics, run_script, trim_model_folder
 
 
 def test_printed_dictionaries_of_texts_become_curves(tmp_path: Path) -> None:
@@ -36,3 +38,22 @@ def test_checkpoints_of_a_script_do_not_travel_as_its_model(tmp_path: Path, weig
 
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == sorted(["checkpoint-of-mine", weights, *left])
+
+
+@pytest.mark.parametrize(
+    ("left", "fault"), [("MLmodel", ""), ("weights.npz", "no config.json of a Hugging Face model")]
+)
+def test_the_report_says_whether_mlflow_can_load_what_a_script_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, fault: str
+) -> None:
+    folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
+    folder.make()
+    script.write_text(f"import pathlib, sys\npathlib.Path({str(folder.model)!r}, {left!r}).touch()\n")
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr("sys.path", list(sys.path))
+
+    run_script(JobDocument.first("job", JobSpec(entry_script=str(script))), folder)
+
+    report = JobReport.read_json(folder.report.read_bytes())
+    assert report is not None
+    assert report.model_fault == fault
