@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from huggingface_hub import ModelCard, ModelCardData
 
 from paretune.core.errors import ParetuneError, first_line
-from paretune.core.untrusted import at_home, without_secrets
+from paretune.core.untrusted import at_home, printable, without_secrets
 from paretune.jobs.record import run_name
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3
@@ -102,7 +102,7 @@ def record_model(run: Run, job: "JobOutcome") -> str:
     if not job.model or (folder is not None and not folder.is_dir()):
         run.set_tags({schema.NO_MODEL: f"there is no folder {job.model}" if job.model else "the job has left no model"})
         return ""
-    is_ours, fault = spec.entry_script is None, "" if job.report is None else job.report.model_fault
+    is_ours, fault = spec.entry_script is None, "" if job.report is None else printable(job.report.model_fault)
     run.set_tags({schema.MODEL: job.model, schema.NO_MODEL: (fault or None) if spec.log_model else "log_model=false"})
     if fault and not is_ours:
         return ""

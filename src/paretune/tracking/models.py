@@ -7,6 +7,7 @@ LoggedModel. What lies in S3 stays there, and MLflow loads it from there: its Lo
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -147,7 +148,10 @@ def _link(source: str, target: str) -> None:
 def _describe(logged: LoggedModel, model: JobModel, folder: Path) -> None:
     """Add the ids of run and model to the MLmodel of the training, or write one without flavours; write the card."""
     path, card = folder / "MLmodel", folder / "README.md"
-    described = Model.load(str(path.resolve())) if path.is_file() else Model()
+    described = Model()
+    if path.is_file():
+        with suppress(Exception):  # a script may have written anything
+            described = Model.load(str(path.resolve()))
     described.run_id, described.model_id = logged.source_run_id, logged.model_id
     described.metadata = {**(described.metadata or {}), schema.MODEL: model.location}
     if model.folder is None:

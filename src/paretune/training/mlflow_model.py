@@ -47,7 +47,8 @@ def describe(folder: Path) -> str:
     A script may have written an MLmodel itself, which stays.
     """
     if (folder / "MLmodel").is_file():
-        return ""
+        text = (folder / "MLmodel").read_text(encoding="utf-8", errors="replace")
+        return "" if "python_function" in text else "its MLmodel has no flavour python_function"
     config = _config(folder)
     names = config.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""

@@ -128,6 +128,14 @@ def test_a_model_whose_logging_was_interrupted_is_completed(
     assert (Path(done.artifact_location) / "MLmodel").exists()
 
 
+def test_a_description_that_mlflow_cannot_read_hinders_no_job(
+    client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path
+) -> None:
+    (checkpoint / "MLmodel").write_text("[")
+
+    assert Model.load(log_model(client, run_id, model).artifact_location).flavors == {}
+
+
 def test_a_model_in_s3_is_loaded_from_there_and_copies_nothing(
     client: MlflowClient, run_id: str, model: JobModel
 ) -> None:

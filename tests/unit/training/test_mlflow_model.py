@@ -60,11 +60,12 @@ def test_the_description_names_columns_python_and_packages(checkpoint: Path) -> 
     assert tokenizer == {"config.json", "tokenizer.json", "tokenizer_config.json"}
 
 
-def test_the_description_that_a_script_has_written_stays(tmp_path: Path) -> None:
-    (tmp_path / "MLmodel").write_text("flavors: {}")
+@pytest.mark.parametrize(("text", "fault"), [("python_function", ""), ("", "its MLmodel has no flavour")])
+def test_the_description_that_a_script_has_written_stays(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / "MLmodel").write_text(text)
 
-    assert describe(tmp_path) == ""
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["flavors: {}"]
+    assert describe(tmp_path)[: len(fault) or None] == fault
+    assert [path.read_text() for path in tmp_path.iterdir()] == [text]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,11 @@ def test_checkpoints_of_a_script_do_not_travel_as_its_model(tmp_path: Path, weig
 
 
 @pytest.mark.parametrize(
-    ("left", "fault"), [("MLmodel", ""), ("weights.npz", "no config.json of a Hugging Face model")]
+    ("left", "fault"),
+    [
+        ("MLmodel", "its MLmodel has no flavour python_function"),
+        ("weights.npz", "no config.json of a Hugging Face model"),
+    ],
 )
 def test_the_report_says_whether_mlflow_can_load_what_a_script_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, fault: str
