@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import requires, version
 from typing import Any, ClassVar
 
@@ -321,6 +322,8 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
         more = "`paretune doctor --launcher sagemaker` checks more"
         yield passed("aws", f"no credentials are found: {_UNNEEDED}; {more}")
         return
+    checks = {aws.ROLE: aws.role_findings, aws.BUCKET: aws.bucket_findings, PERMISSIONS: permission_findings}
+    checks |= {aws.QUOTAS: aws.quota_findings}
     subject, spec = "region", request.spec
     try:
         account = aws.Account(spec.region, environment)
@@ -329,14 +332,11 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
         identity = account.identity
     except ParetuneError as error:
         yield failed(subject, f"{error} ({_UNNEEDED})")
-        for later in (aws.ROLE, aws.BUCKET, PERMISSIONS, aws.QUOTAS):
-            yield not_checked(later, f"needs {subject} first")
+        yield from (not_checked(later, f"needs {subject} first") for later in checks)
         return
     yield passed("credentials", f"{identity['Arn']} in account {identity['Account']}")
-    yield from run_check(aws.ROLE, lambda: aws.role_findings(spec, account))
-    yield from run_check(aws.BUCKET, lambda: aws.bucket_findings(spec, account))
-    yield from run_check(PERMISSIONS, lambda: permission_findings(spec, account))
-    yield from run_check(aws.QUOTAS, lambda: aws.quota_findings(spec, account))
+    for subject, check in checks.items():
+        yield from run_check(subject, partial(check, spec, account))
 
 
 COMMAND = Command(

@@ -26,7 +26,7 @@ from paretune.launchers import archive
 from paretune.launchers.base import GONE_AFTER_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder, run_of
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to, was_heard
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
 from paretune.launchers.sagemaker.jobs import OUR_TRAINING, SageMakerJob, described
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.pricing import Price, PriceList
@@ -251,12 +251,11 @@ class SageMakerLauncher(Launcher):
     def _adopt_after(self, error: Exception, name: str) -> Job:
         """The job that exists although its creation failed: an earlier one, or one whose answer was lost."""
         is_in_use, reason = code(error) == "ResourceInUse", explain(error, "create the training job")
-        if not is_in_use and not is_transient(error):
+        if not (is_in_use or was_heard(error)):
             raise LaunchRefused(reason) from error
         hint = f"{name} may have been created: `{command_line('sync')}` finds it"
         try:
-            patience_s = GONE_AFTER_S if is_in_use else SHOWN_WITHIN_S if was_heard(error) else 0.0
-            job = self.find(name, self._clock, patience_s)
+            job = self.find(name, self._clock, GONE_AFTER_S if is_in_use else SHOWN_WITHIN_S)
         except LaunchRefused as refused:
             raise LostContact(f"{refused}\n{hint}") from error
         if job is not None:
@@ -266,7 +265,7 @@ class SageMakerLauncher(Launcher):
                 f"AWS says that the name {name} is in use, and has shown no such job for {GONE_AFTER_S:g} s: "
                 "it is just being deleted; try again in a few minutes"
             ) from error
-        raise (LostContact(f"{reason}\n{hint}") if was_heard(error) else LaunchRefused(reason)) from error
+        raise LostContact(f"{reason}\n{hint}") from error
 
     @cached_property
     def _prices(self) -> PriceList:
