@@ -40,6 +40,10 @@ class ScriptedJob(Job):
     eval_loss: float = 0.5
     model: str = "model"
 
+    @property
+    def run_id(self) -> str:
+        return self.document.run_id or super().run_id
+
     def state(self) -> JobState:
         self.looks += 1
         if self.stopped:

@@ -17,7 +17,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, first_line
 from paretune.core.result import CommandOutput, as_json
 from paretune.core.untrusted import at_home, exists, markdown
-from paretune.launchers.base import parse_job_name
+from paretune.launchers.base import JOB_PREFIX, job_of
 from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter
@@ -143,7 +143,7 @@ def reconciled(bill: "AwsBill", runs: list[RecordedRun]) -> "pd.DataFrame":
 
 def _run_key(job: str) -> str:
     """What the names of all attempts of a run begin with; an empty text for jobs that are not of paretune."""
-    return (parse_job_name(job.lower()) or ("",))[0]
+    return job_of(job) if (job := job.lower()).startswith(JOB_PREFIX) else ""
 
 
 def _missing(run: RecordedRun, until: datetime | None) -> str:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
@@ -45,9 +45,11 @@ class Interruption:
     def __init__(self, *, watch_parent: bool = False) -> None:
         self._parent = os.getppid() if watch_parent else None
         self.reason: str | None = None
+        self.on_check: Callable[[], None] = lambda: None  # what long work does beside, such as a sign of life
 
     def check(self) -> None:
         """Raise `Interrupted` if a signal has arrived or the watched parent has ended."""
+        self.on_check()
         if self.reason is None and self._parent is not None and os.getppid() != self._parent:
             self.reason = "the process that started this command has ended"
         if self.reason is not None:

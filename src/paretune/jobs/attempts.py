@@ -18,7 +18,7 @@ from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import CREATED_WITHIN_S, SHOWN_WITHIN_S, Job, Launcher, job_name
+from paretune.launchers.base import SHOWN_WITHIN_S, Job, Launcher, job_name
 from paretune.launchers.notice import send
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.profile import notify_address
@@ -39,13 +39,14 @@ class Attempts:
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
     end: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
+    taken_by: str = field(default="", init=False)  # the run that the job of this name belongs to, if not ours
     _memory_retries: int = field(default=0, init=False)
     _has_waited: bool = field(default=False, init=False)  # for capacity, of which the user has been told
     _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
 
     def __post_init__(self) -> None:
         record, spec = self.record, self.record.spec
-        self.document = JobDocument.first(job_name(record.run.run_id, 1), spec, record.attribution)
+        self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.run.run_id)
         self.bill = Bill(spec, self._launcher.price(spec))
 
     @property
@@ -59,20 +60,20 @@ class Attempts:
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it exists. Its name is recorded before it is created.
 
+        If the name is of a job of another run, that run is `taken_by`, and there is no `current` job.
+
         Raises:
             BadInput, LaunchRefused, BudgetRefused: it was not created.
             LostContact: it may have been created; its run stays open.
         """
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
-        claimed = self._clock.monotonic()
         try:
-            self.current = self._find() or self._create()
+            self.current = self._find()
+            if self.current is None and not self.taken_by:
+                self.current = self._own(self._create())
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
-        if self._clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have closed the run meanwhile
-            self.record.name_attempt(self.document.job_name)
-            self.record.run.reopen()
 
     def poll(self) -> JobOutcome | None:
         """Record what is new and begin the next attempt if one is due. How the job ended; None while it runs.
@@ -118,7 +119,7 @@ class Attempts:
 
         def attempt(**changes: Any) -> JobDocument | None:
             number, spent_s = ran.attempt + 1, self.bill.billable_seconds
-            name = job_name(self.record.run.run_id, number)
+            name = job_name(self.record.job, number)
             again = replace(ran, job_name=name, attempt=number, spent_seconds=spent_s, **changes)
             return again if again.max_seconds > 0 else None
 
@@ -206,18 +207,29 @@ class Attempts:
     def _create(self) -> Job:
         workplace = self.record.workplace
         workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
-        inputs = self.inputs or inputs_of(self.record.spec, workplace)
-        if self.document.spec.on_sagemaker:
-            workplace.say("uploading code, data and model, and creating the job")
-        spec = self.document.spec.replace(**self.record.settings)  # of those who launched it, whoever goes on
-        return self._launcher.submit(replace(self.document, spec=spec), inputs)
+        workplace.interruption.on_check = self.record.beat  # an upload may take hours
+        try:
+            inputs = self.inputs or inputs_of(self.record.spec, workplace)
+            if self.document.spec.on_sagemaker:
+                workplace.say("uploading code, data and model, and creating the job")
+            spec = self.document.spec.replace(**self.record.settings)  # of those who launched it, whoever goes on
+            return self._launcher.submit(replace(self.document, spec=spec), inputs)
+        finally:
+            workplace.interruption.on_check = lambda: None
 
     def _find(self, within_s: float = 0.0) -> Job | None:
         """The job of this attempt, if any, whoever started it; raises LostContact, and then its run must stay open."""
         try:
-            return self._launcher.find(self.document.job_name, self._clock, within_s)
+            return self._own(self._launcher.find(self.document.job_name, self._clock, within_s))
         except LaunchRefused as error:
             raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error
+
+    def _own(self, job: Job | None) -> Job | None:
+        """The job if it is of this run; AWS gives a name once, also if several launchers ask for it together."""
+        if job is None or job.run_id == self.record.run.run_id:
+            return job
+        self.taken_by = job.run_id
+        return None
 
     def _take_events(self) -> None:
         assert self.current is not None  # the callers have checked

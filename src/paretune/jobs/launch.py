@@ -4,16 +4,20 @@ Order matters: everything that can be refused is refused before a run is opened,
 starts, so that a job is never without a record.
 """
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from hashlib import sha256
+from itertools import count
 from typing import Any, Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.core.shell import command_line
+from paretune.estimating.estimator import Estimate
 from paretune.estimating.hardware import busy_sentence
-from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
+from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
@@ -28,9 +32,10 @@ from paretune.jobs.preview import (
     warnings_of,
 )
 from paretune.jobs.progress import watched
-from paretune.jobs.record import JobRecord, opening_tags
+from paretune.jobs.record import JobRecord, first_job_of, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import JobState, checkpoint_folder, job_name
+from paretune.launchers.base import JobState, checkpoint_folder, job_name, job_of
+from paretune.launchers.processes import is_alive
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -39,8 +44,6 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.run import Run, RunStatus
 from paretune.tracking.store import is_absent_file, require_answer, tracking_uri
-
-_DECIDED_WITHIN_S = 60.0  # a process that has opened its run names its job, or follows another one, much earlier
 
 
 @overload
@@ -113,111 +116,119 @@ def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     """A job under way, prepared and launched or adopted, as the first half of `run_job`; raises the same errors."""
-    record, inputs = _claim(spec, workplace)
-    job = Attempts(record, inputs)
-    try:
-        job.begin()
-        workplace.interruption.check()
-    except BaseException as error:
-        leave_or_abandon(job, error)
-        raise
-    return job
-
-
-def _claim(spec: JobSpec, workplace: Workplace) -> tuple[JobRecord, JobInputs | None]:
-    """Open the run of a job that may be launched, or take over the run of the same job that is under way.
-
-    Returns the record and the inputs of a new job.
-    """
     opened = _opened_run(workplace)
     with _closed_if_refused(opened, spec, workplace) as has_job:
         if opened is not None and has_job:
-            return _adopted(spec, workplace, opened.run_id, opened), None
-        launcher = workplace.launcher
-        launcher.worst_case_usd(spec)
-        if spec.budget is not None:
-            BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
-        inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-        launcher.check_inputs(spec, inputs)
-        if same := _same_jobs(spec, inputs, workplace):
-            return _adopted(spec, workplace, same[0].run_id, opened), None
+            return _begun(_adopted(spec, workplace, opened.run_id, opened))
+        inputs, estimate, warnings = _admit(spec, workplace)
+        names = _names(spec, inputs, workplace)
+        if (run_id := _same_job(spec, inputs, workplace)) is not None:
+            return _begun(_adopted(spec, workplace, run_id, opened), names=names)
         workplace.check_budgets(spec)  # before a run is opened
-        job = foreseen(spec, inputs, workplace)
-        if refusal := limit_refusal(job):
-            raise BadInput([refusal])
-        warnings = warnings_of([job])
-        if not spec.has_instances and launcher.name != "simulated" and (busy := busy_sentence()):
-            warnings.append(busy)
         record = JobRecord(spec, workplace)
-        record.describe(inputs, estimate=job.estimate, warnings=warnings)
-        record.run.flush()  # so that the next launch finds it
-        if (first := _ahead(record, inputs)) is not None:
-            return _adopted(spec, workplace, first.run_id, record.run), None
-    estimated = [] if job.estimate is None else [f"estimated: {job.estimate.sentence()}"]
+        record.job = record.job if names is None else next(names)
+        record.describe(inputs, estimate=estimate, warnings=warnings)
+    estimated = [] if estimate is None else [f"estimated: {estimate.sentence()}"]
     messages = [*estimated, *(f"warning: {text}" for text in warnings)]
-    workplace.say(_announcement(spec, inputs, record.run.run_id), *messages)
-    return record, inputs
+    workplace.say(_announcement(spec, inputs, job_name(record.job, 1)), *messages)
+    return _begun(record, inputs, names)
 
 
-def _same_jobs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[RecordedRun]:
-    """The runs of identical jobs that run or wait to be created, whoever watches them, newest first.
+def _admit(spec: JobSpec, workplace: Workplace) -> tuple[JobInputs, Estimate | None, list[str]]:
+    """The inputs of a job that may be launched, its estimate and warnings. Raises before anything is written."""
+    launcher = workplace.launcher
+    launcher.worst_case_usd(spec)  # refuses a job that may cost more than max_cost_usd
+    if spec.budget is not None:
+        BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
+    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+    launcher.check_inputs(spec, inputs)
+    job = foreseen(spec, inputs, workplace)
+    if refusal := limit_refusal(job):
+        raise BadInput([refusal])
+    busy = "" if spec.has_instances or launcher.name == "simulated" else busy_sentence()
+    return inputs, job.estimate, [*warnings_of([job]), *filter(None, [busy])]
 
-    Identical jobs have the same given parameters, data, account and region. Trials of studies are left
-    out, because the study's driver follows them. There are none if jobs do not outlive their launcher, or with `force`.
+
+def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[str] | None = None) -> Attempts:
+    """The job of a record, created or found; or the same job of another run, which AWS has created first.
+
+    All who type one command at the same moment give their jobs the same name. AWS takes it once, and the job says to
+    which run it belongs: the others close their runs and follow that one. If this MLflow store has no such run, then
+    somebody else has used the name, and the next one is tried.
+    """
+    workplace = record.workplace
+    while True:
+        job = Attempts(record, inputs)
+        try:
+            job.begin()
+            workplace.interruption.check()
+        except BaseException as error:
+            leave_or_abandon(job, error)
+            raise
+        if not job.taken_by:
+            return job
+        if workplace.tracking.runs(f"attributes.run_id = '{job.taken_by}'"):
+            workplace.book(record.spec, record.run.run_id, 0.0, None)
+            return _begun(_adopted(record.spec, workplace, job.taken_by, record.run))
+        assert names is not None  # only such names are shared
+        record.job, record.is_adopted = next(names), False  # it had the name of another job
+
+
+def _names(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Iterator[str] | None:
+    """Names for the job that everybody who types this command tries in the same order.
+
+    They are made of what is computed, from which data, for which MLflow store, and of the number of such jobs before.
+    None if the run alone names the job: with `force`, or where jobs end with their launcher.
     """
     if spec.force or not workplace.launcher.jobs_outlive_submitter:
-        return []
-    location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
-    key = None if inputs.dataset is None else inputs.dataset.key
-    given = _without_force(spec.given())
-    same = f"tags.`{schema.STATE}` = 'Running' and tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'"
+        return None
+    same = [workplace.tracking.identity, spec.spec_hash(), spec.given(), inputs.dataset and inputs.dataset.key]
+    key = sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:24]
+    ended = [
+        job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")
+        for run in _equal_runs(spec, inputs, workplace)
+        if run.tags.get(schema.STATE) != JobState.RUNNING.value
+    ]
+    first = max((int(number) + 1 for base, _, number in ended if base == key and number.isdigit()), default=0)
+    return (f"{key}-{number}" for number in count(first))
+
+
+def _equal_runs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[RecordedRun]:
+    """Runs of jobs with the same given parameters and data, newest first; trials are left to their driver."""
+    key, given = inputs.dataset and inputs.dataset.key, _without_force(spec.given())
     return [
         run
-        for run in workplace.tracking.runs(same)
+        for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
         if _without_force(schema.given_by(run.tags) or {}) == given
         and run.tags.get(schema.DATASET_KEY) == key
         and schema.TRIAL not in run.tags
-        and location.items() <= run.tags.items()
     ]
+
+
+def _same_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> str | None:
+    """The run of an identical job that runs in this place, whoever watches it; or whose launcher died before it began.
+
+    None if jobs do not outlive their launcher, or with `force`.
+    """
+    launcher = workplace.launcher
+    if spec.force or not launcher.jobs_outlive_submitter:
+        return None
+    location = {f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()}
+    dead = None
+    for run in _equal_runs(spec, inputs, workplace):
+        if run.tags.get(schema.STATE) != JobState.RUNNING.value or not location.items() <= run.tags.items():
+            continue
+        job = launcher.attach(first_job_of(run.run_id, run.tags))
+        if job is not None and job.run_id == run.run_id:
+            return run.run_id
+        watched_by = run.tags.get(schema.WATCHED_BY, "")
+        if not watched_by or is_alive(watched_by) is False:
+            dead = dead or run.run_id
+    return dead
 
 
 def _without_force(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name != "force"}
-
-
-def _ahead(record: JobRecord, inputs: JobInputs) -> RecordedRun | None:
-    """The run of the same job that another process, of any machine, has opened meanwhile, if that one goes first.
-
-    Everybody opens a run before looking. One whose job has a name goes first. Of others, which see each other, the
-    one with the smallest id does: the rest withdraw and wait for a name. It begins when nobody else is left, so it
-    waits for those that have looked before it opened its run. If they never give a name, all agree on one of them.
-    """
-    clock, run_id, is_in = record.workplace.clock, record.run.run_id, True
-    until = clock.monotonic() + _DECIDED_WITHIN_S
-    while True:
-        others = sorted(
-            (run for run in _same_jobs(record.spec, inputs, record.workplace) if run.run_id != run_id),
-            key=lambda run: (schema.JOB_NAME not in run.tags, run.run_id),
-        )
-        if not others and is_in:
-            return None
-        if others and schema.JOB_NAME in others[0].tags:
-            return others[0]
-        if clock.monotonic() > until and others:
-            has_waited = is_in or len(others) == 1  # of two that are left, the second has not seen the first
-            return others[0 if has_waited else 1]
-        should_be_in = not others or run_id < others[0].run_id
-        if should_be_in != is_in:
-            is_in = should_be_in
-            record.run.set_tags({schema.STATE: JobState.RUNNING.value if is_in else ""})
-            record.run.flush()
-            continue
-        try:
-            record.workplace.interruption.check()
-        except Interrupted:
-            _close_unused(record.run, RunStatus.KILLED)
-            raise
-        clock.sleep(WATCH_INTERVAL_S)
 
 
 def _opened_run(workplace: Workplace) -> Run | None:
@@ -227,8 +238,8 @@ def _opened_run(workplace: Workplace) -> Run | None:
         return None
     run_id = workplace.tracking.opened_run_id()
     run = None if run_id is None else workplace.tracking.run(run_id)
-    if run is not None and (fault := workplace.elsewhere(run.tags())):
-        raise LostContact(f"{job_name(run.run_id, 1)} cannot be followed from here: {fault}")
+    if run is not None and (fault := workplace.elsewhere(tags := run.tags())):
+        raise LostContact(f"{first_job_of(run.run_id, tags)} cannot be followed from here: {fault}")
     return run
 
 
@@ -241,9 +252,11 @@ def _closed_if_refused(opened: Run | None, spec: JobSpec, workplace: Workplace) 
     has_job = False
     try:
         if opened is not None:
-            has_job = workplace.launcher.attach(job_name(opened.run_id, 1)) is not None
+            tags = opened.tags()
+            job = workplace.launcher.attach(first_job_of(opened.run_id, tags))
+            has_job = job is not None and job.run_id == opened.run_id
             if not has_job:
-                is_watcher = opened.tags().get(schema.KIND) == "watcher"  # of another job, until now
+                is_watcher = tags.get(schema.KIND) == "watcher"  # of another job, until now
                 no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}
                 opened.set_tags(no_watcher | opening_tags(spec, workplace))
         yield has_job
@@ -255,23 +268,18 @@ def _closed_if_refused(opened: Run | None, spec: JobSpec, workplace: Workplace) 
         raise
 
 
-def _close_unused(run: Run, status: RunStatus) -> None:
-    """Close a run that gets no job; `sync` and reports leave it alone."""
-    run.set_tags({schema.STATE: "", schema.WATCHED_BY: ""})
-    run.end(status)
-
-
 def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | None) -> JobRecord:
     """The record of a job under way; another run of this command's own is closed with a tag that names it."""
     if opened is not None and opened.run_id != run_id:
-        opened.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id})
-        _close_unused(opened, RunStatus.FINISHED)
+        no_job = {schema.JOB_NAME: "", schema.STATE: "", schema.WATCHED_BY: ""}  # `sync` and reports leave it alone
+        opened.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id, **no_job})
+        opened.end(RunStatus.FINISHED)
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
     beside = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""
     workplace.say(
-        f"job {job_name(run_id, 1)}: this command has started it before; watching it, so that nothing is paid twice "
-        f"(force=true starts another){beside}"
+        f"job {job_name(record.job, 1)}: this command has started it before; watching it, so that nothing is paid "
+        f"twice (force=true starts another){beside}"
     )
     return record
 
@@ -288,8 +296,8 @@ def leave_or_abandon(job: Attempts, error: BaseException) -> None:
     job.abandon(error)
 
 
-def _announcement(spec: JobSpec, inputs: JobInputs, run_id: str) -> str:
-    plan, name = spec.plan(), job_name(run_id, 1)
+def _announcement(spec: JobSpec, inputs: JobInputs, name: str) -> str:
+    plan = spec.plan()
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
     limits = f"ended after {spec.max_runtime_minutes:g} minutes{silence}"

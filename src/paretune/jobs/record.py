@@ -6,6 +6,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from paretune.core.errors import LostContact
@@ -15,7 +16,7 @@ from paretune.core.untrusted import absolute
 from paretune.estimating.estimator import Estimate
 from paretune.jobs.bill import price_tags
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobState
+from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.projects.collection import collect_from
 from paretune.specification.container import Event, JobInputs
@@ -29,6 +30,7 @@ from paretune.tracking.run import Run
 
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
 """Parameters that are recorded though they have their defaults: people compare jobs by them."""
+_BEAT_S = 60.0  # between two signs of life during an upload; `sync` waits for `CREATED_WITHIN_S`
 _OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
 
 
@@ -49,6 +51,7 @@ class JobRecord:
     ) -> None:
         self.spec, self.workplace = spec, workplace
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
+        self.job = self.run.run_id  # what the names of all its attempts have in common
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
         self.settings: Mapping[str, Any] = {}  # as `Launcher.settings` had them when the job was launched
         self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
@@ -57,6 +60,7 @@ class JobRecord:
         self.has_gap_tag = False  # whether the run says that MLflow did not take all of the finished job
         self.is_uncollected = False  # whether what the job has recorded itself could not be copied, and may be later
         self._detail = ""
+        self._beaten, self._beating = workplace.clock.monotonic(), Lock()
 
     def describe(self, inputs: JobInputs, *, estimate: Estimate | None = None, warnings: Sequence[str] = ()) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
@@ -92,6 +96,7 @@ class JobRecord:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
         tags = self.run.tags()
         self.is_adopted = True
+        self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
         self.is_beside = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
         self.has_gap_tag = tags.get(schema.GAP) == "true"
@@ -129,6 +134,14 @@ class JobRecord:
         """Record that this process no longer watches the job; the job goes on, and its run stays open."""
         if self.run.has_gap or self.run.tags().get(schema.WATCHED_BY) in {None, "", process_text()}:
             self.run.set_tags({schema.WATCHED_BY: ""})  # else another process has taken over
+
+    def beat(self) -> None:
+        """Say, once a minute while its job is being created, that this goes on, so that `sync` waits for it."""
+        now = self.workplace.clock.monotonic()
+        if now - self._beaten >= _BEAT_S and self._beating.acquire(blocking=False):  # uploads have several threads
+            self._beaten = now
+            self.run.set_tags({schema.CLAIMED_AT: _now(self.workplace)})
+            self._beating.release()
 
     def begin_again(self) -> None:
         """Open the run of a job that was never created, and that `sync` may have closed."""
@@ -216,6 +229,12 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
         schema.WATCHED_BY: process_text(),
         **schema.given_tag(spec.given()),
     }
+
+
+def first_job_of(run_id: str, tags: Mapping[str, str]) -> str:
+    """Name of the first attempt of a run's job, by the run's tags; its name is recorded before it is created."""
+    recorded = tags.get(schema.JOB_NAME, "")
+    return job_name(job_of(recorded) if recorded else run_id, 1)
 
 
 def _now(workplace: Workplace) -> str:

@@ -16,9 +16,9 @@ from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.record import JobRecord
+from paretune.jobs.record import JobRecord, first_job_of
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
@@ -107,8 +107,7 @@ class Sync:
             self._say(run.run_id, "another process on this machine is watching it")
             return
         spec, workplace = self._location(run)
-        name = job_name(run.run_id, 1)  # the next attempts follow from it
-        if not _is_there(name, run, workplace):
+        if not _is_there(run, workplace):
             if run.tags.get(schema.STATE) == JobState.COMPLETED.value:
                 workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
                 self._say(run.run_id, "its record has gaps, which stay, because its job is no longer there")
@@ -130,7 +129,8 @@ class Sync:
     def _adopt_again(self, run: RecordedRun) -> None:
         """Follow the job of a run that was closed because AWS did not know it, if AWS knows it now; see `_adopt`."""
         _, workplace = self._location(run)
-        if workplace.launcher.attach(job_name(run.run_id, 1)) is None:
+        job = workplace.launcher.attach(first_job_of(run.run_id, run.tags))
+        if job is None or job.run_id != run.run_id:
             return
         again = workplace.tracking.run(run.run_id)
         again.reopen()
@@ -162,15 +162,16 @@ class Sync:
                     self._say(run_id, f"{cost} booked against the budgets of {budget}")
 
 
-def _is_there(name: str, run: RecordedRun, workplace: Workplace) -> bool:
-    """Whether the job exists.
+def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
+    """Whether the job of a run exists.
 
     AWS may show a job a moment after its watcher was killed while it created the job, and one answer is no proof that a
     job which has run is gone.
     """
     has_run, was_killed = schema.SECONDARY_STATUS in run.tags, is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
     patience_s = GONE_AFTER_S if has_run else SHOWN_WITHIN_S if was_killed else 0.0
-    return workplace.launcher.find(name, workplace.clock, patience_s) is not None
+    job = workplace.launcher.find(first_job_of(run.run_id, run.tags), workplace.clock, patience_s)
+    return job is not None and job.run_id == run.run_id  # else the same command on another machine was faster
 
 
 def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:

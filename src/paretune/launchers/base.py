@@ -24,30 +24,27 @@ JOB_PREFIX = "paretune-"  # the names of all jobs start with it
 _RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)  # strategies, from their checkpoints
 
 
-def job_name(run_id: str, attempt: int) -> str:
-    """Name of a run's job, at most 63 letters, digits and hyphens: a pure function, so no job is started twice."""
-    return f"{JOB_PREFIX}{run_id}-{attempt}"
+def job_name(job: str, attempt: int) -> str:
+    """Name of an attempt of a job, at most 63 letters, digits and hyphens: a pure function, so none is started twice.
+
+    `job` is the same for all attempts: the id of the job's run, or what `jobs.launch` names equal jobs by.
+    """
+    return f"{JOB_PREFIX}{job}-{attempt}"
 
 
-def parse_job_name(name: str) -> tuple[str, int] | None:
-    """The run id and attempt in a name made by `job_name`; None for any other name."""
-    run_id, _, attempt = name.removeprefix(JOB_PREFIX).rpartition("-")
-    return (run_id, int(attempt)) if name.startswith(JOB_PREFIX) and run_id and attempt.isdigit() else None
-
-
-def run_of(name: str) -> str:
-    """The run id in a job's name; the whole of any other name."""
-    parsed = parse_job_name(name)
-    return name if parsed is None else parsed[0]
+def job_of(name: str) -> str:
+    """What all attempts have in common in a name made by `job_name`; the whole of any other name."""
+    job, _, attempt = name.removeprefix(JOB_PREFIX).rpartition("-")
+    return job if name.startswith(JOB_PREFIX) and job and attempt.isdigit() else name
 
 
 def checkpoint_folder(document: JobDocument) -> str:
-    """Name of the folder with the checkpoints of a job, from which the next attempts of its run continue.
+    """Name of the folder with the checkpoints of a job, from which its next attempts continue.
 
     If another number of devices cannot continue from them, each instance type has a folder of its own.
     """
-    spec, run = document.spec, run_of(document.job_name)
-    return run if spec.strategy in _RESUMES_ON_ANY_DEVICE_COUNT else f"{run}-{spec.instance_type}"
+    spec, job = document.spec, job_of(document.job_name)
+    return job if spec.strategy in _RESUMES_ON_ANY_DEVICE_COUNT else f"{job}-{spec.instance_type}"
 
 
 class JobState(Enum):
@@ -95,6 +92,11 @@ class Job(ABC):
     """
 
     name: str
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run that its creator records it in; its name has that unless equal jobs share names."""
+        return job_of(self.name)
 
     @abstractmethod
     def state(self) -> JobState:

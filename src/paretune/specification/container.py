@@ -180,11 +180,15 @@ class JobDocument:
     deadline_s: float | None = None  # seconds after the container's start when the training stops itself
     attribution: Attribution = field(default_factory=Attribution)
     """The owner of the job; only for the launcher, not sent into the job."""
+    run_id: str = ""  # of the MLflow run that records the job
 
     @classmethod
-    def first(cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None) -> "JobDocument":
+    def first(
+        cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None, run_id: str = ""
+    ) -> "JobDocument":
         """The document of a first attempt."""
-        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=attribution or Attribution())
+        owner = attribution or Attribution()
+        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=owner, run_id=run_id)
 
     @property
     def max_seconds(self) -> float:
@@ -204,7 +208,7 @@ class JobDocument:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
         """The document from the result of `as_json`, checked again."""
-        plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds", "deadline_s")}
+        plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds", "deadline_s", "run_id")}
         return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 

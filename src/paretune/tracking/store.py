@@ -7,6 +7,7 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import mlflow
 from mlflow import MlflowClient
 from mlflow.artifacts import load_text
+from mlflow.entities import ViewType
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -63,6 +65,13 @@ class Tracking:
             if not self.uri.startswith(("http", "arn:")):
                 self._client.search_experiments(max_results=1)  # makes or migrates the tables of a store
             self._experiment = self._experiment_id()
+
+    @cached_property
+    def identity(self) -> str:
+        """What tells this store from others: its first experiment's id and time of creation."""
+        with self._usable():
+            first = self._client.search_experiments(view_type=ViewType.ALL, max_results=1, order_by=["experiment_id"])
+        return " ".join(f"{each.experiment_id} {each.creation_time}" for each in first)
 
     def begin(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """The run that `mlflow run` has opened for this command, or a new one called `name`, with these tags."""

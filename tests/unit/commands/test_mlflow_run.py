@@ -19,7 +19,7 @@ from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput
 from paretune.jobs import workplace as workplace_module
 from paretune.jobs.sync import Collected, Sync
-from paretune.launchers.base import CREATED_WITHIN_S, job_name
+from paretune.launchers.base import CREATED_WITHIN_S
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
@@ -69,7 +69,11 @@ class User:
 
     def end(self, run_id: str, primary: str = "Completed", **more: Any) -> None:
         """The job ends."""
-        self.aws.sagemaker.end(job_name(run_id, 1), primary, BillableTimeInSeconds=BILLED_S, **more)
+        self.aws.sagemaker.end(self.job_of(run_id), primary, BillableTimeInSeconds=BILLED_S, **more)
+
+    def job_of(self, run_id: str) -> str:
+        """The name of the job of a run."""
+        return self.client.get_run(run_id).data.tags["paretune.job_name"]
 
     def the_run(self) -> Run:
         """The newest run."""
@@ -113,7 +117,7 @@ def test_what_a_job_prints_reaches_the_terminal_without_commands_to_it(
 def test_a_job_that_aws_did_not_know_is_looked_for_again_and_booked_when_it_is_there(user: User) -> None:
     run_id = user.start().run_id
     user.client.set_tag(run_id, "paretune.secondary_status", "Training")  # it has run
-    hidden = user.aws.sagemaker.jobs.pop(job_name(run_id, 1))
+    hidden = user.aws.sagemaker.jobs.pop(user.job_of(run_id))
     user.clock.sleep(CREATED_WITHIN_S + 1)
 
     began = user.clock.monotonic()
@@ -124,7 +128,7 @@ def test_a_job_that_aws_did_not_know_is_looked_for_again_and_booked_when_it_is_t
     assert user.closed(run_id)[2] is None
     assert user.sync() == {}
 
-    user.aws.sagemaker.jobs[job_name(run_id, 1)] = hidden
+    user.aws.sagemaker.jobs[user.job_of(run_id)] = hidden
     user.end(run_id)
     user.sync()
 

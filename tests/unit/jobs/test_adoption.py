@@ -12,15 +12,13 @@ from mlflow import MlflowClient
 from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import Interrupted, LostContact
 from paretune.jobs.attempts import Attempts
-from paretune.jobs.launch import run_job
+from paretune.jobs.launch import begin_job, run_job
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import job_name
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
-from tests.processes import wait_until
 from tests.scripted_jobs import DONE, SMALL, ScriptedLauncher
 from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
@@ -51,16 +49,20 @@ class User:
     def is_killed(self, *, before_creation: bool = False, watched_by: str = "", **changes: Any) -> str:
         """A command that is killed while its job runs, or before that is created; its run."""
         spec, tracking = self.spec(**changes), Tracking({}, SystemClock())
-        record = JobRecord(spec, make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock))
-        record.describe(JobInputs())
-        job = Attempts(record, JobInputs())
+        workplace = make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock)
         if before_creation:
-            record.name_attempt(job.document.job_name)
+            record = JobRecord(spec, workplace)
+            record.describe(JobInputs())
+            record.name_attempt(Attempts(record).document.job_name)
         else:
-            job.begin()
+            record = begin_job(spec, workplace).record
         record.run.set_tags({"paretune.watched_by": watched_by})
         record.run.flush()
         return record.run.run_id
+
+    def job_of(self, run_id: str) -> str:
+        """The recorded name of the job of a run."""
+        return self.client.get_run(run_id).data.tags["paretune.job_name"]
 
 
 @pytest.fixture
@@ -101,8 +103,8 @@ def test_force_starts_another(user: User) -> None:
     assert len(user.launcher.created) == 2
 
 
-@pytest.mark.parametrize("changes", [{"learning_rate": 1e-3}, {"max_runtime_minutes": 7.0}])
-def test_a_job_of_another_command_is_left_alone(user: User, changes: dict[str, float]) -> None:
+@pytest.mark.parametrize("changes", [{"instance_count": 2}, {"max_runtime_minutes": 7.0}])
+def test_a_job_of_another_command_is_left_alone(user: User, changes: dict[str, Any]) -> None:
     run_id = user.is_killed(**changes)
 
     assert user.type().run_id != run_id
@@ -127,10 +129,10 @@ def test_an_interrupted_follower_leaves_the_job_and_its_watcher_alone(
     run_id = user.is_killed(watched_by=first)
     monkeypatch.setattr(Interruption, "check", interrupt)
 
-    with pytest.raises(Interrupted, match=f"{job_name(run_id, 1)} goes on"):
+    with pytest.raises(Interrupted, match=f"{user.job_of(run_id)} goes on"):
         user.type()
 
-    assert not user.launcher.jobs[job_name(run_id, 1)].stopped
+    assert not user.launcher.jobs[user.job_of(run_id)].stopped
     run = user.client.get_run(run_id)
     assert (run.info.status, run.data.tags["paretune.watched_by"]) == ("RUNNING", first)
 
@@ -140,42 +142,47 @@ def interrupt(_: Interruption) -> None:
     raise Interrupted("Ctrl-C")
 
 
-@pytest.mark.parametrize("is_slow", [False, True])
-def test_the_same_command_typed_on_three_machines_at_the_same_moment_starts_one_job(
-    user: User, monkeypatch: pytest.MonkeyPatch, is_slow: bool
+def test_six_who_type_the_same_command_at_the_same_moment_pay_for_one_job(
+    user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All have opened their runs before any looks; the one that goes first may name its job when the others wait."""
-    everybody, looks, named = Barrier(3, timeout=60), list[float](), list[str]()
-    describe, name_attempt, begin = JobRecord.describe, JobRecord.name_attempt, Attempts.begin
-
-    def name_after_two_more_looks(record: JobRecord, name: str) -> None:
-        named.append(name)
-        if is_slow and len(named) == 1:
-            seen = len(looks)
-            wait_until(lambda: len(looks) > seen + 1, within_s=60, what="the others look for the job")
-        name_attempt(record, name)
-
-    def look_again(seconds: float) -> None:
-        looks.append(seconds)
-        if everybody.broken:  # else no time passes: nobody stops looking
-            FakeClock.sleep(user.clock, seconds)
-
-    user.launcher.endings = [DONE] * 3
-    monkeypatch.setattr(user.clock, "sleep", look_again)
-    monkeypatch.setattr(user.launcher, "check_inputs", lambda *_: everybody.wait())
-    monkeypatch.setattr(JobRecord, "describe", lambda *args, **more: (everybody.wait(), describe(*args, **more)))
-    monkeypatch.setattr(JobRecord, "name_attempt", name_after_two_more_looks)
-    monkeypatch.setattr(Attempts, "begin", lambda job: (begin(job), everybody.wait()))  # its job does not end before
+    """All have opened their runs and found no job before any creates one; the first one's job ends at once."""
+    everybody, submit = Barrier(6, timeout=60), user.launcher.submit
+    monkeypatch.setattr(user.launcher, "submit", lambda *job: (everybody.wait(), submit(*job))[1])
+    user.launcher.endings = [DONE] * 6
 
     with ThreadPoolExecutor() as commands:
-        results = [command.result() for command in [commands.submit(user.type) for _ in range(3)]]
+        results = [command.result() for command in [commands.submit(user.type) for _ in range(6)]]
 
     assert len(user.launcher.created) == 1
     assert len({result.run_id for result in results}) == 1
+    runs = user.client.search_runs(["0"])
+    assert sorted(run.data.tags["paretune.state"] for run in runs) == ["", "", "", "", "", "Completed"]
+    assert {run.info.status for run in runs} == {"FINISHED"}
+
+
+def test_a_job_of_the_same_command_from_another_store_or_of_a_deleted_run_is_not_followed(user: User) -> None:
+    first = user.type()
+    user.client.delete_run(first.run_id)
+
+    assert user.type().run_id != first.run_id
+
+    assert [name.rpartition("-")[0][-2:] for name in user.launcher.created] == ["-0", "-1"]
+
+
+def test_a_launcher_killed_after_another_has_created_the_job_leaves_its_run_to_the_next_one(user: User) -> None:
+    first = user.is_killed()
+    second = user.is_killed(before_creation=True)
+    user.client.set_tag(second, "paretune.job_name", user.job_of(first))
+
+    result = user.type()
+
+    assert result.run_id == first
+    assert len(user.launcher.created) == 1
+    assert user.client.get_run(second).info.status == "RUNNING"  # `sync` closes it
 
 
 def test_a_trial_of_a_study_is_left_to_its_driver(user: User) -> None:
-    run_id = user.is_killed()
+    run_id = user.is_killed(before_creation=True)
     user.client.set_tag(run_id, "paretune.trial", "3")
 
     assert user.type().run_id != run_id

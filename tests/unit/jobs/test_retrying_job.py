@@ -13,7 +13,7 @@ from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact, OutO
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState
+from paretune.launchers.base import Job, JobState
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
@@ -125,20 +125,6 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
     assert desk.client.get_run(desk.run_id).info.status == "KILLED"
     assert desk.tags["state"] == "Stopped"
     assert desk.metrics["cost_usd"] == pytest.approx(0.01)
-
-
-def test_a_run_closed_by_somebody_during_a_long_upload_is_open_again_when_its_job_is_created(desk: Desk) -> None:
-    class Slow(ScriptedLauncher):
-        def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
-            desk.clock.sleep(CREATED_WITHIN_S + 1)
-            desk.client.set_tag(desk.run_id or "", "paretune.state", "Stopped")
-            desk.client.set_terminated(desk.run_id or "", "KILLED")
-            return super().submit(document, inputs)
-
-    desk.attempts(Slow([DONE]))
-
-    assert desk.client.get_run(desk.run_id or "").info.status == "RUNNING"
-    assert desk.tags["state"] == "Running"
 
 
 def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_price_counts(

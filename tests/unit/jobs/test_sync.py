@@ -13,11 +13,12 @@ from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import Interrupted, LaunchRefused
+from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.processes import process_text
-from paretune.specification.container import Event, JobDocument
+from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
 from tests.scripted_jobs import BROKEN, DONE, ENDLESS, MEMORY, SMALL, Ending, ScriptedJob, ScriptedLauncher, pool
@@ -107,6 +108,37 @@ def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk:
     assert desk.account.created == []
     assert desk.sync() == {}  # and no event is written twice
     assert [point.step for point in desk.client.get_metric_history(running, "train/loss")] == [1, 2]
+
+
+def test_a_colleagues_sync_leaves_a_job_alone_whose_upload_takes_an_hour(desk: Desk) -> None:
+    remarks: list[str] = []
+
+    class Uploading(Account):
+        def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+            desk.client.set_tag(document.run_id, "paretune.watched_by", "another machine 1 1")  # for the colleague
+            for _ in range(60):
+                desk.clock.sleep(60.0)
+                workplace.interruption.check()  # as the upload does after each part
+                remarks.extend(one.remark for one in desk.sync().values())
+            return super().submit(document, inputs)
+
+    budget = desk.home / "budget.yaml"
+    budget.write_text("budgets: [{name: all, usd_per_month: 100}]\n")
+    account = Uploading([DONE])
+    (desk.home / "train.py").touch()
+    spec = JobSpec(instance_type=SMALL, entry_script=str(desk.home / "train.py"), budget=str(budget))
+    workplace = make_workplace(launcher=account, tracking=desk.tracking, home=desk.home, clock=desk.clock)
+
+    outcome = run_job(spec, workplace)
+
+    assert len(remarks) == 60
+    assert all("its job is not created yet" in remark for remark in remarks)
+    tags = desk.tags(outcome.run_id)
+    assert (desk.status(outcome.run_id), tags["state"]) == ("FINISHED", "Completed")
+    assert not tags.get("failure_reason")
+    ledger = workplace.budget_ledger(str(budget))
+    assert ledger is not None
+    assert ledger.unbooked() == []
 
 
 def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_however_often_sync_runs(desk: Desk) -> None:

@@ -27,6 +27,7 @@ from paretune.launchers.sagemaker.aws_errors import (
 from paretune.launchers.sagemaker.storage import Storage, download_output, read_output
 from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
 
+RUN_VARIABLE = "PARETUNE_RUN"  # environment variable of a job: the run that records it
 OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # a command that is not a project's
 POLL_S = 20.0  # between two descriptions of a job; at first 2, and then a twentieth of the seconds since the first one
 _DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
@@ -134,6 +135,11 @@ class SageMakerJob(Job):
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
         self._transitions_read = 0
         self._is_drained = False
+
+    @property
+    def run_id(self) -> str:
+        """The run that its creator has named in its environment."""
+        return str(self.description.get("Environment", {}).get(RUN_VARIABLE, "")) or super().run_id
 
     @property
     def _is_project(self) -> bool:

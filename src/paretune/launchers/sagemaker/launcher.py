@@ -23,11 +23,11 @@ from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of
 from paretune.estimating.phases import billed_after_limit_s, deadline_s
 from paretune.launchers import archive
-from paretune.launchers.base import GONE_AFTER_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder, run_of
+from paretune.launchers.base import GONE_AFTER_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
-from paretune.launchers.sagemaker.jobs import OUR_TRAINING, SageMakerJob, described
+from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, SageMakerJob, described
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
@@ -202,7 +202,7 @@ class SageMakerLauncher(Launcher):
         most_gib = min(spec.instance().local_storage_gib or LARGEST_VOLUME_GIB, LARGEST_VOLUME_GIB)
         volume_gib = settings.volume_size_in_gb or min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib)
         network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
-        job_tags = {f"{AWS_PREFIX}run": run_of(document.job_name), f"{AWS_PREFIX}spec": spec.spec_hash()}
+        job_tags = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
         tags = {**job_tags, **document.attribution.aws_tags(), **spec.tags}
         request = {
             "TrainingJobName": document.job_name,
@@ -216,7 +216,11 @@ class SageMakerLauncher(Launcher):
             },
             "HyperParameters": {"mp_parameters": json.dumps(smp) if spec.strategy == "smp" else None},
             # DescribeTrainingJob shows it to everybody who may call that.
-            "Environment": {**_environment(spec, self._environment), **spec.environment},
+            "Environment": {
+                **_environment(spec, self._environment),
+                **spec.environment,
+                RUN_VARIABLE: document.run_id,
+            },
             "InputDataConfig": [_channel(name, uri) for name, uri in channels.items()],
             "OutputDataConfig": {
                 "S3OutputPath": storage.uri(f"{PREFIX}/jobs"),

@@ -96,6 +96,11 @@ class SimulatedJob(Job):
         self._asked_to_stop, self._events_read = False, 0
         clock.watch(self)
 
+    @property
+    def run_id(self) -> str:
+        """The run that its creator has named."""
+        return self._document.run_id or super().run_id
+
     def state(self) -> JobState:
         """The state at the virtual time."""
         timeline = self._course

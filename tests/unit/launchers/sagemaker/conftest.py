@@ -79,6 +79,6 @@ def order() -> Callable[..., JobDocument]:
     def make(run: str = "run1", attempt: int = 1, whose: Attribution | None = None, **changes: Any) -> JobDocument:
         spec = JobSpec(**{"instance_type": "ml.m5.large", "role": ROLE, "sagemaker.s3_bucket": BUCKET, **changes})
         name, whose = f"paretune-{run}-{attempt}", whose or Attribution()
-        return JobDocument(job_name=name, spec=spec, plan=spec.plan(), attempt=attempt, attribution=whose)
+        return JobDocument(job_name=name, spec=spec, plan=spec.plan(), attempt=attempt, attribution=whose, run_id=run)
 
     return make
