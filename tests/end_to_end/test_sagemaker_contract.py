@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,7 +112,8 @@ class Remembering(SageMakerLauncher):
     started: list[Job]
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
-        job = super().submit(document, inputs)
+        whole = document.spec.replace(**self.settings(document.spec))
+        job = super().submit(replace(document, spec=whole), inputs)
         self.started.append(job)
         return job
 

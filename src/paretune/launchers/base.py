@@ -167,7 +167,10 @@ class Launcher(ABC):
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
-        """Start a job, or adopt the one that has its name already; raises ParetuneError if neither is possible."""
+        """Start a job, or adopt the one that has its name already; raises ParetuneError if neither is possible.
+
+        The document has the `settings` of the launcher.
+        """
 
     @abstractmethod
     def attach(self, job_name: str) -> Job | None:

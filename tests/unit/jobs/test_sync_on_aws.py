@@ -17,6 +17,14 @@ from tests.unit.launchers.sagemaker.conftest import aws, clock, nothing_of_this_
 
 __all__ = ["aws", "clock", "nothing_of_this_machine"]
 
+OURS = """
+SchemaVersion: '1.0'
+SageMaker:
+  TrainingJob:
+    VpcConfig: {Subnets: [subnet-0a], SecurityGroupIds: [sg-0a]}
+    OutputDataConfig: {KmsKeyId: ours}
+    Tags: [{Key: cost-center, Value: '7'}]
+"""  # configuration of the SageMaker SDK
 OUT_OF_MEMORY = "AlgorithmError: out_of_memory: CUDA out of memory"
 
 
@@ -31,7 +39,11 @@ def process(clock: FakeClock, workplace: Path) -> Callable[..., Workplaces]:
 
 
 def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_launched_it(
-    aws: Aws, clock: FakeClock, workplace: Path, process: Callable[..., Workplaces]
+    aws: Aws,
+    clock: FakeClock,
+    workplace: Path,
+    process: Callable[..., Workplaces],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = workplace / "train.py"
     script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
@@ -49,6 +61,8 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
     first = {call.parameters["TrainingJobName"]: call.parameters for call in aws.of("CreateTrainingJob")}
     aws.calls.clear()
     aws.refuse("CreateTrainingJob", "ResourceLimitExceeded", times=2)  # sync leaves both
+    monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(workplace / "config.yaml"))
+    (workplace / "config.yaml").write_text(OURS)
 
     Sync(
         workplace_of=process({"PARETUNE_ROLE": "Ours", "PARETUNE_BUCKET": "models"}).of,
@@ -60,6 +74,6 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
     assert {name.rpartition("-")[0] for name in second} == {name.rpartition("-")[0] for name in first}
     for name, request in second.items():
         before = first[f"{name.rpartition('-')[0]}-1"]
-        for part in ("RoleArn", "OutputDataConfig", "CheckpointConfig"):
-            assert request[part] == before[part]
+        for part in ("RoleArn", "OutputDataConfig", "CheckpointConfig", "ResourceConfig", "VpcConfig", "Tags"):
+            assert request.get(part) == before.get(part)
     assert {request["RoleArn"] for request in second.values()} == roles

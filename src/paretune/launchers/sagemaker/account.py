@@ -119,15 +119,15 @@ class Account:
         if not given.kms_key_id and output and volume and output != volume:
             both = f"the SageMaker SDK's configuration has the KmsKeyId {output} and the VolumeKmsKeyId {volume}"
             raise BadInput([f"{both}, and a job has one key: set sagemaker.kms_key_id"])
-        settings = {
+        encrypts = given.encrypt_traffic or job.get("EnableInterContainerTrafficEncryption", False)
+        return {
             "sagemaker.kms_key_id": given.kms_key_id or output or volume,
-            "sagemaker.subnets": given.subnets or network.get("Subnets"),
-            "sagemaker.security_group_ids": given.security_group_ids or network.get("SecurityGroupIds"),
-            "sagemaker.network_isolation": given.network_isolation or job.get("EnableNetworkIsolation"),
-            "sagemaker.encrypt_traffic": given.encrypt_traffic or job.get("EnableInterContainerTrafficEncryption"),
+            "sagemaker.subnets": given.subnets or network.get("Subnets", ()),
+            "sagemaker.security_group_ids": given.security_group_ids or network.get("SecurityGroupIds", ()),
+            "sagemaker.network_isolation": given.network_isolation or job.get("EnableNetworkIsolation", False),
+            "sagemaker.encrypt_traffic": encrypts,
             "tags": {**{tag["Key"]: tag["Value"] for tag in job.get("Tags", ())}, **spec.tags},
         }
-        return {name: value for name, value in settings.items() if value}
 
     def role_arn(self, spec: JobSpec) -> str:
         """ARN of the execution role of a job; raises BadInput if no role is set anywhere."""

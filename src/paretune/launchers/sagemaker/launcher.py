@@ -116,7 +116,10 @@ class SageMakerLauncher(Launcher):
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
         """Check that model, data and checkpoints fit on the disks, and that a job without a network needs none."""
-        faults = [*isolation_faults(spec.replace(**self.account.usual(spec)), inputs, self.account.region)]
+        self._check_whole(spec.replace(**self.account.usual(spec)), inputs)
+
+    def _check_whole(self, spec: JobSpec, inputs: JobInputs) -> None:
+        faults = [*isolation_faults(spec, inputs, self.account.region)]
         needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
         for name in spec.instance_types() if spec.sagemaker.volume_size_in_gb is None else ():
             local_gib = spec.instance(name).local_storage_gib
@@ -132,14 +135,15 @@ class SageMakerLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name.
 
+        The document has all `settings`, of whoever launched the job: none of this process is added.
+
         Raises:
             BadInput, LaunchRefused: there is no job.
             LostContact: the job may have been created.
         """
-        settings = self.settings(document.spec)
-        if settings["sagemaker.s3_bucket"] == self.account.default_bucket:
+        if document.spec.sagemaker.s3_bucket == self.account.default_bucket:
             self.account.create_default_bucket()
-        request = self._request(replace(document, spec=document.spec.replace(**settings)), inputs)
+        request = self._request(document, inputs)
         self._check_interruption()
         try:
             self.account.client("sagemaker").create_training_job(**request)
@@ -171,7 +175,7 @@ class SageMakerLauncher(Launcher):
 
         Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
         """
-        self.check_inputs(document.spec, inputs)
+        self._check_whole(document.spec, inputs)
         spec, settings = document.spec, document.spec.sagemaker
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
         storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)

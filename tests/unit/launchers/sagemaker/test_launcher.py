@@ -302,7 +302,7 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     aws.region = "eu-west-1"
     launcher = SageMakerLauncher("eu-west-1", clock, {}, package=package)
     for run in ("run1", "run2"):
-        launcher.submit(order(run, region="eu-west-1", **{"sagemaker.s3_bucket": None}), JobInputs())
+        launcher.submit(order(run, **{"sagemaker.s3_bucket": launcher.account.default_bucket}), JobInputs())
 
     (made,) = aws.of("CreateBucket")
     assert made.parameters["Bucket"] == f"sagemaker-eu-west-1-{ACCOUNT}"
@@ -315,7 +315,7 @@ def test_a_default_bucket_that_may_be_used_and_not_be_looked_at_passes_the_check
 ) -> None:
     aws.s3.buckets[f"sagemaker-us-east-1-{ACCOUNT}"] = aws.region
     aws.refuse("HeadBucket", "403", "Forbidden", times=9)
-    document = order(**{"sagemaker.s3_bucket": None})
+    document = order(**{"sagemaker.s3_bucket": launcher.account.default_bucket})
 
     launcher.check(document.spec)
 
