@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from huggingface_hub import ModelCard, ModelCardData
@@ -98,8 +99,8 @@ def record_model(run: Run, job: "JobOutcome") -> str:
     spec = job.spec
     if spec.probe_steps is not None or spec.project is not None:
         return ""  # such a job leaves none
-    folder = None if job.model.startswith(IN_S3) else Path(job.model)
-    if not job.model or (folder is not None and not folder.is_dir()):
+    is_far = job.model.startswith(IN_S3)
+    if not job.model or not (is_far or Path(job.model).is_dir()):
         run.set_tags({schema.NO_MODEL: f"there is no folder {job.model}" if job.model else "the job has left no model"})
         return ""
     is_ours, fault = spec.entry_script is None, "" if job.report is None else printable(job.report.model_fault)
@@ -109,21 +110,22 @@ def record_model(run: Run, job: "JobOutcome") -> str:
     data_hash = run.tags().get(schema.DATASET_KEY, "")
     card = card_of(job, data_hash)
     run.log_text(card, _CARD)
-    if folder is not None and (is_ours or not (folder / _CARD).exists()):  # or the script's own
-        with suppress(OSError):  # the run and the LoggedModel have it, too
-            (folder / _CARD).write_text(card, encoding="utf-8")
-    if not spec.log_model:
-        return ""
-    model = JobModel(
-        # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
-        name=run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model",
-        location=job.model,
-        folder=folder,
-        card=card,
-        kind=_pipeline(spec) if is_ours else None,
-        dataset=(Path(spec.dataset).name, data_hash) if data_hash else None,
-    )
-    uri = run.log_model(model)
+    with TemporaryDirectory(prefix="paretune-") as scratch:
+        folder = Path(scratch if is_far else job.model)
+        if is_ours or not (folder / _CARD).exists():  # or the script's own
+            with suppress(OSError):  # the run has it, too
+                (folder / _CARD).write_text(card, encoding="utf-8")
+        if not spec.log_model:
+            return ""
+        model = JobModel(
+            # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
+            name=run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model",
+            location=job.model,
+            folder=folder,
+            kind=_pipeline(spec) if is_ours else None,
+            dataset=(Path(spec.dataset).name, data_hash) if data_hash else None,
+        )
+        uri = run.log_model(model)
     run.set_tags({schema.MODEL_URI: uri or None})
     return uri
 

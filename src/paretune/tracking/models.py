@@ -15,9 +15,7 @@ from urllib.parse import urlsplit
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
 from mlflow.exceptions import MlflowException
-from mlflow.models import Model
 from mlflow.utils.file_utils import local_file_uri_to_path
-from mlflow.utils.mlflow_tags import MLFLOW_MODEL_IS_EXTERNAL
 
 from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
@@ -42,8 +40,7 @@ class JobModel:
 
     name: str
     location: str  # where its files are: a path of this machine or an S3 URI
-    folder: Path | None  # the same as a folder that can be read here; None if the files stay in S3
-    card: str  # text of its README.md
+    folder: Path  # what MLflow's store gets: the same folder, or one with only the card if the files stay in S3
     kind: str | None = None  # task of its pipeline on the hub, such as text-classification, if known
     dataset: tuple[str, str] | None = None  # name and digest of the rows that it was judged on, if known
 
@@ -78,7 +75,7 @@ def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel
     outputs = run.outputs.model_outputs if run.outputs is not None else []
     if logged.model_id not in [output.model_id for output in outputs]:
         client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
-    _store(client, logged, model)
+    _store(client, logged, model.folder)
     _link_metrics(client, run, logged, model.dataset)
     return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
 
@@ -112,18 +109,15 @@ def _models_of(client: MlflowClient, run: Run) -> list[LoggedModel]:
     )
 
 
-def _store(client: MlflowClient, logged: LoggedModel, model: JobModel) -> None:
-    """Write the files of the model into MLflow's store; large files are hard links if the store is on the same disk."""
+def _store(client: MlflowClient, logged: LoggedModel, folder: Path) -> None:
+    """Put the files of the folder into MLflow's store; large files are hard links if the store is on the same disk."""
     store = logged.artifact_location
-    local = urlsplit(store).scheme in ("", "file")
+    is_here = urlsplit(store).scheme in ("", "file")
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
-        folder = Path(local_file_uri_to_path(store) if local else scratch)  # type: ignore[no-untyped-call]
-        folder.mkdir(parents=True, exist_ok=True)
-        if model.folder is not None:
-            put = _link if local else os.symlink
-            shutil.copytree(model.folder.resolve(), folder, ignore=_left_out, copy_function=put, dirs_exist_ok=True)
-        _describe(logged, model, folder)
-        if not local:
+        target = local_file_uri_to_path(store) if is_here else scratch  # type: ignore[no-untyped-call]
+        put = _link if is_here else os.symlink
+        shutil.copytree(folder.resolve(), target, ignore=_left_out, copy_function=put, dirs_exist_ok=True)
+        if not is_here:
             client.log_model_artifacts(logged.model_id, scratch)
 
 
@@ -135,31 +129,11 @@ def _left_out(folder: str, names: list[str]) -> set[str]:
 
 def _link(source: str, target: str) -> None:
     Path(target).unlink(missing_ok=True)
-    if Path(source).stat().st_size >= _LINKED_FROM:
-        try:
+    with suppress(OSError):  # another disk, or one without links
+        if Path(source).stat().st_size >= _LINKED_FROM:
             os.link(os.path.realpath(source), target)
-        except OSError:  # another disk, or one without links
-            pass
-        else:
             return
     shutil.copyfile(source, target)
-
-
-def _describe(logged: LoggedModel, model: JobModel, folder: Path) -> None:
-    """Add the ids of run and model to the MLmodel of the training, or write one without flavours; write the card."""
-    path, card = folder / "MLmodel", folder / "README.md"
-    described = Model()
-    if path.is_file():
-        with suppress(Exception):  # a script may have written anything
-            described = Model.load(str(path.resolve()))
-    described.run_id, described.model_id = logged.source_run_id, logged.model_id
-    described.metadata = {**(described.metadata or {}), schema.MODEL: model.location}
-    if model.folder is None:
-        described.metadata[MLFLOW_MODEL_IS_EXTERNAL] = True  # MLflow says so if somebody loads it from here
-    path.unlink(missing_ok=True)  # it may be a link to the job's own file, as may be the card
-    described.save(str(path))
-    card.unlink(missing_ok=True)
-    card.write_text(model.card, encoding="utf-8")
 
 
 def _link_metrics(client: MlflowClient, run: Run, logged: LoggedModel, dataset: tuple[str, str] | None) -> None:

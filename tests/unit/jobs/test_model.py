@@ -139,7 +139,6 @@ def test_adapters_alone_are_recorded_as_files_and_not_registered(
     logged_model = logged_model_of(client, run.run_id)
     assert logged_model is not None
     assert (Path(logged_model.artifact_location) / "adapter_model.safetensors").exists()
-    assert "flavors: {}" in (Path(logged_model.artifact_location) / "MLmodel").read_text()
     assert register(NAME, run.run_id, tracking) == f"nothing is registered as {NAME}: {fault}"
     assert not client.search_registered_models()
 
