@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import requires, version
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from packaging.requirements import Requirement
 
@@ -28,6 +28,9 @@ from paretune.core.untrusted import printable, without_secrets
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, affecting, parameter
 from paretune.specification.profile import CHARGED, NOTIFY, OWN_FILE, notify_address, with_profile
+
+if TYPE_CHECKING:
+    from paretune.tracking.store import Tracking
 
 _OLDEST_SERVER = "3.1"  # the oldest server that these commands are tested with
 _TORCH_TIMEOUT_S = 120.0
@@ -235,34 +238,40 @@ def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         if is_absent_file(uri):
             yield passed("mlflow", f"{address} is not there yet: the first command makes it")
             return
-        probe = Tracking(environment, SystemClock()).create("paretune doctor").run_id
+        tracking = Tracking(environment, SystemClock())
     except TrackingUnavailable as error:
         remedy = "`mlflow server --port 5000` starts a server, `unset MLFLOW_TRACKING_URI` uses a file here"
         if "schema" in str(error):
             remedy = f"make a copy, then `mlflow db upgrade {address}`; if a newer MLflow has made it, install that one"
         yield failed("mlflow", f"{error}: {remedy}")
         return
-    yield from _probe_findings(probe, address)
+    yield from _probe_findings(tracking, address)
     if uri.startswith(("http", "arn:")):
         yield _server_finding()
 
 
-def _probe_findings(run_id: str, address: str) -> Iterator[Finding]:
+def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
     """Whether the store takes all that a job records, in a run that is deleted afterwards."""
     from mlflow import MlflowClient
     from mlflow.entities import Dataset, DatasetInput, LoggedModelOutput, Metric, Param, RunTag
 
     from paretune.tracking.run import TROUBLE
 
+    allow = "jobs need that; allow it there, on a managed server with sagemaker-mlflow:*"
+    try:
+        run_id = tracking.create("paretune doctor").run_id
+    except TrackingUnavailable as error:
+        yield failed("mlflow", f"{address} does not take runs (CreateRun): {error}: {allow}")
+        return
     client, models = MlflowClient(), list[str]()
     rows = DatasetInput(Dataset("probe", "0", "local", "{}"))
 
     def model() -> None:
+        experiment = client.get_run(run_id).info.experiment_id
         models.append(client.create_logged_model(experiment, "probe", run_id).model_id)
         client.log_outputs(run_id, [LoggedModelOutput(models[0], step=0)])
         client.finalize_logged_model(models[0], "READY")
 
-    experiment = client.get_run(run_id).info.experiment_id
     steps: dict[str, Callable[[], object]] = {
         "tags (LogBatch)": lambda: client.log_batch(run_id, tags=[RunTag("probe", "1")]),
         "parameters (LogBatch)": lambda: client.log_batch(run_id, params=[Param("probe", "1")]),
@@ -278,7 +287,6 @@ def _probe_findings(run_id: str, address: str) -> Iterator[Finding]:
             step()
         except TROUBLE as error:
             refused = True
-            allow = "jobs would lose them; allow it there, on a managed server with sagemaker-mlflow:*"
             yield failed("mlflow", f"{address} does not take {what}: {first_line(error)}: {allow}")
     if not refused:
         yield passed("mlflow", f"{address} answers, and takes all that a job records")

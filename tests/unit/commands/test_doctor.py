@@ -113,7 +113,13 @@ def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) ->
 @pytest.mark.usefixtures("workplace")
 @pytest.mark.parametrize(
     ("operation", "named"),
-    [("log_inputs", "LogInputs"), ("create_logged_model", "CreateLoggedModel"), ("log_batch", "metrics"), (None, "")],
+    [
+        ("log_inputs", "LogInputs"),
+        ("create_logged_model", "CreateLoggedModel"),
+        ("log_batch", "metrics"),
+        ("create_run", "CreateRun"),
+        (None, ""),
+    ],
 )
 def test_what_mlflow_refuses_of_a_job_s_record_is_named_and_the_run_that_shows_it_is_deleted(
     operation: str | None, named: str, monkeypatch: pytest.MonkeyPatch
