@@ -45,11 +45,12 @@ class Interruption:
     def __init__(self, *, watch_parent: bool = False) -> None:
         self._parent = os.getppid() if watch_parent else None
         self.reason: str | None = None
-        self.on_check: Callable[[], None] = lambda: None  # what long work does beside, such as a sign of life
+        self.on_check: list[Callable[[], None]] = []  # what long work does beside, such as signs of life
 
     def check(self) -> None:
         """Raise `Interrupted` if a signal has arrived or the watched parent has ended."""
-        self.on_check()
+        for act in self.on_check:
+            act()
         if self.reason is None and self._parent is not None and os.getppid() != self._parent:
             self.reason = "the process that started this command has ended"
         if self.reason is not None:

@@ -207,7 +207,7 @@ class Attempts:
     def _create(self) -> Job:
         workplace = self.record.workplace
         workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
-        workplace.interruption.on_check = self.record.beat  # an upload may take hours
+        workplace.interruption.on_check.append(self.record.beat)  # an upload may take hours
         try:
             inputs = self.inputs or inputs_of(self.record.spec, workplace)
             if self.document.spec.on_sagemaker:
@@ -215,7 +215,7 @@ class Attempts:
             spec = self.document.spec.replace(**self.record.settings)  # of those who launched it, whoever goes on
             return self._launcher.submit(replace(self.document, spec=spec), inputs)
         finally:
-            workplace.interruption.on_check = lambda: None
+            workplace.interruption.on_check.remove(self.record.beat)
 
     def _find(self, within_s: float = 0.0) -> Job | None:
         """The job of this attempt, if any, whoever started it; raises LostContact, and then its run must stay open."""

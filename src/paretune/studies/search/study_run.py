@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 
-from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError
+from paretune.core.errors import BudgetRefused, CallAgain, JobFailed, ParetuneError
 from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import Workplace
+from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace
+from paretune.launchers.processes import is_alive, process_text
 from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.studies.definition.file import ROW, StudyFile
@@ -25,6 +27,9 @@ from paretune.tracking.run import RunStatus
 from paretune.tracking.store import Tracking
 
 _MAY_CHANGE = ("budget", "user", "max_runtime_minutes")  # parameters of a job that may change while a study goes on
+_BEAT_S = 60.0  # between two signs of life of a driver
+_SILENT_S = 600.0  # a driver on another machine that gives none for so long counts as dead
+_PAUSED_S = 86_400.0  # the same for a study that a scheduler drives call by call
 _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
 
 
@@ -43,11 +48,13 @@ class StudyRunWriter:
     ) -> None:
         self._say, self._show = say, show
         self._table, self._tracking, self._file = table, workplace.tracking, file
+        self._workplace = workplace
         self.run_id = open_run(self._tracking, table, given)
         self._run = self._tracking.run(self.run_id)
         self._run.reopen()
         names = {schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: given.command or None}
         self._run.set_tags({**names, schema.ORIGIN: workplace.launcher.origin})
+        self._drive_alone(sha256(f"{file.name} {_described(given)}".encode()).hexdigest())
         self._run.log_params(given.as_text())
         if file.design is not None:
             for line in file.design.findings():
@@ -62,6 +69,35 @@ class StudyRunWriter:
         self._unverified: Mapping[int, str] = {}
         self.predicted: Callable[[], Sequence[Trial]] = tuple
         """Points that the search predicts and has not run."""
+
+    def _drive_alone(self, digest: str) -> None:
+        """Raise CallAgain if another machine drives this study from a storage of its own: each would pay all trials.
+
+        Both write before they look, so at least one of two that begin together sees the other one.
+        """
+        if self._workplace.launcher.origin != "measured" or not self._workplace.launcher.is_billed:
+            return
+        self._run.set_tags({schema.SPEC_HASH: digest, schema.WATCHED_BY: process_text()})
+        self._say_driven(_SILENT_S)
+        now, same = self._workplace.clock.now(), f"tags.`{schema.SPEC_HASH}` = '{digest}'"
+        for run in self._tracking.runs(same):
+            driven_until, holder = float(run.tags.get(schema.DRIVEN_UNTIL) or 0.0), run.tags.get(schema.WATCHED_BY, "")
+            if run.run_id != self.run_id and driven_until > now and is_alive(holder) is not False:
+                self._run.set_tags({schema.DRIVEN_UNTIL: ""})
+                self._run.end(RunStatus.KILLED)
+                raise CallAgain(
+                    f"{holder} works on the study {self._file.name}, with another storage: this command has done "
+                    f"nothing; call again, or give both one storage (storage, or {STORAGE_VARIABLE})"
+                )
+        self._workplace.interruption.on_check.append(self._beat)
+
+    def _beat(self) -> None:
+        if self._workplace.clock.monotonic() - self._said_s >= _BEAT_S:
+            self._say_driven(_SILENT_S)
+
+    def _say_driven(self, seconds: float) -> None:
+        self._said_s = self._workplace.clock.monotonic()
+        self._run.set_tags({schema.DRIVEN_UNTIL: f"{self._workplace.clock.now() + seconds:.0f}"})
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks again."""
@@ -106,6 +142,7 @@ class StudyRunWriter:
             usd = pick.point.means.get(metrics.COST_USD, pick.point.trial.cost_usd)
             values = {metrics.PICK_F1: pick.point.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
+        self._run.set_tags({schema.DRIVEN_UNTIL: ""})
         self._run.end(RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
@@ -123,6 +160,7 @@ class StudyRunWriter:
 
     def paused(self) -> None:
         """Write the results of this round, and leave the run open for the next one."""
+        self._say_driven(_PAUSED_S)
         with suppress(ParetuneError), self._table.reachable():
             if self._is_stale:
                 self._write(self.answer(), is_last=True)
@@ -132,7 +170,7 @@ class StudyRunWriter:
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
             if self.driver.trials:
                 self._write(replace(self.answer(), running=None), is_last=True)
-            self._run.set_tags({schema.FAILURE_REASON: str(error)})
+            self._run.set_tags({schema.FAILURE_REASON: str(error), schema.DRIVEN_UNTIL: ""})
             self._run.end(RunStatus.KILLED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self._say("the same command continues the study")
@@ -166,8 +204,8 @@ class StudyRunWriter:
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
 
 
-def open_run(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
-    """Id of the study's run: that of `mlflow run`, the one of an earlier driver, or a new one."""
+def _described(file: StudyFile) -> str:
+    """What a study searches, as JSON."""
     given = file.given() | {"objectives": file.objectives}
     described = {
         f"{section} {name}": value
@@ -175,7 +213,12 @@ def open_run(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
         for name, value in given.get(section, {}).items()
         if section != "job" or name not in _MAY_CHANGE
     }
-    mark, title = table.open(json.dumps(described, ensure_ascii=False)), f"study {file.name}"
+    return json.dumps(described, ensure_ascii=False)
+
+
+def open_run(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
+    """Id of the study's run: that of `mlflow run`, the one of an earlier driver, or a new one."""
+    mark, title = table.open(_described(file)), f"study {file.name}"
     marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command
     if not marked and command_run is None:

@@ -8,9 +8,18 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.core.clock import SystemClock
+from paretune.core.errors import CallAgain
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.space import Choices
+from paretune.studies.search.study_run import StudyRunWriter
+from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
+from tests.scripted_jobs import SMALL
+from tests.scripted_study import JudgedLauncher, always_done
+from tests.stand_ins.aws import FakeClock
 from tests.study_tables import write_study
+from tests.workplaces import make_workplace
 
 
 @pytest.mark.parametrize(("smallest", "warnings"), [(64, 1), (16, 0)])
@@ -106,3 +115,30 @@ def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
     lines = [line for line in capsys.readouterr().out.splitlines() if "worst case" in line]
     assert len(lines) == len(set(lines)) == count
     assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
+
+
+def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_paid_twice(workplace: Path) -> None:
+    tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6}
+    file = StudyFile(name="shared", job=job, search={"seed": Choices(values=(1, 2))}, sampler="grid", budget_usd=9)
+
+    def begin(machine: str) -> StudyRunWriter:
+        (home := workplace / machine).mkdir(exist_ok=True)
+        table = StudyTable(file, f"sqlite:///{home / 'studies.db'}")
+        here = make_workplace(launcher=launcher, tracking=tracking, home=home, clock=clock)
+        writer = StudyRunWriter(file, table, here, given=file, say=lambda _: None)
+        tracking.run(writer.run_id).set_tags({schema.WATCHED_BY: f"{machine} 1 1"})
+        return writer
+
+    first = begin("alpha")
+    for _ in range(30):  # for half an hour
+        clock.sleep(60.0)
+        first.driver.workplace.interruption.check()
+        with pytest.raises(CallAgain, match="alpha 1 1 works on the study shared, with another storage"):
+            begin("beta")
+    assert begin("alpha").run_id == first.run_id  # its successor, with its storage
+
+    clock.sleep(601.0)  # its machine has died
+    begin("beta")
+    with pytest.raises(CallAgain, match="beta"):
+        begin("alpha")
