@@ -3,6 +3,7 @@
     PARETUNE_FAULTS_KILLS=100 python -m pytest -m slow -rP tests/faults/test_killed.py -k ended_at_any_moment
 
 kills each launcher a hundred times and prints the counts; any job that is doubled, unbooked or stuck fails the test.
+Change no file meanwhile: the launchers have imported the code, and their jobs take it from the files.
 """
 
 import os
