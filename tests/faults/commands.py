@@ -50,7 +50,7 @@ class Forked:
             if self.code is None:
                 os.kill(self.process.pid, number)
 
-    def wait(self, within_s: float = 120.0) -> int:
+    def wait(self, within_s: float = 300.0) -> int:
         """Its exit code, once it has ended."""
         if not self.has_ended_within(within_s):
             self.send(signal.SIGABRT)
