@@ -70,7 +70,7 @@ class Run:
         self._known_params = set[str]()
         self._headlines: dict[str, float] = {}
         self._is_held = False
-        self._is_refused = False
+        self._is_refused = self._is_denied = False
         self.has_gap = False
 
     @contextlib.contextmanager
@@ -190,10 +190,15 @@ class Run:
         return self._steps[name]
 
     def flush(self) -> None:
-        """Write everything that waits, in one request unless that exceeds MLflow's limits."""
-        if self._datasets and not self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets)):
-            return
-        self._datasets = []
+        """Write everything that waits: first the values, so that a server that refuses datasets has them all."""
+        self._flush_values()
+        if self._datasets and not self._waiting:
+            is_written = self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets))
+            if is_written or self._is_denied:
+                self._datasets = []
+
+    def _flush_values(self) -> None:
+        """Write params, tags and metrics, in one request unless that exceeds MLflow's limits."""
         has_params = any(isinstance(value, Param) for value in self._waiting.values())
         if (has_params or self._for_programs) and not self._read():
             return
@@ -249,13 +254,15 @@ class Run:
         except TROUBLE as error:
             if not self.has_gap:
                 problem, hint = "MLflow does not answer", ""
+                if is_refused(error) or _is_denied(error):
+                    problem = "MLflow refuses a part of the record"
                 if isinstance(error, MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST":
                     problem = "MLflow has no such run"
                     hint = " (it was deleted, or MLFLOW_TRACKING_URI names another store than when it was begun)"
                 text = without_secrets(str(error))
                 logging.getLogger(__name__).warning("%s; the job goes on: %s%s", problem, text, hint)
             self.has_gap = True
-            self._is_refused = is_refused(error)
+            self._is_refused, self._is_denied = is_refused(error), _is_denied(error)
             return False
         return True
 
@@ -263,6 +270,11 @@ class Run:
 def is_refused(error: Exception) -> bool:
     """Whether MLflow will never take such a value."""
     return isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
+
+
+def _is_denied(error: Exception) -> bool:
+    """Whether MLflow has answered that this identity may not do so."""
+    return isinstance(error, MlflowException) and error.error_code == "PERMISSION_DENIED"
 
 
 def _data_source(source: str) -> tuple[str, str]:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
@@ -125,6 +127,29 @@ def test_the_data_of_a_run_are_its_inputs_once_for_each_context(store: MlflowCli
     assert rows == {"training": 80, "validation": 20}
     assert {(item.source_type, item.digest) for item in inputs.values()} == {(kind, "abc")}
     assert source in inputs["training"].source
+
+
+def test_a_server_that_denies_datasets_has_all_else_and_is_asked_once(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = []
+
+    def denied(*_: object, **__: object) -> None:
+        asked.append("log_inputs")
+        raise MlflowException("not authorized to perform: sagemaker-mlflow:LogInputs", PERMISSION_DENIED)
+
+    monkeypatch.setattr(MlflowClient, "log_inputs", denied)
+    run = tracking().begin("tiny")
+    run.log_dataset("bundled:tiny", "abc", "bundled:tiny", {"training": 80.0})
+    run.log_params({"epochs": "3"})
+    run.set_tags({schema.STATE: "Completed"})
+    run.log_metrics({"cost_usd": 0.5})
+
+    data = store.get_run(run.run_id).data
+    assert (data.params, data.metrics, data.tags[schema.STATE]) == ({"epochs": "3"}, {"cost_usd": 0.5}, "Completed")
+    assert asked == ["log_inputs"]
+    assert "MLflow refuses a part of the record" in caplog.text
+    assert "does not answer" not in caplog.text
 
 
 def test_the_open_command_names_the_store_and_the_run(
