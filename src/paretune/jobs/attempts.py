@@ -47,7 +47,7 @@ class Attempts:
     def __post_init__(self) -> None:
         record, spec = self.record, self.record.spec
         self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.run.run_id)
-        self.bill = Bill(spec, self._launcher.price(spec))
+        self.bill = Bill(spec, record.price(spec))
 
     @property
     def _launcher(self) -> Launcher:
@@ -66,6 +66,7 @@ class Attempts:
             BadInput, LaunchRefused, BudgetRefused: it was not created.
             LostContact: it may have been created; its run stays open.
         """
+        self.bill.price = self.record.price(self.document.spec)  # an adopted job keeps the price it was launched at
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
         try:
             self.current = self._find()
@@ -247,7 +248,7 @@ class Attempts:
         self.document, self.current = document, None
         if has_moved:
             spec, count = document.spec, str(document.spec.instance_count)
-            self.bill.ran, self.bill.price = spec, self._launcher.price(spec)
+            self.bill.ran, self.bill.price = spec, self.record.price(spec)
             tags = {schema.USED_INSTANCE_TYPE: spec.instance_type, schema.USED_INSTANCE_COUNT: count}
             self.record.log_attempt(document.plan, price_tags(self.bill.price) | tags)
         else:

@@ -5,7 +5,7 @@ them, they expire, or they are given back. Only then is their cost known, and bo
 for them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
@@ -135,6 +135,20 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
         schema.PRICE_AS_OF: price.as_of or None,
         schema.PRICE_SOURCE: price.source,
     }
+
+
+def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None:
+    """The price that `price_tags` have recorded, with the confidence of `today`'s; None if none is recorded."""
+    if not (usd := tags.get(schema.PRICE_USD_PER_HOUR)):
+        return None
+    return Price(
+        usd_per_hour=float(usd),
+        region=tags.get(schema.PRICE_REGION, ""),
+        as_of=tags.get(schema.PRICE_AS_OF, ""),
+        source=tags.get(schema.PRICE_SOURCE, ""),
+        instance_type="" if today is None else today.instance_type,
+        confidence="confirmed" if today is None else today.confidence,
+    )
 
 
 class KeptPool:

@@ -14,10 +14,11 @@ from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
 from paretune.estimating.estimator import Estimate
-from paretune.jobs.bill import price_tags
+from paretune.jobs.bill import price_tags, recorded_price
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
+from paretune.pricing import Price
 from paretune.projects.collection import collect_from
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.inputs import BUNDLED
@@ -60,6 +61,7 @@ class JobRecord:
         self.has_gap_tag = False  # whether the run says that MLflow did not take all of the finished job
         self.is_uncollected = False  # whether what the job has recorded itself could not be copied, and may be later
         self._detail = ""
+        self._adopted_tags: Mapping[str, str] = {}  # what an earlier process has recorded
         self._beaten, self._beating = workplace.clock.monotonic(), Lock()
 
     def describe(self, inputs: JobInputs, *, estimate: Estimate | None = None, warnings: Sequence[str] = ()) -> None:
@@ -94,7 +96,7 @@ class JobRecord:
 
     def adopt(self) -> None:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
-        tags = self.run.tags()
+        self._adopted_tags = tags = self.run.tags()
         self.is_adopted = True
         self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
@@ -108,6 +110,13 @@ class JobRecord:
             self.watch()
         self.former_metrics = self.run.metrics()
 
+    def price(self, spec: JobSpec) -> Price | None:
+        """Today's price of an instance, or the one that an adopted job has recorded for its type; None if unknown."""
+        today, tags = self.workplace.launcher.price(spec), self._adopted_tags
+        if spec.instance_type != tags.get(schema.USED_INSTANCE_TYPE, self.spec.instance_type):
+            return today
+        return recorded_price(tags, today) or today
+
     def _describe_request(self) -> None:
         """Tag location, price and specification, by which the same command finds the job, beside the first tags."""
         launcher, spec = self.workplace.launcher, self.spec
@@ -119,7 +128,7 @@ class JobRecord:
                 schema.SPEC_HASH: spec.spec_hash(),
                 schema.SETTINGS: json.dumps(self.settings) if self.settings else None,
                 **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
-                **price_tags(launcher.price(spec)),
+                **({} if schema.PRICE_USD_PER_HOUR in self._adopted_tags else price_tags(self.price(spec))),
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.is_billed else None,
             }
         )

@@ -25,6 +25,7 @@ from tests.scripted_jobs import (
     LARGE,
     MEMORY,
     OTHER,
+    PRICES,
     SECONDS,
     SMALL,
     ScriptedJob,
@@ -128,7 +129,7 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
 
 
 def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_price_counts(
-    desk: Desk, names: Names
+    desk: Desk, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher = ScriptedLauncher([CAPACITY, CAPACITY, DONE])
     desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32))
@@ -139,6 +140,10 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert desk.tags["price_usd_per_hour"] == "4"
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # whatever each attempt was billed, at its own price
     assert f"no capacity for {SMALL}: trying {LARGE}; 36 s are billed until then" in desk.messages
+
+    monkeypatch.setitem(PRICES, OTHER, 9.0)
+    desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32))
+    assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # an adopted job keeps its price
 
 
 @pytest.mark.parametrize("looks", range(9))  # the job has ended by the eighth

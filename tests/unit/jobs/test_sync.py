@@ -21,7 +21,18 @@ from paretune.launchers.processes import process_text
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
-from tests.scripted_jobs import BROKEN, DONE, ENDLESS, MEMORY, SMALL, Ending, ScriptedJob, ScriptedLauncher, pool
+from tests.scripted_jobs import (
+    BROKEN,
+    DONE,
+    ENDLESS,
+    MEMORY,
+    PRICES,
+    SMALL,
+    Ending,
+    ScriptedJob,
+    ScriptedLauncher,
+    pool,
+)
 from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
 
@@ -185,6 +196,24 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     assert desk.tags(run_id)["registered"] == "sentiment-en/1"
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
     assert desk.sync() == {}
+
+
+def test_a_job_keeps_the_price_it_was_launched_at_however_late_its_record_is_completed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PRICES, SMALL, 2.0)
+    run_id = desk.leave(DONE, model="s3://mine/output/model/", entry_script=None)
+    for usd_today in (1.0, 3.0):  # the first time MLflow takes no artifacts
+        monkeypatch.setitem(PRICES, SMALL, usd_today)
+        with monkeypatch.context() as away:
+            if usd_today == 1.0:
+                away.setattr("paretune.tracking.run.log_model", artifacts_away)
+            outcome = desk.sync()[run_id].result
+        assert outcome is not None
+        assert outcome.price is not None
+        assert outcome.price.usd_per_hour == 2.0
+        assert desk.tags(run_id)["price"].startswith("2 USD per hour")
+        assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.02)
 
 
 def test_a_run_whose_job_is_being_created_is_left_open(desk: Desk) -> None:
