@@ -1,6 +1,7 @@
 """Whatever happens to the launcher or to its instances: one job, one run, everything recorded, the right bill."""
 
 import signal
+from contextlib import ExitStack
 
 import pytest
 from mlflow.entities import Run
@@ -47,6 +48,17 @@ def test_the_same_command_and_sync_adopt_what_runs_and_collect_what_has_ended(
     assert done.code == 0, done.text
     assert_complete(cloud, cloud.the_run())
     assert "nothing to do" in cloud.run("sync").text
+
+
+def test_five_who_type_the_same_command_together_pay_for_one_job(cloud: Cloud, tiny_job: dict[str, object]) -> None:
+    with ExitStack() as together:
+        typed = [together.enter_context(cloud.start(**tiny_job)) for _ in range(5)]
+        codes = [each.wait(WITHIN_S) for each in typed]
+
+    assert codes == [0] * 5, "\n".join(each.text for each in typed)
+    (run,) = [run for run in cloud.runs() if run.data.tags.get("paretune.kind") != "watcher"]
+    assert_complete(cloud, run)
+    assert {run.info.status for run in cloud.runs()} == {"FINISHED"}
 
 
 def test_a_detached_job_goes_on_and_sync_collects_it(cloud: Cloud, tiny_job: dict[str, object]) -> None:
