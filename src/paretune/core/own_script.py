@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from paretune.core.script_metrics import numbers_in
@@ -59,7 +60,12 @@ class OwnScript:
 
 def read_own_script(path: Path) -> OwnScript:
     """The arguments of a script; any arguments if it is no Python. Raises BadInput if it is too large."""
-    modules = dict(_modules(path)) if path.is_file() else {}
+    return _declared(path, tuple(_modules(path)) if path.is_file() else ())
+
+
+@lru_cache(maxsize=8)  # one command asks several times for one script
+def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
+    modules = dict(texts)
     text, main = "\n".join(modules.values()), modules.get(path, "")
     nodes = {file: list(ast.walk(ast.parse(module))) for file, module in modules.items()}
     calls = [(file, node) for file, inside in nodes.items() for node in inside if isinstance(node, ast.Call)]
