@@ -78,7 +78,7 @@ def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_else_unpacks_archives() -> None:
-    unpacking = re.compile(r"extractall|\.extract\(|unpack_archive|zipfile")
+    unpacking = re.compile(r"extractall|(?<!\.str)\.extract\(|unpack_archive|zipfile")
 
     modules = Path(paretune.__file__).parent.rglob("*.py")
     assert [path.name for path in modules if unpacking.search(path.read_text())] == []
