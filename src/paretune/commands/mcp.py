@@ -1,9 +1,9 @@
 """The command `mcp`: a server for agents on standard input and output (Model Context Protocol, package `mcp`).
 
 Everything that an agent launches counts against one file of budgets, which the person who starts the server names. An
-agent can neither name another one, nor choose code, image, account or owner of a job. A launched command is a process
-of its own, whose output and process id are in files of a folder, so that it outlives the server and the next one finds
-it.
+agent sets listed parameters only, of which none chooses code, image, account or owner of a job. A launched command is
+a process of its own, whose output and process id are in files of a folder, so that it outlives the server and the next
+one finds it.
 """
 
 import json
@@ -13,10 +13,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,14 +27,16 @@ from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, refuse
 from paretune.core.packages import missing
 from paretune.core.result import CommandOutput
-from paretune.core.untrusted import absolute, is_file, printable
+from paretune.core.untrusted import absolute, is_file, parse_json, printable
 from paretune.launchers.processes import is_alive, process_text
 from paretune.specification.catalog import instances
-from paretune.specification.inputs import INPUT_FILES
+from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, parameter, spell
 from paretune.specification.profile import with_profile
+from paretune.storage.files import STUDY, Node, find_file, read_yaml
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.points import Points
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -41,13 +45,28 @@ _INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learni
 One estimate compares all clusters: describe the training and give a list of instance types, the cheapest comes first.
 preview checks a job and bounds its dollars; launch starts a job or a study within the budget of this server; status
 says how it goes; front shows the best trade-offs of a study."""
-_NOT_OF_AGENTS = {
-    *("budget", "role", "sagemaker", "region", "tags", "keep_alive_minutes", "on_interrupt", "force", "dry_run"),
-    *("entry_script", "project", "entry_point", "project_parameters", "metric_definitions", "simulation"),
-    "environment",
-    *("storage", "once"),
+_JOB_OF_AGENTS = {
+    *("model", "init", "task", "fine_tuning", "lora", "precision", "seed", "training_arguments"),
+    *("dataset", "dataset_config_name", "validation_file", "test_file", "text_column", "label_column", "missing_rows"),
+    *("max_train_samples", "max_eval_samples", "max_seq_length", "num_train_epochs"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size", "micro_batches"),
+    *("learning_rate", "learning_rate_scaling", "reference_batch_size"),
+    *("strategy", "tensor_parallel_degree", "pipeline_parallel_degree", "hybrid_shard_degree"),
+    *("activation_offloading", "cpu_offload", "launcher", "instance_type", "instance_count", "fallback_instance_types"),
+    *("spot", "max_runtime_minutes", "max_silence_minutes", "max_cost_usd", "probe_steps", "profile_steps"),
 }
-"""Options that choose the code that runs, files beside the data, the account that pays, or what is recorded of it."""
+"""The parameters of a job that an agent may set: none chooses code, account or money, or what is recorded of a job."""
+_ARGUMENTS_OF_AGENTS = {
+    *("weight_decay", "max_grad_norm", "warmup_steps", "warmup_ratio", "lr_scheduler_type", "label_smoothing_factor"),
+    *("optim", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "gradient_checkpointing"),
+    *("eval_strategy", "eval_steps", "logging_steps", "save_strategy", "save_steps", "load_best_model_at_end"),
+}
+"""The entries of training_arguments that an agent may set: none sends anything anywhere, or names a file."""
+_STUDY_OF_AGENTS = {
+    *("name", "search", "points", "objectives", "constraints", "budget_usd"),
+    *("n_trials", "n_parallel", "sampler", "seed"),
+}
+"""The keys of a study, beside `job`, that an agent may set."""
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
@@ -97,7 +116,7 @@ def make_server(tools: "Tools") -> "MCPServer":
     allowed: dict[str, dict[str, Any]] = {
         name: {key: schema[key] for key in _SHOWN if key in schema} if "$ref" not in str(schema) else {"type": "object"}
         for name, schema in JobSpec.model_json_schema()["properties"].items()
-        if name not in _NOT_OF_AGENTS
+        if name in _JOB_OF_AGENTS
     }
     allowed["instance_type"]["enum"] = sorted({"local", *instances()})
     lists = {name: _or_several(allowed[name]) for name in MAY_BE_LISTS}
@@ -152,20 +171,19 @@ class Tools:
 
         if self.budget is None:
             raise BudgetRefused("this server launches nothing: start it with --budget and a file of budgets")
-        texts = _texts(parameters)
+        texts = _texts(parameters, is_study=study is not None)
         if study is None:
             launch(JobSpec.read(texts | {"budget": self.budget}), dry_run=True, quiet=True)
         else:
-            _refuse({"study": study})
-            file = StudyFile.read(study, texts)
-            _refuse({name: value for name, value in file.job.given().items() if name != "tags"})
-            _refuse({name: ",".join(map(str, entry.corners)) for name, entry in file.search.items()})
+            _refuse_study(study, texts)
             texts["study"] = study
-        self.folder.mkdir(parents=True, exist_ok=True)
         command = "train" if study is None else "study"
-        name = f"{command}-{len(list(self.folder.iterdir())) + 1}"
-        start(self.folder / name, command, texts | {"budget": self.budget})
-        return self._described(name)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for number in count(1):
+            with suppress(FileExistsError):  # of an earlier launch, or of another server
+                start(self.folder / f"{command}-{number}", command, texts | {"budget": self.budget})
+                break
+        return self._described(f"{command}-{number}")
 
     def status(self, name: str | None = None) -> dict[str, Any]:
         """State, result and last lines of one launched command, or of all."""
@@ -222,35 +240,74 @@ def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
+def _texts(parameters: Mapping[str, Any], *, is_study: bool = False) -> dict[str, str]:
     """Values as they would be typed, lists as comma-separated texts; BadInput for what no agent may set."""
     texts = {
         name.replace("-", "_"): ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
         for name, value in parameters.items()
     }
-    _refuse(texts)
+    refuse(_faults(texts, _STUDY_OF_AGENTS if is_study else ()))
     return texts
 
 
-def _refuse(values: Mapping[str, Any]) -> None:
-    """Raise BadInput for options that no agent may set, and for paths of this machine outside the current folder.
+def _refuse_study(study: str, texts: Mapping[str, str]) -> None:
+    """Raise BadInput if a study of an agent may do what no agent may.
 
-    Each of a comma-separated list is looked at; an id on the hub counts as a path below the folder.
+    Its keys are looked at before it is read, because reading it opens the script, project or table that it names; then
+    the values of every job that it can make.
     """
-    names = dict.fromkeys(name.partition(".")[0] for name in values)
-    wrong = [name for name in names if name in _NOT_OF_AGENTS]
-    faults = [f"{name} cannot be set by an agent: it chooses code, files, account or money" for name in wrong]
-    for name in (*INPUT_FILES, "study"):
-        for path in map(str.strip, str(values.get(name) or "").split(",")):
+    if not _is_below(study):
+        raise BadInput([f"study must lie below the folder of this server, got {study}: copy it there"])
+    keys = Node(1, read_yaml(find_file(study), STUDY)[0]).texts()
+    parts = {name: part if isinstance(part := keys.get(name), Mapping) else {} for name in ("job", "search", "points")}
+    faults = _faults({name: "" for name in keys if name != "job"}, _STUDY_OF_AGENTS, only=True)
+    faults += [fault for name in ("job", "search") for fault in _faults(dict.fromkeys(parts[name], ""))]
+    if "table" in parts["points"]:
+        refuse([*faults, "points.table cannot be set by an agent: it names a file; write the rows under add or full"])
+    if parts["points"]:
+        points = Points.read(parts["points"])
+        levels = [*points.add, *(level for factor in points.levels.values() for level in factor)]
+        faults += [fault for level in levels for fault in _faults(level)]
+    refuse(list(dict.fromkeys(faults)))
+    file = StudyFile.read(study, texts)
+    rows = [] if file.design is None else file.design.rows
+    values = [{name: value} for name, entry in file.search.items() for value in entry.corners]
+    refuse(list(dict.fromkeys(fault for row in [file.job.given(), *values, *rows] for fault in _faults(row))))
+
+
+def _faults(values: Mapping[str, Any], also: Collection[str] = (), *, only: bool = False) -> list[str]:
+    """What no agent may set among parameters of a job, or of a study with the keys `also`, or with these `only`.
+
+    Unknown names are left to whoever reads the values. A path must lie below the current folder, each of a
+    comma-separated list; an id on the hub counts as such a path.
+    """
+    allowed, faults = {*also} if only else {*_JOB_OF_AGENTS, *also}, list[str]()
+    for name, value in values.items():
+        root, _, inner = name.partition(".")
+        entries = {f"{root}.{key}" for key in _entries(value)} if root == "training_arguments" else set()
+        names = {f"{root}.{inner}"} if inner else entries
+        if root in {*JobSpec.model_fields, *StudyFile.model_fields} and root not in allowed:
+            faults.append(f"{root} cannot be set by an agent: it chooses code, files, account or money")
+        elif root == "training_arguments":
+            unlisted = sorted(each for each in names if each.partition(".")[2] not in _ARGUMENTS_OF_AGENTS)
+            faults += [f"{each} cannot be set by an agent" for each in unlisted]
+        for path in map(str.strip, str(value or "").split(",")) if root in INPUT_FILES else ():
             if not _is_below(path):
-                faults.append(f"{name} must lie below the folder of this server, got {path}: copy it there")
-    refuse(faults)
+                faults.append(f"{root} must lie below the folder of this server, got {path}: copy it there")
+    return list(dict.fromkeys(faults))
+
+
+def _entries(value: Any) -> Collection[str]:
+    """The names in a mapping, or in the JSON of one; whoever reads another value refuses it."""
+    with suppress(ValueError):
+        value = parse_json(value) if isinstance(value, str) else value
+    return list(value) if isinstance(value, Mapping) else []
 
 
 def _is_below(path: str) -> bool:
-    """Whether a path lies below the current folder, links followed; s3://bucket/rows.csv is no path."""
+    """Whether a path lies below the current folder, links followed; of addresses only those of S3 are taken."""
     if "://" in path or path.lower().startswith("file:"):
-        return not path.lower().startswith("file:")
+        return path.startswith(IN_S3)
     return Path(absolute(path)).resolve().is_relative_to(Path.cwd().resolve())
 
 

@@ -94,6 +94,8 @@ def test_without_a_budget_nothing_is_launched(workplace: Path, monkeypatch: pyte
         ({"role": "Admin"}, "role"),
         ({"keep-alive-minutes": 60}, "keep_alive_minutes"),
         ({"force": True}, "force"),
+        ({"environment": {"A": "b"}}, "environment"),
+        ({"training_arguments": {"push_to_hub": True}}, "training_arguments.push_to_hub"),
     ],
 )
 def test_an_agent_chooses_neither_code_nor_account_nor_money(
@@ -119,6 +121,53 @@ def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workpl
 
         assert "must lie below the folder" in agent.call("launch", parameters={"launcher": "local"}, study=str(study))
     assert not agent.begun
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("points: {full: {cfg: [{entry_script: evil.py, seed: 1}, {entry_script: evil.py, seed: 2}]}}", "entry_script"),
+        ("points: {full: {entry_script: [evil.py, evil2.py]}}", "entry_script"),
+        ("points: {full: {learning_rate: [1e-5, 1e-4]}, add: [{role: Admin, learning_rate: 1e-3}]}", "role"),
+        ("points: {full: {sagemaker.training_image: [evil/a, evil/b]}}", "sagemaker"),
+        ("points: {full: {cfg: [{sagemaker: {package_index: https://evil}}, {seed: 1}]}}", "sagemaker"),
+        ("points: {full: {cfg: [{environment: {A: b}}, {seed: 1}]}}", "environment"),
+        ("points: {full: {dataset: [/etc/passwd, rows.csv]}}", "dataset must lie below"),
+        ("points: {full: {dataset: ['x://../../etc/passwd', rows.csv]}}", "dataset must lie below"),
+        ("points: {table: ../secret.csv}", "points.table"),
+        ("points: {full: {training_arguments.push_to_hub: [true, false]}}", "training_arguments.push_to_hub"),
+        ("search: {training_arguments.hub_model_id: {choices: [a, b]}}", "training_arguments.hub_model_id"),
+        ("storage: sqlite:////tmp/elsewhere.db\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}", "storage"),
+        ("project: ../elsewhere\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}", "project"),
+        ("job: {training_arguments: {push_to_hub: true}}\nsearch: {learning_rate: {choices: [1e-5]}}", "push_to_hub"),
+    ],
+)
+def test_a_study_of_an_agent_has_only_jobs_that_an_agent_may_launch(
+    agent: Agent, workplace: Path, text: str, fault: str
+) -> None:
+    (workplace / "x:").mkdir()
+    (workplace.parent / "secret.csv").write_text("SECRET_first_line\n1\n")
+    for script in ("evil.py", "evil2.py"):
+        (workplace / script).touch()
+    (workplace / "study.yaml").write_text(f"name: a\nn_trials: 2\n{text}\n")
+
+    answer = agent.call("launch", parameters={"launcher": "local"}, study="study.yaml")
+
+    assert fault in answer
+    assert "cannot be set by an agent" in answer or "must lie below the folder" in answer
+    assert "SECRET" not in answer
+    assert not agent.begun
+
+
+def test_a_launch_finds_a_free_name_after_a_folder_was_deleted_and_beside_another_server(
+    agent: Agent, workplace: Path
+) -> None:
+    names = [agent.call("launch", parameters=JOB)["name"] for _ in range(3)]
+    (workplace / "agents" / names[0]).rmdir()
+
+    assert names == ["train-1", "train-2", "train-3"]
+    assert agent.call("launch", parameters=JOB)["name"] == "train-1"
+    assert agent.call("launch", parameters=JOB)["name"] == "train-4"
 
 
 def test_a_study_is_launched_by_its_file_and_may_not_bring_a_script(agent: Agent, workplace: Path) -> None:
