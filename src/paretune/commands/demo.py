@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paretune.commands.command import command_of, describe_opened_run
+from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
 from paretune.jobs.progress import say_on_stderr
@@ -20,6 +21,7 @@ from paretune.studies.definition.file import StudyFile
 if TYPE_CHECKING:
     from paretune.studies.results.answer import StudyAnswer
 
+_MARK = ".paretune-demo"  # an empty file in a folder that the demo has made, and may delete
 _OURS = ("AWS_", "MLFLOW_", "PARETUNE_")
 """Prefixes of the environment variables that the demo ignores: stores, prices and budgets of the user's own jobs."""
 _V100_S, _V100_USD = 65_820.0, 69.92  # of the published runs: see studies/README.md
@@ -44,8 +46,12 @@ def run_demo(request: DemoRequest) -> CommandOutput:
             say_on_stderr(text)
 
     folder = Workplaces.of_process().home.resolve() / "demo"
-    shutil.rmtree(folder, ignore_errors=True)
+    if (folder / _MARK).exists():
+        shutil.rmtree(folder)
+    elif folder.exists():
+        raise BadInput([f"{folder} is not of an earlier demo: move it, or set PARETUNE_HOME to another folder"])
     folder.mkdir(parents=True)
+    (folder / _MARK).touch()
     say_on_stderr("simulating a study of the published benchmark of DistilBERT on Amazon Polarity ...")
     store = f"sqlite:///{folder / 'mlflow.db'}"
     with _isolated(folder, store), without_waiting_for_the_disk():

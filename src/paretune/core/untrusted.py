@@ -27,14 +27,18 @@ _TERMINAL_CONTROLS = re.compile(
 )
 """Control characters except line feed and tab, characters that reorder or hide text (UAX 9), and lone surrogates."""
 
-_SECRET_NAME = re.compile("secret|pass?w|pwd|token|credential|private.?key|api.?key|access.?key", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    "secret|pass?w|pwd|token(?!i[sz]|s)|credential|private.?key|api.?key|access.?key", re.IGNORECASE
+)
 _PASSWORD = re.compile(r"(//|(?<=\w:)/)[^/@\s'\"]*:[^\s'\"]*@")
 """A password may contain any other character. An address that was taken for a path has one slash left."""
 _KEY = re.compile(
-    r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bsk-[\w-]{20,}|-----BEGIN.*?(-----END[^-]*-----|\Z)",
+    r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}|\bsk-[\w-]{20,}"
+    r"|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{35}|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
+    r"|-----BEGIN.*?(-----END[^-]*-----|\Z)",
     re.DOTALL,
 )
-"""Tokens of the Hugging Face hub, AWS, GitHub and others, and private keys (PEM)."""
+"""Tokens of the Hugging Face hub, AWS, GitHub, GitLab, Slack, Google and others, bearer tokens, private keys (PEM)."""
 
 
 def printable(text: str) -> str:

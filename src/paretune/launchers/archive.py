@@ -9,7 +9,7 @@ import os
 import subprocess
 import tarfile
 from collections.abc import Mapping
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from paretune.core.errors import BadInput
@@ -23,12 +23,15 @@ _NEEDED_IN_A_JOB = ("core", "specification", "estimating", "training")  # folder
 _NEVER = {
     *(".git", ".paretune", ".venv", "venv", ".conda", ".tox", ".nox", "node_modules", "mlruns", "mlartifacts"),
     *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
-    *(".aws", ".ssh", ".gnupg", ".azure", ".docker", ".kube"),
+    *(".aws", ".ssh", ".gnupg", ".azure", ".docker", ".kube", ".huggingface", ".pip"),
 }
 _NEVER_NAMES = (
     *(".env", ".env.*", ".netrc", "_netrc", ".pypirc", ".git-credentials", "credentials", "credentials.json"),
     *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "mlflow.db*", "*.pyc"),
+    *("*.env", ".npmrc", "pip.conf", ".boto", ".s3cfg", "application_default_credentials.json", "secrets.toml"),
+    *("service-account*.json", "service_account*.json", "*.tfstate", "*.tfstate.*", "kubeconfig", ".htpasswd"),
 )
+"""Names in lower case."""
 
 _MOST_FILES = 50_000  # limit for a folder of code outside of a git repository
 
@@ -45,6 +48,8 @@ def package_files(package: Path) -> dict[str, Path]:
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     """Names to files below a user's folder: what git does not ignore, without environments, caches and secrets.
 
+    Files of git's submodules are among them. Outside of git, names that begin with a dot stay behind, too.
+
     Raises BadInput if git cannot list the files, or there are too many; and, if they `travel` as code, if they are too
     large together, or a link among them leads out of the folder.
     """
@@ -53,7 +58,7 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
     files = {}
     for path, name in names.items():
-        is_secret = any(fnmatch(name.name, pattern) for pattern in _NEVER_NAMES)
+        is_secret = any(fnmatchcase(name.name.lower(), pattern) for pattern in _NEVER_NAMES)
         hidden = _NEVER & set(name.parts) or is_secret or environments & set(name.parents)
         if path.is_file() and not hidden:
             files[name.as_posix()] = path
@@ -100,13 +105,16 @@ def _not_ignored(folder: Path) -> list[Path]:
         if files is None:
             text = f"{folder} must be a folder of code, and holds more than {_MOST_FILES:,} files: name another"
             raise BadInput([text])
-        return files
-    command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "."]
-    try:
-        done = subprocess.run(command, capture_output=True, check=False)
-    except FileNotFoundError:
-        raise BadInput([f"{folder} is in a git repository and git is not installed: install it"]) from None
-    if done.returncode != 0:  # such as a repository of another user: what it ignores must not travel
-        messages = done.stderr.decode(errors="replace").strip().splitlines()
-        raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
-    return [folder / os.fsdecode(name) for name in sorted(set(done.stdout.split(b"\0"))) if name]
+        return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    names = set[bytes]()
+    for kind in (["--cached", "--recurse-submodules"], ["--others", "--exclude-standard"]):  # git takes one at a time
+        command = ["git", "-C", str(folder), "ls-files", "-z", *kind, "."]
+        try:
+            done = subprocess.run(command, capture_output=True, check=False)
+        except FileNotFoundError:
+            raise BadInput([f"{folder} is in a git repository and git is not installed: install it"]) from None
+        if done.returncode != 0:  # such as a repository of another user: what it ignores must not travel
+            messages = done.stderr.decode(errors="replace").strip().splitlines()
+            raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
+        names |= {*done.stdout.split(b"\0")} - {b""}
+    return [folder / os.fsdecode(name) for name in sorted(names)]

@@ -3,10 +3,12 @@
 The address of a webhook is a secret: no message and no record has it.
 """
 
+import html
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from threading import Thread
 from urllib.parse import urlsplit
 
 from paretune.core.untrusted import printable
@@ -21,6 +23,15 @@ def send(line: str, environment: Mapping[str, str]) -> str:
 
     Never raises: a notice that fails must not hurt the job that it is about.
     """
+    problems = list[str]()
+    # A thread, because the timeout of urllib starts anew with each byte that a slow server sends.
+    sending = Thread(target=lambda: problems.append(_problem(line, environment)), daemon=True)
+    sending.start()
+    sending.join(_TIMEOUT_S)
+    return problems[0] if problems else f"no answer within {_TIMEOUT_S:g} s"
+
+
+def _problem(line: str, environment: Mapping[str, str]) -> str:
     try:
         if address := notify_address(environment):
             _send(address, " ".join(printable(line).split())[:_LONGEST])
@@ -47,6 +58,14 @@ def _send(address: str, line: str) -> None:
         topics = boto3.client("sns", region_name=address.split(":")[3], config=config)
         topics.publish(TopicArn=address, Subject="paretune", Message=line)
         return
-    body = json.dumps({"text": line}).encode()  # as Slack, Teams, Mattermost and Google Chat read it
+    # As Slack, Teams, Mattermost and Google Chat read it; escaped, no text calls a channel or hides an address.
+    body = json.dumps({"text": html.escape(line, quote=False)}).encode()
     request = urllib.request.Request(address, body, {"Content-Type": "application/json"})  # noqa: S310
-    urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()  # noqa: S310
+    urllib.request.build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_S).close()
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for an error: the user has named one address, and no other one gets the line."""
+
+    def redirect_request(self, *_: object) -> None:
+        """None, for no further request."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.untrusted import at_home
+from paretune.core.untrusted import at_home, is_file
 from paretune.specification.parameters import Fault, Parameters, parameter, rules_of
 from paretune.storage.database import address_fault
 from paretune.storage.files import FileKind, Node, read_yaml
@@ -53,6 +53,9 @@ class BudgetFile(Parameters):
     def read(cls, values: Any) -> Self:
         """Read the file of this path, in it a relative SQLite path from its folder; BadInput has faults with lines."""
         path = str(values)
+        if is_file(path) and at_home(path).stat().st_nlink > 1:
+            text = f"{path} has a second name (a hard link), where its budgets would be spent again: use one copy"
+            raise BadInput([f"{text}, made by `cp`"])
         nodes, faults = read_yaml(path, BUDGETS)
         root = Node(1, nodes)
         file, value_faults = cls.check(root.texts() | {"path": path})

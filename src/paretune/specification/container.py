@@ -222,7 +222,7 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]  # a whole number that fits into a
 class _Document(BaseModel):
     """A JSON document of a job, which may come from a stranger's program, so types and names are exact."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="ignore")  # another version of paretune may have written more
 
     @classmethod
     def read_json(cls, text: str | bytes) -> Self | None:

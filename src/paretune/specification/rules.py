@@ -222,6 +222,9 @@ def _web_addresses(job: "JobSpec") -> Iterator[str]:
             yield f"{name} must be a hub id, a path or s3://..., got {without_secrets(address)}: {way}"
 
 
+_KEY_LIKE = re.compile(r"[\w.+/=:~-]+")  # the form of keys; `<|endoftext|>` of a pad_token is none
+
+
 def looks_secret(name: str, value: str) -> bool:
     """Whether a value has the form of a well-known key, or is long and has a name such as password."""
     return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
@@ -237,6 +240,12 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
         value = getattr(job, name)
         if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:
             yield f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
+    for parameter in ("training_arguments", "project_parameters"):
+        for name, value in getattr(job, parameter).items():
+            if isinstance(value, str) and _KEY_LIKE.fullmatch(value) and looks_secret(name, value):
+                text = f"{parameter} must hold no secret, and {name} looks like one: parameters are recorded; store it"
+                way = f"in AWS Secrets Manager, and give its ARN: --environment.{name.upper()} secret:ARN"
+                yield Fault((parameter, name), f"{text} {way}")
     for name, value in job.tags.items():
         if looks_secret(name, value):
             text = f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"

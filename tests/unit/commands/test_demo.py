@@ -27,3 +27,14 @@ def test_the_demo_plays_a_study_and_leaves_the_users_store_alone(
     assert "Simulated" in Path(output["page"]).read_text()
     assert Path(output["page"]).is_relative_to(workplace / ".paretune" / "demo")
     assert {path.name for path in workplace.iterdir()} - before <= {".paretune"}
+
+
+def test_a_folder_demo_of_the_user_is_left_alone(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    thesis = workplace / ".paretune" / "demo" / "thesis.txt"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("mine")
+
+    assert main(["demo", "--open", "false"]) == 2
+
+    assert "is not of an earlier demo: move it" in capsys.readouterr().err
+    assert thesis.read_text() == "mine"

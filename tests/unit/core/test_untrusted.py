@@ -75,6 +75,9 @@ def test_a_json_document_without_what_would_command_a_terminal_has_the_same_valu
         ("s3:/ann:hunter2@host/x.csv does not exist", "s3:/host/x.csv does not exist"),  # an address as a path
         ("got 'hf_abcdefghijklmnopqrst'", "got '...'"),
         ("AKIA0123456789ABCDEF", "..."),
+        (f"github_pat_{'a1' * 20} glpat-{'b2' * 10} xoxb-{'3' * 12}-x AIza{'c' * 35}", "... ... ... ..."),
+        ("https://hooks.slack.com/services/T0/B0/abc", "https://hooks.slack.com/services/..."),
+        ("Authorization: Bearer abc.def-012345678", "Authorization: Bearer ..."),
         ("-----BEGIN KEY-----\nhunter2\n-----END KEY----- after", "... after"),
         ('{"a": "http://host:80", "b": "x@y"}', '{"a": "http://host:80", "b": "x@y"}'),
         ("git+https://host/name@v1 http://host:5000/#/runs task-classification-with-a-name", None),

@@ -14,6 +14,8 @@ from paretune.launchers.archive import LARGEST_MIB, pack, package_files, project
 
 SECRETS = [
     *(".env", ".env.production", ".netrc", ".pypirc", ".git-credentials", "credentials", "keys/server.pem"),
+    *(".npmrc", ".s3cfg", "prod.env", "Credentials.json", "ID_RSA", "service-account.json", "terraform.tfstate"),
+    *("kubeconfig", "secrets.toml", ".pip/pip.conf", ".huggingface/token"),
     *("keys/private.key", "id_rsa", "id_ed25519", ".aws/config", ".ssh/known_hosts"),
 ]
 MACHINE = [
@@ -45,6 +47,23 @@ def project(tmp_path: Path) -> Path:
 
 def test_without_git_code_travels_and_secrets_caches_and_environments_do_not(project: Path) -> None:
     assert set(project_files(project)) == {"train.py", "lib/model.py", "data/words.txt"}
+
+
+def test_outside_of_git_names_that_begin_with_a_dot_stay_behind(project: Path) -> None:
+    write(project, ".unheard-of", ".config/gcloud/legacy.db")
+
+    assert set(project_files(project)) == {"train.py", "lib/model.py", "data/words.txt"}
+
+
+def test_files_of_a_submodule_travel(project: Path, tmp_path: Path) -> None:
+    vendor = write(tmp_path / "vendor", "lib.py")
+    for folder in (vendor, project):
+        git(folder, "init")
+    git(vendor, "add", ".")
+    git(vendor, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "a")
+    git(project, "-c", "protocol.file.allow=always", "submodule", "add", str(vendor), "vendor")
+
+    assert "vendor/lib.py" in project_files(project)
 
 
 def test_secrets_do_not_travel_although_git_tracks_them(project: Path) -> None:

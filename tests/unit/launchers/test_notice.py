@@ -2,6 +2,7 @@
 
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -15,6 +16,7 @@ import paretune
 from paretune.cli import main
 from paretune.commands import doctor
 from paretune.core.errors import BadInput
+from paretune.launchers import notice
 from paretune.launchers.notice import send
 from paretune.specification.profile import read_profile
 
@@ -24,7 +26,7 @@ class Webhook(HTTPServer):
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.status = 200
+        self.status, self.released = 200, threading.Event()
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -39,7 +41,11 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.lines.append(json.loads(body)["text"])
         self.send_response(self.server.status)
+        self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere")
         self.end_headers()
+
+    def do_GET(self) -> None:
+        self.server.lines.append("followed")
 
     def log_message(self, *_: object) -> None:
         """Nothing on standard error."""
@@ -130,3 +136,26 @@ def test_a_wrong_address_is_refused_and_not_shown(profile: Path) -> None:
     with pytest.raises(BadInput, match="notify must be the ARN of a topic of SNS") as refused:
         read_profile({"PARETUNE_PROFILE": str(profile)})
     assert "planted-secret" not in str(refused.value)
+
+
+def test_a_webhook_is_not_followed_elsewhere_and_calls_no_channel(webhook: Webhook, profile: Path) -> None:
+    profile.write_text(f'notify = "{webhook.address}"\n')
+    environment = {"PARETUNE_PROFILE": str(profile)}
+
+    assert send("<!channel> failed: <https://evil|see> & ghp_" + "a" * 36, environment) == ""
+    webhook.status = 302
+    assert send("again", environment) == "the webhook answered 302"
+
+    assert webhook.lines == ["&lt;!channel&gt; failed: &lt;https://evil|see&gt; &amp; ...", "again"]
+
+
+def test_a_webhook_that_does_not_come_to_an_end_delays_the_job_for_ten_seconds_at_most(
+    webhook: Webhook, profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notice, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(urllib.request.OpenerDirector, "open", lambda *_, **__: webhook.released.wait(60))
+    profile.write_text(f'notify = "{webhook.address}"\n')
+
+    assert send("line", {"PARETUNE_PROFILE": str(profile)}) == "no answer within 0.2 s"
+
+    webhook.released.set()

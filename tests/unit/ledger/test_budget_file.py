@@ -34,6 +34,15 @@ def test_a_budget_covers_the_jobs_that_have_all_of_its_tags(tmp_path: Path) -> N
     assert not ana.covers({"user": "ana"})
 
 
+def test_a_file_with_a_second_name_is_refused_because_each_would_have_its_own_budget(tmp_path: Path) -> None:
+    path = write(tmp_path, TEAM)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "team.yaml").hardlink_to(path)
+
+    with pytest.raises(BadInput, match="has a second name"):
+        BudgetFile.read(str(tmp_path / "elsewhere" / "team.yaml"))
+
+
 def test_a_relative_sqlite_file_counts_from_the_folder_of_the_budgets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,15 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"entry_script": "train.ipynb"}, "entry_script must be a program, and train.ipynb is a notebook"),
     ({"metric_definitions": [{"Name": "f1", "Regex": "(.)"}]}, "metric_definitions goes with project or entry_script"),
     ({"model": "hf_abcdefghijklmnopqrstuvwxyz"}, "model must hold no password or key"),
+    (
+        {"entry_script": "t.py", "training_arguments": {"wandb_api_key": "0123456789abcdef0123"}},
+        "training_arguments must hold no secret, and wandb_api_key looks like one: parameters are recorded; store it "
+        "in AWS Secrets Manager, and give its ARN: --environment.WANDB_API_KEY secret:ARN",
+    ),
+    (
+        {"project": "p", "project_parameters": {"password": "correct-horse-battery"}},
+        "project_parameters must hold no secret",
+    ),
     ({"tags": {"password": "correct-horse-battery"}}, "tags must hold no secret"),
     (
         {"environment": {"HF_TOKEN": "correct-horse-battery"}},

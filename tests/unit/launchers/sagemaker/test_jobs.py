@@ -1,6 +1,7 @@
 """One training job as the launching wing sees it, through every way in which it can end."""
 
 import io
+import json
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -54,6 +55,14 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(aws: Aws, 
     assert look(job, clock) is JobState.FAILED
     assert job.status().failure == (FailureKind.ERROR, "it ended without a report.json that can be read")
     assert job.status().report is None
+
+
+def test_a_report_of_another_version_of_paretune_is_read_all_the_same(aws: Aws, job: Job, clock: FakeClock) -> None:
+    leave(aws, {"report.json": json.dumps(json.loads(REPORT.model_dump_json()) | {"predictions": []})})
+    aws.sagemaker.end(NAME)
+
+    assert look(job, clock) is JobState.COMPLETED
+    assert job.status().report == REPORT
 
 
 def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Job, clock: FakeClock) -> None:
