@@ -243,8 +243,13 @@ class SageMaker:
             job.setdefault("TrainingStartTime", now)
 
     def end(self, name: str, primary: str = "Completed", secondary: str = "", **more: Any) -> None:
-        """A job ends."""
-        self.enter(name, secondary or primary, primary, **{"TrainingEndTime": self._now(), **more})
+        """A job ends; a value of None is left out of what AWS tells at once."""
+        told = {"TrainingEndTime": self._now(), **more}
+        if (started := self.jobs[name].get("TrainingStartTime")) is not None and "BillableTimeInSeconds" not in told:
+            told["BillableTimeInSeconds"] = int((self._now() - started).total_seconds())
+        self.enter(
+            name, secondary or primary, primary, **{key: value for key, value in told.items() if value is not None}
+        )
 
     def _now(self) -> datetime.datetime:
         return datetime.datetime.fromtimestamp(self._aws.clock.time, datetime.UTC)

@@ -47,6 +47,15 @@ def volume_for_gib(size: float) -> int:
     return max(_SMALLEST_VOLUME_GIB, least_volume_gib(size))
 
 
+def pooled_volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
+    """GiB of a volume that all trainings of a model have in common: kept instances are reused with an equal one only.
+
+    A power of two, so that data sets of about one size share it, with room for full fine-tuning over many epochs.
+    """
+    most = max(bytes_on_disk(spec, inputs), bytes_on_disk(JobSpec(num_train_epochs=100, strategy="ddp"), inputs))
+    return 1 << (volume_for_gib(most) - 1).bit_length()
+
+
 def least_volume_gib(size: float) -> int:
     """The smallest volume in GiB that is sure to hold `size` bytes."""
     return math.ceil(size / 2**30) + SPARE_GIB

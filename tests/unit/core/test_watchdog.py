@@ -1,5 +1,6 @@
 """A job that hangs is ended, and one that works is not, whatever it is that shows it."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +70,12 @@ def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.Monk
     assert watchdog._a_gpu_works()
     smi.write_text("#!/bin/sh\necho 0\necho '[N/A]'\n")
     assert not watchdog._a_gpu_works()
+
+
+def test_a_process_whose_starter_has_ended_says_so_before_it_ends_so_that_its_log_tells_how_long_it_ran() -> None:
+    waiting = "from paretune.core import watchdog; import time; watchdog.end_with(1, 5, lambda: None); time.sleep(30)"
+
+    done = subprocess.run([sys.executable, "-c", waiting], capture_output=True, text=True, check=False)
+
+    assert done.returncode == -signal.SIGTERM
+    assert done.stdout == "the process that started this one has ended\n"

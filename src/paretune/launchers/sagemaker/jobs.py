@@ -34,6 +34,8 @@ _DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
 _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
+_EXPIRED = "Expired"  # our WarmPoolStatus of instances that AWS has never told of, once their time is over
+_LATE_S = 60.0  # in which AWS may add to the description of a job that has ended
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
 # The report, the events, and the files of a profile, with names that every file system takes.
 _RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/\w[\w.-]{{0,99}}")
@@ -129,6 +131,7 @@ class SageMakerJob(Job):
         self._log = JobLog(account.client("logs"), name)
         self._created, self._began = clock.now(), clock.monotonic()
         self._due = self._began + (2.0 if "TrainingJobStatus" in description else 0.0)
+        self._end_seen: float | None = None  # since when it has ended, and AWS has not told its billed seconds
         self._missing_since: float | None = None  # since when AWS says that it does not know the job
         self._asked_to_stop = False
         self._must_stop_again = False
@@ -168,7 +171,7 @@ class SageMakerJob(Job):
         if self._must_stop_again and not self.has_ended:
             self._request_stop()
         status = self.description.get("TrainingJobStatus", "InProgress")
-        if self.has_ended and self._results() is None:
+        if self.has_ended and (not self._is_complete or self._results() is None):
             return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING  # its events are still to be read
         if status in {"Completed", *_GONE}:
             has_completed = status == "Completed" if self._is_project else self._report() is not None
@@ -295,17 +298,19 @@ class SageMakerJob(Job):
         The seconds of a job that was deleted, which AWS allows once no instances are kept, are unknown.
         """
         self._look()
-        description, requested = self.description, self.description.get("ResourceConfig", {})
-        pool = description.get("WarmPoolStatus", {})  # stays when another process has given the instances back
-        if not (requested.get("KeepAlivePeriodInSeconds") or pool) or not description.get("TrainingStartTime"):
+        if not (status := self._pool_status):
             return None
-        status = str(pool.get("Status", "Available"))
-        retained_s = None if status == _DELETED else float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0))
-        return WarmPoolStatus(status=status, is_kept=status in _KEPT, seconds=retained_s)
+        pool = self.description.get("WarmPoolStatus", {})
+        retained_s = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0))
+        return WarmPoolStatus(
+            status=status,
+            is_kept=status in _KEPT,
+            seconds=None if status in {_DELETED, _EXPIRED} else retained_s,
+        )
 
     def release_warm_pool(self) -> None:
         """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
-        if self.warm_pool() is None or not self._keeps_instances:
+        if self.warm_pool() is None or not (self.has_ended and self._pool_status in _KEPT):
             return
         none = {"KeepAlivePeriodInSeconds": 0}
         try:
@@ -320,8 +325,23 @@ class SageMakerJob(Job):
         self._due = self._clock.monotonic()
 
     @property
-    def _keeps_instances(self) -> bool:
-        return self.has_ended and self.description.get("WarmPoolStatus", {}).get("Status") in _KEPT
+    def _pool_status(self) -> str:
+        """WarmPoolStatus; until AWS gives one, that of instances kept as long as was asked for; "" if none are."""
+        description = self.description
+        if told := str(description.get("WarmPoolStatus", {}).get("Status", "")):
+            return told  # stays when another process has given the instances back
+        kept_s = description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds", 0)
+        if not kept_s or not description.get("TrainingStartTime"):
+            return ""
+        return "Available" if self._clock.now() < self.ended_at + kept_s + _LATE_S else _EXPIRED
+
+    @property
+    def _is_complete(self) -> bool:
+        """Whether AWS has told all of an ended job; its billed seconds may come a moment after its end."""
+        if "BillableTimeInSeconds" in self.description or not self.description.get("TrainingStartTime"):
+            return True
+        self._end_seen = self._clock.monotonic() if self._end_seen is None else self._end_seen
+        return self._clock.monotonic() - self._end_seen > _LATE_S
 
     def _results(self) -> Mapping[str, bytes] | None:
         """The report, events and profile of the ended job, read once; None while S3 does not answer.
@@ -350,7 +370,7 @@ class SageMakerJob(Job):
     def _look(self) -> None:
         """Describe the job and read its log, if it is time; waits out trouble, raises LostContact if AWS refuses."""
         now = self._clock.monotonic()
-        if now < self._due or (self.has_ended and not self._keeps_instances):
+        if now < self._due or (self.has_ended and self._is_complete and self._pool_status not in _KEPT):
             return
         self._due = now + min(POLL_S, max(2.0, (now - self._began) / 20))
         try:

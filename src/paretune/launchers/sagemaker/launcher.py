@@ -24,7 +24,7 @@ from paretune.estimating.hardware import accelerator_of
 from paretune.estimating.phases import billed_after_limit_s, deadline_s
 from paretune.launchers import archive
 from paretune.launchers.base import GONE_AFTER_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder
-from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
+from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
 from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, SageMakerJob, described
@@ -204,7 +204,10 @@ class SageMakerLauncher(Launcher):
         wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # and running, together
         # AWS provisions no volume beside an instance's own NVMe disks (ResourceConfig, botocore 1.44.5).
         most_gib = min(spec.instance().local_storage_gib or LARGEST_VOLUME_GIB, LARGEST_VOLUME_GIB)
-        volume_gib = settings.volume_size_in_gb or min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib)
+        needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
+        if spec.keep_alive_minutes:  # the next job can take its instances only if it asks for the same volume
+            needed_gib = most_gib if spec.instance().local_storage_gib else pooled_volume_gib(spec, inputs)
+        volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
         network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
         job_tags = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
         tags = {**job_tags, **document.attribution.aws_tags(), **spec.tags}

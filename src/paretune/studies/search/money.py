@@ -76,7 +76,7 @@ class Money:
         if self._file.budget_usd is None:
             return spec
         longest_s = self._longest_s.get(spec.spec_hash(but=["seed"]))
-        minutes = self._estimated(spec)[0] if longest_s is None else _minutes(_OF_EQUAL_JOBS, longest_s)
+        minutes = _minutes(_OF_EQUAL_JOBS, longest_s) if longest_s else self._estimated(spec)[0]
         return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def exceeds_limit(self, spec: JobSpec) -> bool:

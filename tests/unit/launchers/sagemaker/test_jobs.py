@@ -185,6 +185,63 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
     assert job.status().facts["training_seconds"] == "100"
 
 
+def test_billed_seconds_that_aws_tells_a_poll_after_the_end_are_waited_for(
+    aws: Aws, job: Job, clock: FakeClock
+) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    clock.sleep(100)
+    leave(aws, {"report.json": REPORT.model_dump_json()})
+    aws.sagemaker.end(NAME, BillableTimeInSeconds=None, EnableManagedSpotTraining=True)
+    assert look(job, clock, 25) is JobState.RUNNING
+
+    aws.sagemaker.jobs[NAME]["BillableTimeInSeconds"] = 30
+
+    assert look(job, clock, 25) is JobState.COMPLETED
+    assert job.status().billable_seconds == 30
+
+
+def test_a_job_whose_billed_seconds_aws_never_tells_is_billed_for_all_of_its_time(
+    aws: Aws, job: Job, clock: FakeClock
+) -> None:
+    aws.sagemaker.enter(NAME, "Training")
+    clock.sleep(100)
+    leave(aws, {"report.json": REPORT.model_dump_json()})
+    aws.sagemaker.end(NAME, BillableTimeInSeconds=None)
+
+    assert look(job, clock, 100) is JobState.COMPLETED
+    assert job.status().billable_seconds == 100
+
+
+def test_instances_of_whose_status_aws_says_nothing_at_first_are_given_back_all_the_same(
+    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock
+) -> None:
+    job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
+    aws.sagemaker.enter(NAME, "Training")
+    leave(aws, {"report.json": REPORT.model_dump_json()})
+    aws.sagemaker.end(NAME)
+    assert look(job, clock) is JobState.COMPLETED
+    pool = job.warm_pool()
+    assert pool is not None
+    assert pool.is_kept
+
+    job.release_warm_pool()
+
+    assert aws.count("UpdateTrainingJob") == 1
+
+
+def test_instances_of_which_aws_never_says_anything_are_not_kept_for_ever(
+    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock
+) -> None:
+    job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
+    aws.sagemaker.enter(NAME, "Training")
+    leave(aws, {"report.json": REPORT.model_dump_json()})
+    aws.sagemaker.end(NAME)
+    look(job, clock)
+    clock.sleep(700)
+
+    assert job.warm_pool() == WarmPoolStatus(status="Expired", is_kept=False, seconds=None)
+
+
 @pytest.fixture
 def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> Job:
     """A job that has ended, with instances kept for up to ten minutes."""

@@ -186,6 +186,25 @@ def test_the_volume_follows_from_model_data_and_what_is_written(
     assert volume_for_gib(bytes_on_disk(spec, sized(tmp_path, dataset, model_gib, data_gib))) == volume
 
 
+@pytest.mark.parametrize(("instance_type", "volume"), [("ml.m5.large", 128), ("ml.g5.xlarge", 232)])
+def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model(
+    launcher: SageMakerLauncher,
+    order: Make,
+    dataset: PreparedDataset,
+    tmp_path: Path,
+    instance_type: str,
+    volume: int,
+) -> None:
+    inputs = sized(tmp_path, dataset, 3)
+    ways: list[dict[str, Any]] = [{"num_train_epochs": epochs} for epochs in (1.0, 2.0, 9.0)]
+    ways += [{"fine_tuning": "lora"}, {"probe_steps": 40}]
+
+    orders = [order(instance_type=instance_type, keep_alive_minutes=10.0, **way) for way in ways]
+    sizes = {launcher.preview(each, inputs)["ResourceConfig"]["VolumeSizeInGB"] for each in orders}
+
+    assert sizes == {volume}  # AWS takes kept instances only for an equal volume
+
+
 @pytest.mark.parametrize(
     ("model_gib", "changes", "part"),
     [

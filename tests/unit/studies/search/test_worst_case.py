@@ -59,6 +59,16 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(work
     assert without.money.limited(spec) == spec
 
 
+def test_a_repeat_of_a_job_that_was_billed_for_no_second_may_take_what_is_estimated(workplace: Path) -> None:
+    driver = made(workplace, budget_usd="50")
+    (spec, *_) = some_jobs(driver.file, 1)
+    estimated = driver.money.limited(spec)
+
+    driver.money.learn(1, {spec.spec_hash(but=["seed"]): 0.0})
+
+    assert driver.money.limited(spec) == estimated
+
+
 def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Path) -> None:
     week = str(7 * 24 * 60)  # without a limit of its own, a repeat would be refused for 237 USD
     driver = made(workplace, budget_usd="8", max_runtime_minutes=week, model="someone/unheard-of", n_trials="1")
