@@ -15,6 +15,7 @@ SECONDS = 36.0  # of every job: 0.01 hours
 DONE, ENDLESS = "done", "endless"
 MEMORY = (FailureKind.OUT_OF_MEMORY, "CUDA out of memory")
 CAPACITY = (FailureKind.CAPACITY, "no capacity")
+INTERNAL = (FailureKind.INTERNAL, "AWS had an internal error")
 BROKEN = (FailureKind.ERROR, "broken")
 Ending = str | tuple[FailureKind, str]
 FIRST_EVENT = Event(time=1.0, step=1, metrics={"train/loss": 0.5})
@@ -39,6 +40,7 @@ class ScriptedJob(Job):
     f1: float = 0.75
     eval_loss: float = 0.5
     model: str = "model"
+    chosen: str = ""  # the instance type that the service has chosen
 
     @property
     def run_id(self) -> str:
@@ -72,6 +74,7 @@ class ScriptedJob(Job):
             billable_seconds=SECONDS,
             phase_seconds=self.phase_seconds(),
             report=self.report() if self.ending == DONE and not self.stopped else None,
+            instance_type=self.chosen,
             failure=None if isinstance(self.ending, str) else self.ending,
             model=self.model,
         )

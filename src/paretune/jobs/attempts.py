@@ -26,6 +26,7 @@ from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
+_MOST_INTERNAL_ERRORS = 2  # of AWS, after which a job is tried again
 WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for polling limits itself
 
 
@@ -41,6 +42,7 @@ class Attempts:
     end: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
     taken_by: str = field(default="", init=False)  # the run that the job of this name belongs to, if not ours
     _memory_retries: int = field(default=0, init=False)
+    _internal_errors: int = field(default=0, init=False)  # of AWS, so far
     _has_waited: bool = field(default=False, init=False)  # for capacity, of which the user has been told
     _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
 
@@ -92,8 +94,11 @@ class Attempts:
         self._take_events()
         if not has_ended:
             return None
-        self.bill.add(self.current)
         status = self.current.status()
+        if status.instance_type not in ("", self.document.spec.instance_type):  # AWS has chosen it of several
+            spec = self.record.spec.on_instance_type(status.instance_type)
+            self._move(replace(self.document, spec=spec, plan=spec.plan()))
+        self.bill.add(self.current)
         kind = None if status.failure is None else status.failure[0]
         document, sentence = self._next(kind, status.billable_seconds)
         if kind is FailureKind.CAPACITY:  # a study tries a trial again later
@@ -124,8 +129,13 @@ class Attempts:
             again = replace(ran, job_name=name, attempt=number, spent_seconds=spent_s, **changes)
             return again if again.max_seconds > 0 else None
 
+        if kind is FailureKind.INTERNAL:
+            self._internal_errors += 1
+            again = attempt() if self._internal_errors <= _MOST_INTERNAL_ERRORS else None
+            return again, "AWS had an internal error: the job goes on from its last checkpoint"
         if kind is FailureKind.CAPACITY:
-            following = dict(pairwise(job.instance_types())).get(ran.spec.instance_type)
+            tried = self._launcher.types_of_request(ran.spec)
+            following = dict(pairwise(job.instance_types())).get(tried[-1])
             if following is None:
                 return None, ""
             spec = job.on_instance_type(following)
@@ -244,18 +254,24 @@ class Attempts:
 
     def _go_on(self, document: JobDocument, message: str) -> None:
         """Turn to the next attempt, which the next poll begins or adopts."""
+        is_smaller = document.plan != self.document.plan
         has_moved = document.spec.instance_type != self.document.spec.instance_type
         self.document, self.current = document, None
         if has_moved:
-            spec, count = document.spec, str(document.spec.instance_count)
-            self.bill.ran, self.bill.price = spec, self.record.price(spec)
-            tags = {schema.USED_INSTANCE_TYPE: spec.instance_type, schema.USED_INSTANCE_COUNT: count}
-            self.record.log_attempt(document.plan, price_tags(self.bill.price) | tags)
+            self._move(document)
         else:
-            self._memory_retries += 1
-            self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
+            if is_smaller:
+                self._memory_retries += 1
+                self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
             self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
         self.record.workplace.say(message)
+
+    def _move(self, document: JobDocument) -> None:
+        """Count with another instance type and its price from here on."""
+        self.document, spec, count = document, document.spec, str(document.spec.instance_count)
+        self.bill.ran, self.bill.price = spec, self.record.price(spec)
+        tags = {schema.USED_INSTANCE_TYPE: spec.instance_type, schema.USED_INSTANCE_COUNT: count}
+        self.record.log_attempt(document.plan, price_tags(self.bill.price) | tags)
 
     def _release_instances(self, *, tries_again: bool = False) -> None:
         if problem := self.bill.release_instances(tries_again=tries_again):

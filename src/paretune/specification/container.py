@@ -49,6 +49,7 @@ class FailureKind(Enum):
     DISK_FULL = "disk_full"  # free space, or ask for a larger volume
     DIVERGED = "diverged"  # the loss is NaN or infinite: lower the learning rate; a retry would diverge again
     CAPACITY = "capacity"  # AWS had no instance: retry later or with another instance type
+    INTERNAL = "internal"  # a fault inside AWS: the same again, from the last checkpoint
     ERROR = "error"  # anything else; see the log
 
 

@@ -59,11 +59,12 @@ _CAUSES = (  # the first one that applies counts; an error of a request is its c
     Cause(f"^(?:{'|'.join(sorted(_THROTTLED))})", "AWS is throttling requests", "try again in a minute"),
     Cause(
         r"^CapacityError|Unable to provision requested ML compute|[Ii]nsufficient ?(?:EC2 |Instance)?[Cc]apacity"
-        r"|MaxWaitTimeExceeded|exceeded MaxWaitTimeInSeconds",
+        r"|Max(?:Wait|Pending)TimeExceeded|exceeded Max(?:Wait|Pending)TimeInSeconds",
         "AWS had no free instance of this type in time",
         "try again later, or set fallback_instance_types, another region or spot=false",
         FailureKind.CAPACITY,
     ),
+    Cause("^InternalServerError", "AWS had an internal error", "launch it again", FailureKind.INTERNAL),
     Cause(
         r"\bservice limit\b.* is [\d.]+|ResourceLimitExceeded(?!.*not available)"
         "|(?:exceeded|reached) the maximum number of",

@@ -41,7 +41,8 @@ _STATES = {state.value: state for state in JobState}  # SageMaker's words, excep
 _RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/\w[\w.-]{{0,99}}")
 _TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes")
 _NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within the longest wait")
-_LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT}
+_PENDING = (FailureKind.CAPACITY, "MaxPendingTimeExceeded: no instance was free within half an hour")
+_LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT, "MaxPendingTimeExceeded": _PENDING}
 GROUP = "/aws/sagemaker/TrainingJobs"
 _KEPT_LINES = 200
 _WAITING_LINES = 10_000  # printed by a command and not shown yet
@@ -218,6 +219,7 @@ class SageMakerJob(Job):
             seconds=max(0.0, self.ended_at - (created.timestamp() if created else self._created)),
             billable_seconds=billed,
             phase_seconds=read_phases(description, self.ended_at),
+            instance_type=str(description.get("ResourceConfig", {}).get("SelectedInstanceType", "")),
             report=self._report() if has_completed else None,
             failure=self._failure(state),
             facts=self._facts(billed),
