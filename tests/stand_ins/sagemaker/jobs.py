@@ -49,7 +49,7 @@ class Job:
         self.request = request
         self.name: str = request["TrainingJobName"]
         self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{self.name}"
-        self.resources = dict(request["ResourceConfig"])
+        self.resources = request["ResourceConfig"]
         if preferences := self.resources.get("InstancePreferences"):  # the first one has capacity here
             self.resources["SelectedInstanceType"] = preferences[0]["InstanceType"]
             self.resources["SelectedInstanceCount"] = self.resources["InstanceCount"]
