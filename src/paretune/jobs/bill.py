@@ -207,16 +207,20 @@ class KeptPool:
         return usd, f"the instances kept after {self.name} were {billed}"
 
 
-def settle_pools(tracking: Tracking, workplace_of: Callable[[RecordedRun], Workplace]) -> Iterator[tuple[str, str]]:
+def settle_pools(
+    tracking: Tracking, workplace_of: Callable[[RecordedRun], Workplace | None]
+) -> Iterator[tuple[str, str]]:
     """Book the pools that are over; yields a run and a sentence for each, or why it is not booked yet.
 
-    Raises TrackingUnavailable.
+    Runs without a workplace are left alone. Raises TrackingUnavailable.
     """
     for run in reversed(tracking.runs(f"tags.`{schema.WARM_POOL}` = '{schema.WARM_POOL_KEPT}'")):
         try:
-            pool = KeptPool(run, workplace_of(run))
+            if (workplace := workplace_of(run)) is None:
+                continue
+            pool = KeptPool(run, workplace)
             settled = pool.settle()
         except (BadInput, LaunchRefused, LostContact) as error:
-            yield run.run_id, f"its warm pool cannot be looked at: {error}"
+            yield run.run_id, f"the warm pool of {run.tags.get(schema.JOB_NAME)} cannot be looked at: {error}"
         else:
             yield run.run_id, settled[1] if settled else pool.kept_sentence()

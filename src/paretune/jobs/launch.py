@@ -107,7 +107,8 @@ def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
         raise
     if spec.on_sagemaker and not job.record.is_beside:
         with suppress(ParetuneError):  # `sync` books the pool that the job has reused, and its own
-            workplace.say(*(sentence for _, sentence in settle_pools(workplace.tracking, lambda _: workplace)))
+            settled = settle_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
+            workplace.say(*(sentence for _, sentence in settled))
     if spec.register is None or job.record.is_beside:
         return result
     sentence = register(spec.register, result.run_id, workplace.tracking)

@@ -227,3 +227,15 @@ def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(
     run = user.client.get_run(run_id)
     assert run.info.status == "RUNNING"  # `sync` finds it
     assert run.data.tags["paretune.region"] == "us-east-1"
+
+
+def test_a_job_says_nothing_of_instances_that_a_colleague_keeps_in_another_account(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
+    kept = {f"paretune.{name}": text for name, text in {**HERE, "account": "222222222222"}.items()}
+    user.client.create_run("0", tags=kept | {"paretune.warm_pool": "Available", "paretune.job_name": "paretune-a-1"})
+
+    user.type()
+
+    assert not [message for message in user.messages if "pool" in message or "kept" in message]
