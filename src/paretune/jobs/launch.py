@@ -153,9 +153,8 @@ def _admit(spec: JobSpec, workplace: Workplace) -> tuple[JobInputs, Estimate | N
 def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[str] | None = None) -> Attempts:
     """The job of a record, created or found; or the same job of another run, which AWS has created first.
 
-    All who type one command at the same moment give their jobs the same name. AWS takes it once, and the job says to
-    which run it belongs: the others close their runs and follow that one. If this MLflow store has no such run, then
-    somebody else has used the name, and the next one is tried.
+    All who type one command at the same moment name their jobs alike. AWS takes a name once, and the job tells its run:
+    the others close theirs and follow that one. If it is of another MLflow store, the next name is tried.
     """
     workplace = record.workplace
     while True:

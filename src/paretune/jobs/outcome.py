@@ -17,6 +17,7 @@ from paretune.estimating.noise import binomial_error
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
 from paretune.jobs.record import JobRecord, params_of, run_name
+from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
@@ -222,13 +223,11 @@ def conclude(
         profile, remark = _profile(job)
         remarks.append(remark)
     tags = {schema.WARM_POOL: None if bill.pool is None else bill.pool.status}
-    worst_usd = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
-    if workplace.launcher.is_billed and worst_usd is not None and (bill.cost_usd or 0.0) > worst_usd + ROUNDING_USD:
-        over_bound_usd = (bill.cost_usd or 0.0) - worst_usd
-        tags[schema.OVER_BOUND_USD] = f"{over_bound_usd:.6g}"
+    if (over_usd := _over_bound_usd(spec, bill, workplace)) > 0:
+        tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
         remarks.append(
-            f"it cost {bill.cost_usd:.4g} USD, {over_bound_usd:.4g} USD more than its worst case: stopping or "
-            "uploading has taken longer than that counts with; it is booked in full"
+            f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: stopping or uploading has "
+            "taken longer than that counts with; it is booked in full"
         )
     # Booked before the run is closed, so that `sync` books it if this process is killed in between.
     if problem := workplace.book(spec, run_id, bill.cost_usd, bill.kept_usd):
@@ -254,9 +253,20 @@ def conclude(
         verdicts=tuple(verdicts(spec, {**record.data_facts, **report.metrics})) if report and has_completed else (),
     )
     outcome = record_end(record, outcome, profile, tags)
-    if outcome.has_completed or error is not None or job is None:
-        return outcome
-    is_full = failure is not None and failure[0] is FailureKind.DISK_FULL  # the log says nothing more
+    return outcome if outcome.has_completed or error is not None or job is None else _with_log(outcome, job)
+
+
+def _over_bound_usd(spec: JobSpec, bill: Bill, workplace: Workplace) -> float:
+    """Dollars of a job beyond its worst case; 0 if there are none, or if nobody is billed."""
+    worst_usd = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
+    if not workplace.launcher.is_billed or worst_usd is None or (bill.cost_usd or 0.0) <= worst_usd + ROUNDING_USD:
+        return 0.0
+    return (bill.cost_usd or 0.0) - worst_usd
+
+
+def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
+    """The outcome of a job without a result, with the last lines that it printed."""
+    is_full = outcome.failure is not None and outcome.failure[0] is FailureKind.DISK_FULL  # the log says nothing more
     log, reason = ([] if is_full else job.log_tail()), outcome.reason or "it was stopped from outside"
     return replace(outcome, reason=reason, log=log, log_location=job.log_location())
 
