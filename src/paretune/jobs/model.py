@@ -16,8 +16,9 @@ from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.models import CANDIDATE, JobModel
+from paretune.tracking.outbox import TROUBLE
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.run import TROUBLE, Run
+from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 
 if TYPE_CHECKING:

@@ -5,37 +5,28 @@ runs costs nothing but a delay, because what could not be written is kept and tr
 """
 
 import contextlib
-import itertools
 import json
-import logging
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from alembic.util.exc import CommandError
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
-from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
-from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
 from paretune.core.untrusted import without_secrets
 from paretune.specification.container import Event
 from paretune.tracking import schema
 from paretune.tracking.models import JobModel, address, log_model
+from paretune.tracking.outbox import TROUBLE, Outbox
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
 _LONGEST_DIGEST = 36
-_AT_ONCE = 100  # values per request; MLflow takes as many params or tags, and 1000 metrics
-
-# What MLflow raises when a store is away, unknown, damaged or lacks its driver.
-TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
 
 
 class RunStatus(Enum):
@@ -61,8 +52,7 @@ class Run:
         self.run_id = run_id
         self._client = client
         self._clock = clock
-        self._waiting: dict[tuple[object, ...], Param | RunTag | Metric] = {}
-        self._datasets: list[DatasetInput] = []  # waiting, too
+        self._outbox = Outbox(client, run_id)
         self._steps: dict[str, set[int]] = {}
         self._is_new = self._has_read = new_with is not None
         self._for_programs = {name: text for name, text in (new_with or {}).items() if name in schema.FOR_PROGRAMS}
@@ -70,8 +60,15 @@ class Run:
         self._known_params = set[str]()
         self._headlines: dict[str, float] = {}
         self._is_held = False
-        self._is_refused = self._is_denied = False
-        self.has_gap = False
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether MLflow has not answered since this was last set: a later process must write something again."""
+        return self._outbox.has_gap
+
+    @has_gap.setter
+    def has_gap(self, has_gap: bool) -> None:
+        self._outbox.has_gap = has_gap
 
     @contextlib.contextmanager
     def later(self) -> Iterator[None]:
@@ -84,8 +81,7 @@ class Run:
 
     def log_params(self, params: Mapping[str, str]) -> None:
         """Record parameters but for empty ones, which have their default, and those that `mlflow run` has recorded."""
-        texts = {name: text[:_LONGEST_PARAM] for name, text in params.items() if text}
-        self._waiting |= {(Param, name): Param(name, text) for name, text in texts.items()}
+        self._outbox.put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
         self._record()
 
     def log_dataset(self, name: str, digest: str, source: str, rows: Mapping[str, float]) -> None:
@@ -99,7 +95,7 @@ class Run:
             title = name if context == next(iter(rows)) else f"{name} ({context})"
             profile = json.dumps({"num_rows": int(count)})
             dataset = Dataset(title, digest[:_LONGEST_DIGEST], source_type=kind, source=location, profile=profile)
-            self._datasets.append(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)]))
+            self._outbox.put_dataset(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)]))
         self._record()
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
@@ -108,7 +104,7 @@ class Run:
             if text is not None and name in schema.FOR_PROGRAMS:
                 self._for_programs[name], self._is_packed = without_secrets(text), False
             elif text is not None:
-                self._waiting[RunTag, name] = RunTag(name, without_secrets(text)[:_LONGEST_TAG])
+                self._outbox.put(RunTag(name, without_secrets(text)[:_LONGEST_TAG]))
         self._record()
 
     def log_events(self, events: Iterable[Event]) -> None:
@@ -117,7 +113,7 @@ class Run:
             for name, value in _named_for_mlflow(event.metrics).items():
                 if event.step not in self._steps_of(name):
                     self._steps[name].add(event.step)
-                    self._put(Metric(name, value, int(event.time * 1000), event.step))
+                    self._outbox.put(Metric(name, value, int(event.time * 1000), event.step))
         self._record()
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
@@ -126,14 +122,14 @@ class Run:
         for name, value in _named_for_mlflow(metrics).items():
             if self._headlines.get(name) != value:
                 time_ms = self._headline_time_ms(name, may_be_there=name in self._headlines or not is_read)
-                self._put(Metric(name, float(value), time_ms, 0))
+                self._outbox.put(Metric(name, float(value), time_ms, 0))
                 self._headlines[name] = value
         self._record()
 
     def _headline_time_ms(self, name: str, *, may_be_there: bool) -> int:
         """Time of a new headline value, later than those before it by any clock: MLflow shows the latest."""
         times = [int(self._clock.now() * 1000)]
-        points = [point for point in self._waiting.values() if isinstance(point, Metric)]
+        points = [point for point in self._outbox.values if isinstance(point, Metric)]
         times += [point.timestamp + 1 for point in points if point.key == name]
         if may_be_there:
             with contextlib.suppress(*TROUBLE):
@@ -142,24 +138,24 @@ class Run:
 
     def log_text(self, text: str, path: str) -> None:
         """Store a text as an artifact."""
-        self._try(lambda: self._client.log_text(self.run_id, text, path))
+        self._outbox.attempt(lambda: self._client.log_text(self.run_id, text, path))
 
     def log_files(self, files: Mapping[str, bytes], folder: str) -> None:
         """Store files, name to content, as artifacts in `folder`."""
         with tempfile.TemporaryDirectory() as scratch:
             for name, content in files.items():
                 (Path(scratch) / Path(name).name).write_bytes(content)
-            self._try(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
+            self._outbox.attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
     def log_model(self, model: JobModel) -> str:
         """Record the model of the job; returns the address from which MLflow loads it, empty if it does not answer."""
         uris: list[str] = []
-        self._try(lambda: uris.append(address(log_model(self._client, self.run_id, model))))
+        self._outbox.attempt(lambda: uris.append(address(log_model(self._client, self.run_id, model))))
         return "".join(uris)
 
     def log_figure(self, figure: Any, path: str) -> None:
         """Store a matplotlib figure as an artifact."""
-        self._try(lambda: self._client.log_figure(self.run_id, figure, path))
+        self._outbox.attempt(lambda: self._client.log_figure(self.run_id, figure, path))
 
     def metrics(self) -> dict[str, float]:
         """Latest value of each metric of the run; empty if MLflow does not answer."""
@@ -175,11 +171,11 @@ class Run:
 
     def end(self, status: RunStatus) -> bool:
         """Close the run; returns whether MLflow has done so."""
-        return self._try(lambda: self._client.set_terminated(self.run_id, status.value))
+        return self._outbox.attempt(lambda: self._client.set_terminated(self.run_id, status.value))
 
     def reopen(self) -> None:
         """Mark the run as running again."""
-        self._try(lambda: self._client.update_run(self.run_id, status="RUNNING"))
+        self._outbox.attempt(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
     def _steps_of(self, name: str) -> set[int]:
         if name not in self._steps:
@@ -191,44 +187,15 @@ class Run:
 
     def flush(self) -> None:
         """Write everything that waits: first the values, so that a server that refuses datasets has them all."""
-        self._flush_values()
-        if self._datasets and not self._waiting:
-            is_written = self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets))
-            if is_written or self._is_denied:
-                self._datasets = []
-
-    def _flush_values(self) -> None:
-        """Write params, tags and metrics, in one request unless that exceeds MLflow's limits."""
-        has_params = any(isinstance(value, Param) for value in self._waiting.values())
-        if (has_params or self._for_programs) and not self._read():
+        params = [value.key for value in self._outbox.values if isinstance(value, Param)]
+        if (params or self._for_programs) and not self._read():
             return
         if not self._is_packed:
-            packed = schema.packed(self._for_programs)
-            self._waiting |= {(RunTag, name): RunTag(name, text) for name, text in packed.items()}
+            self._outbox.put(*(RunTag(name, text) for name, text in schema.packed(self._for_programs).items()))
             self._is_packed = True
-        for name in self._known_params:
-            self._waiting.pop((Param, name), None)
-        size = _AT_ONCE
-        while self._waiting:
-            batch = dict(itertools.islice(self._waiting.items(), size))
-            if not self._try(partial(self._send, batch.values())):
-                if not self._is_refused:
-                    return
-                if len(batch) > 1:  # one by one, to find the value that MLflow will never take
-                    size = 1
-                    continue
-                size = _AT_ONCE
-            self._known_params |= {value.key for value in batch.values() if isinstance(value, Param)}
-            self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
-
-    def _put(self, point: Metric) -> None:
-        self._waiting[Metric, point.key, point.step, point.timestamp] = point
-
-    def _send(self, values: Collection[Param | RunTag | Metric]) -> None:
-        metrics = [value for value in values if isinstance(value, Metric)]
-        params = [value for value in values if isinstance(value, Param)]
-        tags = [value for value in values if isinstance(value, RunTag)]
-        self._client.log_batch(self.run_id, metrics, params, tags)
+        self._outbox.drop_params(self._known_params)
+        self._known_params.update(params)
+        self._outbox.send()
 
     def _read(self) -> bool:
         """Read once what the run has, unless this process has just created it; returns whether MLflow has answered."""
@@ -241,40 +208,12 @@ class Run:
             self._headlines = dict(data.metrics) | self._headlines
             self._has_read = True
 
-        return self._has_read or self._try(read)
+        return self._has_read or self._outbox.attempt(read)
 
     def _record(self) -> None:
         """Write what waits, unless `later` holds it back."""
         if not self._is_held:
             self.flush()
-
-    def _try(self, write: Any) -> bool:
-        try:
-            write()
-        except TROUBLE as error:
-            if not self.has_gap:
-                problem, hint = "MLflow does not answer", ""
-                if is_refused(error) or _is_denied(error):
-                    problem = "MLflow refuses a part of the record"
-                if isinstance(error, MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                    problem = "MLflow has no such run"
-                    hint = " (it was deleted, or MLFLOW_TRACKING_URI names another store than when it was begun)"
-                text = without_secrets(str(error))
-                logging.getLogger(__name__).warning("%s; the job goes on: %s%s", problem, text, hint)
-            self.has_gap = True
-            self._is_refused, self._is_denied = is_refused(error), _is_denied(error)
-            return False
-        return True
-
-
-def is_refused(error: Exception) -> bool:
-    """Whether MLflow will never take such a value."""
-    return isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
-
-
-def _is_denied(error: Exception) -> bool:
-    """Whether MLflow has answered that this identity may not do so."""
-    return isinstance(error, MlflowException) and error.error_code == "PERMISSION_DENIED"
 
 
 def _data_source(source: str) -> tuple[str, str]:

@@ -26,8 +26,9 @@ from paretune.core.untrusted import without_secrets
 from paretune.storage.database import file_fault
 from paretune.tracking import schema
 from paretune.tracking.models import register_model
+from paretune.tracking.outbox import TROUBLE, is_refused
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.run import TROUBLE, Run, RunStatus, is_refused
+from paretune.tracking.run import Run, RunStatus
 
 _PROBE_TIMEOUT_S = 5.0
 _MOST_RUNS = 100_000

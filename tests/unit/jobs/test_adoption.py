@@ -21,6 +21,7 @@ from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
 from tests.scripted_jobs import DONE, SMALL, ScriptedLauncher
 from tests.stand_ins.aws import FakeClock
+from tests.stand_ins.mlflow_store import denying
 from tests.workplaces import make_workplace
 
 
@@ -239,3 +240,20 @@ def test_a_job_says_nothing_of_instances_that_a_colleague_keeps_in_another_accou
     user.type()
 
     assert not [message for message in user.messages if "pool" in message or "kept" in message]
+
+
+@pytest.mark.parametrize("denied", [["log_batch"], ["log_batch", "log_inputs"]])
+def test_a_server_that_denies_operations_has_the_record_and_the_same_command_pays_once(
+    user: User, denied: list[str]
+) -> None:
+    user.launcher.endings = [DONE]
+    with denying(*denied):
+        run_id = user.is_killed()
+        result = user.type()
+
+    assert result.run_id == run_id
+    assert len(user.launcher.created) == 1
+    run = user.client.get_run(run_id)
+    assert (run.info.status, run.data.tags["paretune.state"]) == ("FINISHED", "Completed")
+    assert run.data.params["instance_type"] == SMALL
+    assert run.data.metrics["cost_usd"] == pytest.approx(0.01)

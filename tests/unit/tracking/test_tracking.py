@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
@@ -27,6 +25,7 @@ from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.run import Run, RunStatus
 from paretune.tracking.store import Tracking
 from tests.processes import free_port
+from tests.stand_ins.mlflow_store import denying
 
 
 @pytest.fixture
@@ -129,26 +128,27 @@ def test_the_data_of_a_run_are_its_inputs_once_for_each_context(store: MlflowCli
     assert source in inputs["training"].source
 
 
-def test_a_server_that_denies_datasets_has_all_else_and_is_asked_once(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("has_code", [True, False])
+@pytest.mark.parametrize("denied", [["log_inputs"], ["log_inputs", "log_batch"], ["log_batch"]])
+def test_a_server_that_denies_operations_has_all_else_and_is_not_asked_for_ever(
+    store: MlflowClient, caplog: pytest.LogCaptureFixture, denied: list[str], has_code: bool
 ) -> None:
-    asked = []
-
-    def denied(*_: object, **__: object) -> None:
-        asked.append("log_inputs")
-        raise MlflowException("not authorized to perform: sagemaker-mlflow:LogInputs", PERMISSION_DENIED)
-
-    monkeypatch.setattr(MlflowClient, "log_inputs", denied)
     run = tracking().begin("tiny")
-    run.log_dataset("bundled:tiny", "abc", "bundled:tiny", {"training": 80.0})
-    run.log_params({"epochs": "3"})
-    run.set_tags({schema.STATE: "Completed"})
-    run.log_metrics({"cost_usd": 0.5})
+    with denying(*denied, has_code=has_code) as asked:
+        run.log_dataset("bundled:tiny", "abc", "bundled:tiny", {"training": 80.0})
+        run.log_params({"epochs": "3"})
+        run.set_tags({schema.STATE: "Completed"})
+        run.log_metrics({"cost_usd": 0.5, "f1": 0.9})
+        sent = asked.copy()
+        for _ in range(5):
+            run.flush()
 
     data = store.get_run(run.run_id).data
-    assert (data.params, data.metrics, data.tags[schema.STATE]) == ({"epochs": "3"}, {"cost_usd": 0.5}, "Completed")
-    assert asked == ["log_inputs"]
-    assert "MLflow refuses a part of the record" in caplog.text
+    assert (data.params, data.tags[schema.STATE]) == ({"epochs": "3"}, "Completed")
+    assert data.metrics == {"cost_usd": 0.5, "f1": 0.9}
+    assert asked == sent
+    assert not run.has_gap
+    assert caplog.text.count("MLflow refuses a part of the record") == ("log_inputs" in denied)
     assert "does not answer" not in caplog.text
 
 
@@ -197,7 +197,7 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     run.log_events(losses(4))
 
     assert [step for step, _ in history_of(store, run, "train/loss")] == [1, 2, 3, 4]
-    actual = [record for record in caplog.records if record.name == "paretune.tracking.run"]
+    actual = [record for record in caplog.records if record.name == "paretune.tracking.outbox"]
     assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
 
 
@@ -279,6 +279,7 @@ _OPEN = """
 import sys, time
 from paretune.core.clock import SystemClock
 from paretune.tracking.store import Tracking
+from tests.stand_ins.mlflow_store import denying
 print("ready", flush=True)
 sys.stdin.readline()
 print(Tracking({}, SystemClock()).create("first").run_id)
