@@ -245,7 +245,8 @@ class Attempts:
     def _take_events(self) -> None:
         assert self.current is not None  # the callers have checked
         events = self.current.events()
-        self.record.log_progress(self.current, events)
+        is_step = bool(events) and bool(events[-1].metrics) and events[-1].step > 0
+        self.record.log_progress(self.current, events, self.bill.so_far_usd(self.current) if is_step else None)
         waits = next((event.message for event in events if "capacity" in event.message.lower()), "")
         if waits and not self._has_waited:  # such as "Starting: Insufficient capacity error from EC2 ..., retrying!"
             self._has_waited = True

@@ -66,6 +66,13 @@ class Bill:
         pool_usd = cost_usd(self.price, self.ran, self._released_s or 0.0) or 0.0
         return max(self.attempts_usd + pool_usd, self.recorded_usd or 0.0)
 
+    def so_far_usd(self, job: Job) -> float | None:
+        """Dollars of all attempts and of a job that still runs; None if unknown, as on spot until AWS tells."""
+        if self.ran.spot or self.attempts_usd is None:
+            return None
+        usd = cost_usd(self.price, self.ran, job.status().billable_seconds)
+        return None if usd is None else self.attempts_usd + usd
+
     @property
     def kept_usd(self) -> float | None:
         """The most that instances still kept after the job can cost; None if none are, or the price is unknown."""

@@ -129,9 +129,8 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
         record = JobRecord(spec, workplace)
         record.job = record.job if names is None else next(names)
         record.describe(inputs, estimate=estimate, warnings=warnings)
-    estimated = [] if estimate is None else [f"estimated: {estimate.sentence()}"]
-    messages = [*estimated, *(f"warning: {text}" for text in warnings)]
-    workplace.say(_announcement(spec, inputs, job_name(record.job, 1)), *messages)
+    said = [_announcement(spec, inputs, job_name(record.job, 1)), *(f"warning: {text}" for text in warnings)]
+    workplace.say(*said[:1], *([] if estimate is None else [f"estimated: {estimate.sentence()}"]), *said[1:])
     return _begun(record, inputs, names)
 
 

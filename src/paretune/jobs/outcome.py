@@ -54,6 +54,7 @@ class JobOutcome(Result):
         model: where the files of the model are: a folder, or an S3 URI.
         model_uri: address from which MLflow loads the model; empty if MLflow has none.
         kept_usd: the most that instances kept after it can still cost; None if none are kept, or the price is unknown.
+        ended_at: when it ended, in seconds since the epoch; None if that is not known.
         has_gap: MLflow did not take everything, so the run is incomplete; the job's own files are complete.
         remarks: sentences on what the record lacks and why.
         verdicts: sentences on the model.
@@ -79,6 +80,7 @@ class JobOutcome(Result):
     model_uri: str = ""
     open_command: str = ""
     kept_usd: float | None = None
+    ended_at: float | None = None
     has_gap: bool = False
     remarks: Sequence[str] = ()
     verdicts: Sequence[str] = ()
@@ -207,7 +209,7 @@ def conclude(
     a job that completed all the same is kept. What a tracking server that is away does not take, `sync` records.
     """
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
-    if spec.project is None:  # whose command may log any
+    if spec.project is None and record.was_concluded:  # a project's command may log any
         bill.recorded_usd = record.run.metrics().get(metrics.COST_USD)
     if error is not None and job is not None and job.state() is JobState.COMPLETED:
         error = None
@@ -249,6 +251,7 @@ def conclude(
         # The run of a project is where its own commands say.
         open_command="" if spec.project else workplace.tracking.open_command(run_id),
         kept_usd=bill.kept_usd,
+        ended_at=None if status is None else status.ended_at,
         remarks=tuple(remarks),
         verdicts=tuple(verdicts(spec, {**record.data_facts, **report.metrics})) if report and has_completed else (),
     )
@@ -277,10 +280,10 @@ def record_end(
     """Fill and close the run, tagged if MLflow lacks some; returns the outcome with its model's address in MLflow."""
     run, report, model_uri = record.run, outcome.report, ""
     run.has_gap = False  # what a server that was away did not take still waits, and is written below
-    is_closed = run.end(RUN_STATUS[outcome.state])  # first: `sync` comes back to a run as long as its state is Running
+    # First: `sync` comes back to a run as long as its state is Running.
+    is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
     with run.later():
-        recorded = record.former_metrics
-        run.log_metrics({name: value for name, value in outcome.metrics.items() if recorded.get(name) != value})
+        run.log_metrics(_headlines_first(outcome.metrics, record.former_metrics))
         if report is not None:
             _write_report(run, report)
         if profile:
@@ -305,6 +308,12 @@ def record_end(
         )
     run.flush()
     return replace(outcome, model_uri=model_uri, has_gap=run.has_gap or record.is_uncollected)
+
+
+def _headlines_first(values: Mapping[str, float], recorded: Mapping[str, float]) -> dict[str, float]:
+    """What is not recorded yet, F1 and dollars before all else: MLflow's columns have that order."""
+    names = dict.fromkeys((metrics.F1, metrics.COST_USD, *values))
+    return {name: values[name] for name in names if name in values and recorded.get(name) != values[name]}
 
 
 def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:

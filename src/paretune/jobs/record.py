@@ -20,6 +20,7 @@ from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
 from paretune.projects.collection import collect_from
+from paretune.specification import metrics
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
@@ -58,6 +59,7 @@ class JobRecord:
         self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_beside = False  # whether another process watches the job, too: an interruption here stops nothing
+        self.was_concluded = False  # whether an earlier process has recorded its end
         self.has_gap_tag = False  # whether the run says that MLflow did not take all of the finished job
         self.is_uncollected = False  # whether what the job has recorded itself could not be copied, and may be later
         self._detail = ""
@@ -101,6 +103,7 @@ class JobRecord:
         self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
         self.is_beside = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
+        self.was_concluded = tags.get(schema.STATE) in {state.value for state in JobState if state.is_terminal}
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         self.settings = json.loads(tags.get(schema.SETTINGS, "{}"))
         if schema.USER in tags or schema.STUDY in tags:
@@ -163,10 +166,12 @@ class JobRecord:
         state = JobState.RUNNING.value
         self.run.set_tags({schema.JOB_NAME: name, schema.STATE: state, schema.CLAIMED_AT: claimed})
 
-    def log_progress(self, job: Job, events: list[Event]) -> None:
-        """Record new events of a running job and the state of its launcher."""
+    def log_progress(self, job: Job, events: list[Event], cost_usd: float | None = None) -> None:
+        """Record new events of a running job, what it has cost so far, and the state of its launcher."""
         with self.run.later():
             self.run.log_events(events)
+            if cost_usd is not None:
+                self.run.log_events([events[-1].model_copy(update={"metrics": {metrics.COST_USD: cost_usd}})])
             if job.detail() != self._detail:
                 self._detail = job.detail()
                 self.run.set_tags({schema.SECONDARY_STATUS: self._detail})

@@ -80,6 +80,7 @@ class JobStatus:
     billable_seconds: float  # seconds billed per instance
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # as `read_phases` names them; empty if unknown
     report: JobReport | None = None  # the result of a completed job
+    ended_at: float | None = None  # when it ended, in seconds since the epoch of this machine; None if unknown
     instance_type: str = ""  # that the service chose of several; "" if it had no choice
     failure: tuple[FailureKind, str] | None = None  # kind and reason if it failed, or was stopped not by `stop`
     facts: Mapping[str, str] = field(default_factory=dict)  # about where it ran; recorded as tags `paretune.*`

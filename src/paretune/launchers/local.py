@@ -111,6 +111,7 @@ class LocalJob(Job):
             state=state,
             seconds=end["time"] - self._started,
             billable_seconds=end["time"] - self._started,
+            ended_at=end["time"] if state.is_terminal else None,
             report=self._report() if has_completed else None,
             failure=(FailureKind(end["kind"]), reason) if reason else None,
             model=str(self.folder.model) if has_completed and has_model else "",

@@ -117,24 +117,26 @@ class Run:
         self._record()
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Record headline values, at step 0; one that the run has already is not written twice."""
+        """Record headline values; one that the run has already is not written twice.
+
+        They are at step 0, or at the last step of their curve: MLflow shows the latest value of the last step.
+        """
         is_read = self._read()
         for name, value in _named_for_mlflow(metrics).items():
             if self._headlines.get(name) != value:
-                time_ms = self._headline_time_ms(name, may_be_there=name in self._headlines or not is_read)
-                self._outbox.put(Metric(name, float(value), time_ms, 0))
+                time_ms, step = self._place_of_headline(name, name in self._headlines or not is_read)
+                self._outbox.put(Metric(name, float(value), time_ms, step))
                 self._headlines[name] = value
         self._record()
 
-    def _headline_time_ms(self, name: str, *, may_be_there: bool) -> int:
-        """Time of a new headline value, later than those before it by any clock: MLflow shows the latest."""
-        times = [int(self._clock.now() * 1000)]
-        points = [point for point in self._outbox.values if isinstance(point, Metric)]
-        times += [point.timestamp + 1 for point in points if point.key == name]
-        if may_be_there:
+    def _place_of_headline(self, name: str, may_be_there: bool) -> tuple[int, int]:
+        """Time in milliseconds and step of a new headline value, after those before it by any clock."""
+        points = [point for point in self._outbox.values if isinstance(point, Metric) and point.key == name]
+        if may_be_there or self._steps.get(name):
             with contextlib.suppress(*TROUBLE):
-                times += [point.timestamp + 1 for point in self._client.get_metric_history(self.run_id, name)]
-        return max(times)
+                points += self._client.get_metric_history(self.run_id, name)
+        times = [int(self._clock.now() * 1000), *(point.timestamp + 1 for point in points)]
+        return max(times), max((point.step for point in points), default=0)
 
     def log_text(self, text: str, path: str) -> None:
         """Store a text as an artifact."""
@@ -169,9 +171,10 @@ class Run:
             return schema.unpacked(self._client.get_run(self.run_id).data.tags)
         return {}
 
-    def end(self, status: RunStatus) -> bool:
-        """Close the run; returns whether MLflow has done so."""
-        return self._outbox.attempt(lambda: self._client.set_terminated(self.run_id, status.value))
+    def end(self, status: RunStatus, ended_at: float | None = None) -> bool:
+        """Close the run at this time, in seconds since the epoch, or now; returns whether MLflow has done so."""
+        end_ms = None if ended_at is None else int(ended_at * 1000)
+        return self._outbox.attempt(lambda: self._client.set_terminated(self.run_id, status.value, end_ms))
 
     def reopen(self) -> None:
         """Mark the run as running again."""

@@ -7,7 +7,7 @@ import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import mlflow
 from mlflow import MlflowClient
 from mlflow.artifacts import load_text
 from mlflow.entities import ViewType
+from mlflow.tracking.context.registry import resolve_tags
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -112,7 +113,7 @@ class Tracking:
         """A new run called `name`, beside the one of this command, with these tags from its first moment."""
         packed = schema.packed(tags or {})
         with self._usable():
-            run_id = self._client.create_run(self._experiment, run_name=name, tags=packed).info.run_id
+            run_id = self._client.create_run(self._experiment, run_name=name, tags=_context() | packed).info.run_id
         return Run(self._client, run_id, self._clock, new_with=tags or {})
 
     def unfinished(self) -> list[RecordedRun]:
@@ -200,6 +201,14 @@ def _alone_with(uri: str) -> Iterator[None]:
     with (Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}-{digest}.lock").open("a") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         yield
+
+
+@cache
+def _context() -> dict[str, str]:
+    """User, source and git commit of this process, as MLflow's own functions set them; their client does not."""
+    with suppress(Exception):  # of whatever plug-in tells them
+        return {name: without_secrets(text) for name, text in resolve_tags().items()}
+    return {}
 
 
 def _is_warning(record: logging.LogRecord) -> bool:

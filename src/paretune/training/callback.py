@@ -208,12 +208,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         curves = {f"train/{name}": logs.get(name) for name in ("loss", "learning_rate", "grad_norm", "epoch")}
         if seconds > before_s and rows > before_rows:
             curves["train/samples_per_second"] = (rows - before_rows) / (seconds - before_s)
-        curves |= {
-            "system/cpu_percent": psutil.cpu_percent(),
-            "system/memory_gib": psutil.virtual_memory().used / 2**30,
-        }
-        if device.has_gpu():
-            curves["system/gpu_memory_gib"] = torch.cuda.memory_allocated() / 2**30
+        curves |= device.load()
         self.events.write(state.global_step, curves, total_steps=state.max_steps)
 
     def on_evaluate(

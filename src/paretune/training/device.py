@@ -8,6 +8,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from paretune.estimating import hardware
@@ -160,3 +161,20 @@ def machine_faults(spec: JobSpec) -> list[str]:
 if __name__ == "__main__":
     gpus = f"{torch.cuda.device_count()} x {device_name()}" if has_gpu() else "no GPU"
     print(f"PyTorch {torch.__version__} sees {gpus}")
+
+
+def load() -> dict[str, float]:
+    """How busy this machine is, by the names of MLflow's own system metrics."""
+    memory = psutil.virtual_memory()
+    values = {
+        "system/cpu_utilization_percentage": psutil.cpu_percent(),
+        "system/system_memory_usage_megabytes": memory.used / 1e6,
+        "system/system_memory_usage_percentage": memory.percent,
+    }
+    for number in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(number)
+        values[f"system/gpu_{number}_memory_usage_megabytes"] = (total - free) / 1e6
+        values[f"system/gpu_{number}_memory_usage_percentage"] = 100 * (1 - free / total)
+        with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # without nvidia-ml-py
+            values[f"system/gpu_{number}_utilization_percentage"] = float(torch.cuda.utilization(number))
+    return values

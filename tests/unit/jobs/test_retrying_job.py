@@ -205,6 +205,14 @@ def test_a_job_goes_on_after_an_internal_error_of_aws_at_most_twice(desk: Desk, 
     assert desk.metrics["billable_seconds"] == 3 * SECONDS
 
 
+def test_dollars_are_a_curve_while_a_job_runs_and_end_at_what_is_booked(desk: Desk) -> None:
+    desk.follow(desk.attempts(ScriptedLauncher([MEMORY, DONE]), per_device_train_batch_size=16))
+
+    points = desk.client.get_metric_history(desk.run_id or "", "cost_usd")
+    assert [point.value for point in points][-1] == desk.metrics["cost_usd"] == pytest.approx(0.02)
+    assert points[0].value == pytest.approx(0.01)  # after the first step of the first attempt
+
+
 def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([MEMORY, LaunchRefused("quota")])
     attempts = desk.attempts(launcher, per_device_train_batch_size=16)
@@ -300,13 +308,12 @@ def test_a_trial_is_not_tried_again_with_a_smaller_batch_by_any_process(desk: De
 
 def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
     launcher = ScriptedLauncher([DONE])
-    attempts = desk.attempts(launcher)
-    desk.client.log_metric(desk.run_id or "", "cost_usd", 0.5)  # by a process that has seen more
+    desk.follow(desk.attempts(launcher))
+    desk.client.log_metric(desk.run_id or "", "cost_usd", 0.5, step=9)  # by a process that has seen more
 
-    desk.follow(attempts)
+    desk.follow(desk.attempts(launcher))
 
     assert desk.metrics["cost_usd"] == 0.5
-    assert attempts.bill.cost_usd == 0.5
 
 
 def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_it(desk: Desk, names: Names) -> None:

@@ -152,6 +152,26 @@ def test_a_server_that_denies_operations_has_all_else_and_is_not_asked_for_ever(
     assert "does not answer" not in caplog.text
 
 
+def test_a_curve_s_last_value_is_the_headline_that_is_recorded_at_the_end(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    for step in (10, 20):
+        run.log_events([Event(time=1000.0 + step, step=step, metrics={"cost_usd": step / 100})])
+
+    tracking().run(run.run_id).log_metrics({"cost_usd": 0.17})
+
+    assert store.get_run(run.run_id).data.metrics["cost_usd"] == 0.17
+
+
+def test_a_run_has_user_and_source_as_mlflow_s_own_runs_have_and_ends_when_its_job_did(store: MlflowClient) -> None:
+    run = tracking().begin("tiny")
+    run.end(RunStatus.FINISHED, 1234.5)
+    run.end(RunStatus.FINISHED, 1234.5)  # a later repair
+
+    recorded = store.get_run(run.run_id)
+    assert {"mlflow.user", "mlflow.source.name", "mlflow.source.type"} <= recorded.data.tags.keys()
+    assert recorded.info.end_time == 1_234_500
+
+
 def test_the_open_command_names_the_store_and_the_run(
     store: MlflowClient, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,7 +127,7 @@ def test_curves_have_loss_rate_and_the_speed_since_the_last_point(clock: HandTur
     assert second.metrics["train/samples_per_second"] == pytest.approx(16 / 2)
     assert (second.metrics["train/loss"], second.metrics["train/learning_rate"]) == (0.6, 9e-5)
     assert "train/grad_norm" not in second.metrics
-    assert second.metrics["system/memory_gib"] > 0
+    assert second.metrics["system/system_memory_usage_percentage"] > 0
 
 
 def test_a_training_that_is_asked_to_stop_saves_and_stops_after_the_step(clock: HandTurned, events: Path) -> None:

@@ -219,6 +219,7 @@ class SageMakerJob(Job):
             seconds=max(0.0, self.ended_at - (created.timestamp() if created else self._created)),
             billable_seconds=billed,
             phase_seconds=read_phases(description, self.ended_at),
+            ended_at=self.ended_at if self.has_ended else None,
             instance_type=str(description.get("ResourceConfig", {}).get("SelectedInstanceType", "")),
             report=self._report() if has_completed else None,
             failure=self._failure(state),
