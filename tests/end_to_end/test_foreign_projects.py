@@ -142,7 +142,7 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
     (child,) = client.search_runs(["0"], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
     assert (child.info.run_name, child.info.status, child.data.metrics) == ("inner", "FINISHED", {"inner_loss": 0.25})
 
-    job = shared_cloud.described(f"paretune-{run.info.run_id}-1")
+    job = shared_cloud.described(run.data.tags["paretune.job_name"])
     assert (tags["mlflow.source.type"], tags["mlflow.project.entryPoint"]) == ("PROJECT", "main")
     assert (tags["paretune.job_name"], tags["paretune.job_arn"]) == (job["TrainingJobName"], job["TrainingJobArn"])
     assert (tags["paretune.state"], tags["paretune.secondary_status"]) == ("Completed", "Completed")

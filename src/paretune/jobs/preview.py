@@ -229,7 +229,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     worst_usd = launcher.worst_case_usd(spec)
     budgets = workplace.check_budgets(spec)
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec))
+    document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
