@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -152,3 +153,31 @@ def test_nothing_trains_on_when_paretune_is_killed(home: Path, job: dict[str, ob
         wait_until(lambda: not working_in(home), within_s=ENDS_WITHIN_S, what="no training process is left")
         assert not any(_lives(process) for process in trained)
     assert len(_checkpoints(home)) == 1
+
+
+@pytest.mark.slow
+def test_status_logs_and_stop_in_another_terminal(home: Path, job: dict[str, object]) -> None:
+    with _run(paretune("train", *spelled(job)), home) as running:
+        _until_it_trains(running, home)
+        (run,) = _recorded()
+        status = _answer("status", home)
+        assert run.info.run_id[:8] in status
+        assert "USD so far" in status
+        assert "loss" in _answer(f"logs {run.info.run_id[:8]}", home)
+
+        stopped = _answer(f"stop {run.info.run_id[:8]}", home)
+
+        assert running.wait(ENDS_WITHIN_S) == 3, running.text  # its job was stopped from outside
+    assert "Stopped: it was stopped by `paretune stop`" in stopped
+    (run,) = _recorded()
+    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
+    assert run.data.metrics["cost_usd"] > 0
+    assert "no job runs" in _answer("status", home)
+    assert not working_in(home)
+
+
+def _answer(words: str, home: Path) -> str:
+    """What a command prints that ends well, and leaves processes of others alone."""
+    done = subprocess.run(paretune(*words.split()), cwd=home.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

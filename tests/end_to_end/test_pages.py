@@ -20,6 +20,8 @@ from tests.stand_ins.sagemaker.emulator import Emulator
 pytestmark = pytest.mark.slow
 
 ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, or share a study
+    "logs --run": "test_interruption.py",
+    "stop --run": "test_interruption.py",
     "demo": "../unit/commands/test_demo.py",
     "mcp": "test_agents.py",
     "prices --refresh": "../unit/commands/test_prices.py",

@@ -17,6 +17,7 @@ from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord, first_job_of
+from paretune.jobs.standing import place_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
 from paretune.launchers.processes import is_alive, process_text
@@ -84,7 +85,7 @@ class Sync:
                 job.record.leave()
         for run in unregistered:
             self._say(run.run_id, register(run.params["register"], run.run_id, self.tracking))
-        for run_id, sentence in settle_pools(self.tracking, lambda run: self._location(run)[1]):
+        for run_id, sentence in settle_pools(self.tracking, lambda run: place_of(run, self.workplace_of)[1]):
             self._say(run_id, sentence)
         self._book_budgets()
         return self._collected
@@ -106,7 +107,7 @@ class Sync:
         if watched_by != process_text() and is_alive(watched_by):
             self._say(run.run_id, "another process on this machine is watching it")
             return
-        spec, workplace = self._location(run)
+        spec, workplace = place_of(run, self.workplace_of)
         if not _is_there(run, workplace):
             if run.tags.get(schema.STATE) == JobState.COMPLETED.value:
                 workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
@@ -128,7 +129,7 @@ class Sync:
 
     def _adopt_again(self, run: RecordedRun) -> None:
         """Follow the job of a run that was closed because AWS did not know it, if AWS knows it now; see `_adopt`."""
-        _, workplace = self._location(run)
+        _, workplace = place_of(run, self.workplace_of)
         job = workplace.launcher.attach(first_job_of(run.run_id, run.tags))
         if job is None or job.run_id != run.run_id:
             return
@@ -138,23 +139,12 @@ class Sync:
         with self._saying_why(run.run_id, "its job cannot be looked at: "):
             self._adopt(run)
 
-    def _location(self, run: RecordedRun) -> tuple[JobSpec, Workplace]:
-        """The specification of a run's job and the workplace where it runs; raises BadInput or LaunchRefused."""
-        try:
-            spec = RecordedJob(run).spec()
-        except (BadInput, ValueError, KeyError) as error:
-            raise BadInput([f"it cannot be read back: {error}"]) from error
-        workplace = self.workplace_of(spec)
-        if elsewhere := workplace.elsewhere(run.tags):
-            raise BadInput([elsewhere])
-        return spec, workplace
-
     def _book_budgets(self) -> None:
         """Book ended jobs that still hold reservations in the budgets that recent jobs have counted against."""
         recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
         for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
             with self._saying_why(run.run_id, "its budgets cannot be booked: "):
-                (_, workplace), budget = self._location(run), RecordedJob(run).budget
+                (_, workplace), budget = place_of(run, self.workplace_of), RecordedJob(run).budget
                 if (ledger := workplace.budget_ledger(budget)) is None:
                     continue
                 for run_id, usd in _book_ended(ledger, self.tracking).items():

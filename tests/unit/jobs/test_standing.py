@@ -1,0 +1,148 @@
+"""The jobs that run now: what they cost, what they print, and how somebody else than their launcher ends them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from paretune.core.clock import Interruption, SystemClock
+from paretune.core.errors import BadInput, Interrupted, ParetuneError
+from paretune.jobs.attempts import Attempts
+from paretune.jobs.launch import begin_job
+from paretune.jobs.standing import find_run, followed, lines_of, standing, stop
+from paretune.launchers.base import JobState
+from paretune.specification.job import JobSpec
+from paretune.tracking.store import Tracking
+from tests.scripted_jobs import DONE, ENDLESS, MEMORY, SMALL, Ending, ScriptedLauncher
+from tests.stand_ins.aws import FakeClock
+from tests.workplaces import make_workplace
+
+
+class Desk:
+    """A store, an account, and somebody beside the one who launches."""
+
+    def __init__(self, folder: Path) -> None:
+        self.script = folder / "train.py"
+        self.script.touch()
+        self.clock, self.client = FakeClock(), MlflowClient()
+        self.launcher = ScriptedLauncher([])
+        self.tracking = Tracking({}, SystemClock())
+
+    def place(self, _: JobSpec | None = None) -> Any:
+        return make_workplace(launcher=self.launcher, tracking=Tracking({}, SystemClock()), clock=self.clock)
+
+    def launch(self, *endings: Ending, **changes: Any) -> Attempts:
+        self.launcher.endings = [*self.launcher.endings, *endings]
+        spec = JobSpec(**{"instance_type": SMALL, "entry_script": str(self.script), **changes})
+        return begin_job(spec, self.place())
+
+
+@pytest.fixture
+def desk(workplace: Path) -> Desk:
+    return Desk(workplace)
+
+
+def test_jobs_that_run_are_listed_with_dollars_so_far_and_at_worst(desk: Desk) -> None:
+    job = desk.launch(ENDLESS, max_runtime_minutes=60.0, tags={"user": "ana"})
+    ended = desk.launch(DONE, instance_count=2)
+    while ended.poll() is None:
+        pass
+
+    (seen,) = standing(desk.tracking, desk.place)
+
+    assert (seen.run_id, seen.job) == (job.record.run.run_id, job.document.job_name)
+    assert seen.cost_usd == pytest.approx(0.01)
+    assert seen.worst_usd == desk.launcher.worst_case_usd(job.record.spec)
+    assert (seen.owner, seen.where) == ("ana", f"1 x {SMALL}")
+
+
+def test_a_job_that_cannot_be_looked_at_is_listed_all_the_same(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.launch(ENDLESS)
+    here = {"account": "111111111111", "region": "us-east-1"}
+    monkeypatch.setattr(desk.launcher, "location_tags", lambda: here)
+    run = desk.client.search_runs(["0"])[0]
+    desk.client.set_tag(run.info.run_id, "paretune.region", "eu-west-1")
+
+    (seen,) = standing(desk.tracking, desk.place)
+
+    assert "in the region eu-west-1, and this command asks us-east-1" in seen.remark
+
+
+def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: Desk) -> None:
+    job = desk.launch(ENDLESS)
+    run_id, name = job.record.run.run_id, job.document.job_name
+    real = desk.launcher.jobs[name]
+    desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
+
+    end = stop(find_run(desk.tracking, run_id[:6]), desk.place)
+
+    assert real.stopped
+    assert end.state is JobState.STOPPED
+    run = desk.client.get_run(run_id)
+    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
+    assert "paretune stop" in run.data.tags["paretune.failure_reason"]
+    assert run.data.metrics["cost_usd"] == pytest.approx(0.01)
+    job.current = real
+    seen = job.poll()
+    assert seen is not None
+    assert seen.state is JobState.STOPPED
+    assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
+    assert standing(desk.tracking, desk.place) == []
+
+
+def test_of_a_job_that_is_tried_again_the_attempt_that_runs_is_stopped_and_all_are_booked(desk: Desk) -> None:
+    job = desk.launch(MEMORY, ENDLESS, entry_script=None, per_device_train_batch_size=16)
+    while len(desk.launcher.created) < 2:
+        job.poll()
+    desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
+
+    end = stop(find_run(desk.tracking, job.record.run.run_id), desk.place)
+
+    assert desk.launcher.jobs[desk.launcher.created[1]].stopped
+    assert end.metrics["cost_usd"] == pytest.approx(0.02)
+
+
+def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(desk: Desk) -> None:
+    job = desk.launch(DONE)
+    run = find_run(desk.tracking, job.document.job_name)
+    printed = [["one"], ["one", "two", "two"], ["two", "two", "three"]]
+    scripted = desk.launcher.jobs[job.document.job_name]
+    scripted.runs = len(printed) - 1
+    desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
+    scripted.log_tail = lambda lines=15: printed.pop(0)  # type: ignore[method-assign]
+
+    assert list(followed(run, desk.place, Interruption(), 50)) == ["one", "two", "two", "three"]
+    scripted.log_tail = lambda lines=15: ["last line"][:lines]  # type: ignore[method-assign]
+    assert lines_of(run, desk.place, 50) == (["last line"], "somewhere")
+
+
+def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:
+    job, interruption = desk.launch(ENDLESS), Interruption()
+    lines = followed(find_run(desk.tracking, job.record.run.run_id), desk.place, interruption, 50)
+    assert next(lines) == "last line"
+    interruption.reason = "interrupted by SIGINT"
+
+    with pytest.raises(Interrupted):
+        list(lines)
+
+    assert not desk.launcher.jobs[job.document.job_name].stopped
+
+
+def test_a_run_that_is_unknown_ambiguous_or_ended_is_told_in_a_sentence(desk: Desk) -> None:
+    job = desk.launch(DONE)
+    with pytest.raises(BadInput, match="no job here has the run or the name paretune-x-1: `paretune status`"):
+        find_run(desk.tracking, "paretune-x-1")
+    with pytest.raises(BadInput, match="no job here has the run or the name '; drop"):
+        find_run(desk.tracking, "'; drop")
+    for number in range(20):
+        desk.client.create_run("0", tags={"paretune.state": "Completed", "paretune.job_name": f"paretune-{number}-1"})
+    ids = [run.info.run_id[:1] for run in desk.client.search_runs(["0"])]
+    twice = next(letter for letter in ids if ids.count(letter) > 1)
+    with pytest.raises(BadInput, match="begins the ids of"):
+        find_run(desk.tracking, twice)
+    while job.poll() is None:
+        pass
+
+    with pytest.raises(ParetuneError, match="has ended: Completed"):
+        stop(find_run(desk.tracking, job.record.run.run_id), desk.place)
