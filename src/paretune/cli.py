@@ -59,6 +59,7 @@ COMMANDS = {
     "logs": Entry("Look at runs", "what a job prints; with --follow, until it has ended", "logs", "run"),
     "stop": Entry("Look at runs", "end a job, with everything booked", "stop", "run"),
     "sync": Entry("Look at runs", "adopt running jobs, collect finished ones, fill MLflow", "sync"),
+    "clean": Entry("Look at runs", "what jobs have left in S3; with --yes, remove what is old", "clean"),
     "import": Entry("Look at runs", "bring a table of recorded runs into MLflow, marked published", "imports"),
     "reconcile": Entry("Look at runs", "AWS's bill against what was recorded", "reconcile", "bill"),
     "demo": Entry("More", "a whole simulated study in seconds, with nothing to configure", "demo"),

@@ -287,6 +287,8 @@ class S3:
         self._aws = aws
         self.buckets = {BUCKET: aws.region}
         self.objects: dict[str, bytes] = {}
+        self.written: dict[str, datetime.datetime] = {}  # of objects that are older than now
+        self.locked: set[str] = set()  # keys that S3 does not delete
         self.policy: str | None = None
 
     def put_object(self, **request: Any) -> dict[str, Any]:
@@ -302,8 +304,13 @@ class S3:
         return {"Body": io.BytesIO(self.objects[key])}
 
     def delete_objects(self, **request: Any) -> dict[str, Any]:
+        refused = [entry for entry in request["Delete"]["Objects"] if entry["Key"] in self.locked]
         for entry in request["Delete"]["Objects"]:
-            self.objects.pop(entry["Key"], None)
+            if entry not in refused:
+                self.objects.pop(entry["Key"], None)
+        return {"Errors": [{**entry, "Message": "Access Denied"} for entry in refused]}
+
+    def get_bucket_versioning(self, **_: Any) -> dict[str, Any]:
         return {}
 
     def delete_object(self, **request: Any) -> dict[str, Any]:
@@ -328,7 +335,11 @@ class S3:
     def list_objects_v2(self, **request: Any) -> dict[str, Any]:
         keys = sorted(key for key in self.objects if key.startswith(request["Prefix"]))
         page = _page("Contents", keys, request, 1000, "ContinuationToken")
-        page["Contents"] = [{"Key": key, "Size": len(self.objects[key])} for key in page["Contents"]]
+        written = datetime.datetime.fromtimestamp(self._aws.clock.time, datetime.UTC)
+        page["Contents"] = [
+            {"Key": key, "Size": len(self.objects[key]), "LastModified": self.written.get(key, written)}
+            for key in page["Contents"]
+        ]
         token = page.pop("ContinuationToken", None)
         return page | {"IsTruncated": token is not None, **({"NextContinuationToken": token} if token else {})}
 

@@ -1,5 +1,6 @@
 """The commands, a module each; the larger ones are folders. Nothing below imports them.
 
+clean         `clean`: what jobs have left in S3, and its removal
 demo          `demo`: a whole simulated study
 doctor        `doctor`: checks machine, AWS account and MLflow
 estimate      `estimate`: seconds, dollars and memory of jobs before they are paid for

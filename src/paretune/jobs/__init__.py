@@ -13,6 +13,7 @@ bill           seconds and dollars of a job, and of instances kept after it
 outcome        the end of a job: gathered, booked, written, judged and shown
 model          the model of a finished job: card, record in MLflow, registered version
 standing       the jobs of a store that run now: dollars so far and at worst, logs, an end
+leftovers      what jobs have left in S3, what it costs a month, and what may be removed
 sync           follows jobs whose launcher has ended, or collects them
 progress       progress of jobs on standard error
 """

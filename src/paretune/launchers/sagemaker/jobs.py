@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LostContact
+from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.shell import command_line
 from paretune.estimating.phases import read_phases, seconds_since_epoch
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus
@@ -292,7 +292,7 @@ class SageMakerJob(Job):
         checkpoints = str(self.description.get("CheckpointConfig", {}).get("S3Uri", ""))
         prefix = checkpoints.removeprefix(self._storage.uri(""))
         if not self._is_project and prefix.startswith(f"{PREFIX}/checkpoints/"):
-            with suppress(*AWS_ERRORS):
+            with suppress(LaunchRefused):
                 self._storage.remove(prefix)
 
     def warm_pool(self) -> WarmPoolStatus | None:

@@ -16,13 +16,14 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3
@@ -68,12 +69,29 @@ class Storage:
                 self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode(), **self._encryption())
         return self.uri(key)
 
+    def entries(self, prefix: str) -> dict[str, tuple[int, float]]:
+        """Keys that start with `prefix` to bytes and time of writing; raises LaunchRefused."""
+        with refused_to(f"list the bucket {self.bucket}"):
+            pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+            listed = [entry for page in pages for entry in page.get("Contents", [])]
+        return {entry["Key"]: (entry["Size"], entry["LastModified"].timestamp()) for entry in listed}
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether removed objects stay as earlier versions, which are billed; False if S3 does not tell."""
+        with suppress(*AWS_ERRORS):
+            return bool(self.s3.get_bucket_versioning(Bucket=self.bucket).get("Status") == "Enabled")
+        return False
+
     def remove(self, prefix: str) -> None:
-        """Delete all objects whose keys start with `prefix`."""
-        keys = list(self.sizes(prefix))
-        for start in range(0, len(keys), 1000):  # as many as one DeleteObjects takes
-            objects = [{"Key": key} for key in keys[start : start + 1000]]
-            self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": objects, "Quiet": True})
+        """Delete all objects whose keys start with `prefix`; raises LaunchRefused if S3 refuses one."""
+        with refused_to(f"remove objects of the bucket {self.bucket}"):
+            keys = list(self.sizes(prefix))
+            for start in range(0, len(keys), 1000):  # as many as one DeleteObjects takes
+                objects = [{"Key": key} for key in keys[start : start + 1000]]
+                answer = self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": objects, "Quiet": True})
+                for error in answer.get("Errors", [])[:1]:
+                    raise LaunchRefused(f"S3 did not remove {error.get('Key')}: {error.get('Message')}")
 
     def uri(self, key: str) -> str:
         """S3 URI of a key in this bucket."""

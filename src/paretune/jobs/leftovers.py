@@ -1,0 +1,171 @@
+"""What jobs have left in S3: models, checkpoints, and the data, models and code that they were given.
+
+Objects are kept until somebody removes them, and are billed by the month.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from paretune.launchers.base import JobState, job_of
+from paretune.presentation.text import plain
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.store import Tracking
+
+USD_PER_GB_MONTH = 0.023
+"""List price of S3 Standard in us-east-1, first 50 TB (AWS, Amazon S3 pricing, since December 2016)."""
+DAY_S = 86_400.0
+_LONGEST_JOB_DAYS = 28  # a job that began earlier has ended: AWS, StoppingCondition
+_SHARED = {"datasets": "data", "models": "base models", "files": "files", "code": "code"}
+_ENDED = {state.value for state in JobState if state.is_terminal}
+
+
+class Bucket(Protocol):
+    """What is asked of a bucket."""
+
+    bucket: str
+
+    def entries(self, prefix: str) -> Mapping[str, tuple[int, float]]:
+        """Keys below the prefix to bytes and time of writing, in seconds since the epoch."""
+
+    def remove(self, prefix: str) -> None:
+        """Delete all that is below the prefix."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leftover:
+    """Objects that are removed together."""
+
+    bucket: Bucket
+    prefix: str
+    kind: str  # models, checkpoints, data, base models, files or code
+    size: int  # bytes
+    run_id: str = ""  # whose job has left it; "" for what jobs share
+    why_kept: str = ""  # empty if it may be removed
+
+    def row(self) -> dict[str, object]:
+        """It as a JSON object."""
+        uri = f"s3://{self.bucket.bucket}/{self.prefix}"
+        return {"uri": uri, "kind": self.kind, "gigabytes": self.size / 1e9, "run_id": self.run_id} | {
+            "why_kept": self.why_kept
+        }
+
+
+def usd_a_month(leftovers: Iterable[Leftover]) -> float:
+    """Dollars of a month for these."""
+    return sum(each.size for each in leftovers) / 1e9 * USD_PER_GB_MONTH
+
+
+def buckets_of(tracking: Tracking) -> dict[tuple[str, str], list[RecordedRun]]:
+    """Region and bucket to the runs whose jobs wrote there. Raises TrackingUnavailable."""
+    found = dict[tuple[str, str], list[RecordedRun]]()
+    for run in tracking.runs(f"tags.`{schema.LAUNCHER}` = 'sagemaker' and tags.`{schema.STATE}` != ''"):
+        bucket = json.loads(run.tags.get(schema.SETTINGS, "{}")).get("sagemaker.s3_bucket")
+        if bucket:
+            found.setdefault((run.tags.get(schema.REGION, ""), bucket), []).append(run)
+    return found
+
+
+def found_in_s3(
+    tracking: Tracking, environment: Mapping[str, str], days: float, *, keeps_front: bool = False
+) -> tuple[list[Leftover], list[str]]:
+    """What jobs have left in the buckets of a store, and sentences about these buckets. Raises LaunchRefused."""
+    from paretune.launchers.sagemaker.account import Account  # imports boto3
+    from paretune.launchers.sagemaker.storage import Storage
+
+    found, remarks = list[Leftover](), list[str]()
+    for (region, name), runs in buckets_of(tracking).items():
+        bucket = Storage(Account(region or None, environment).client("s3"), name)
+        found += leftovers(bucket, runs, now=time.time(), older_than_days=days, keeps_front=keeps_front)
+        if bucket.keeps_versions:
+            remarks.append(
+                f"the bucket {name} keeps versions: what is removed stays billed as an earlier version until a "
+                "lifecycle rule of the bucket (NoncurrentVersionExpiration) removes it"
+            )
+    return found, remarks
+
+
+def leftovers(
+    bucket: Bucket, runs: Iterable[RecordedRun], *, now: float, older_than_days: float, keeps_front: bool
+) -> list[Leftover]:
+    """All that lies below our prefix of a bucket, and why it is kept.
+
+    Kept is what may still be used: by a job that runs, is younger, or is of another store; a registered model; with
+    `keeps_front` that of a trial on the front. What jobs share is kept while a job that began lately might read it.
+    """
+    known = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in runs}
+    sizes, written = dict[tuple[str, str, str], int](), dict[tuple[str, str, str], float]()
+    newest_job = 0.0
+    for key, (size, moment) in bucket.entries("paretune/").items():
+        _, kind, name, *rest = [*key.split("/"), "", ""]
+        if kind == "jobs":
+            newest_job = max(newest_job, moment)
+            if rest[:1] != ["output"] or not rest[1].startswith("model"):
+                continue  # reports and events are small, and `sync` reads them
+        place = (kind, name, f"paretune/jobs/{name}/output/model" if kind == "jobs" else f"paretune/{kind}/{name}/")
+        sizes[place] = sizes.get(place, 0) + size
+        written[place] = max(written.get(place, 0.0), moment)
+    is_quiet = now - newest_job > max(older_than_days, _LONGEST_JOB_DAYS) * DAY_S
+    found = []
+    for (kind, name, prefix), size in sizes.items():
+        run, days = None, (now - written[kind, name, prefix]) / DAY_S
+        if kind in _SHARED:
+            why = "" if is_quiet and days > older_than_days else "jobs that began lately may read it"
+        else:
+            base = job_of(name) if kind == "jobs" else name.partition("-ml.")[0]
+            run = known.get(base)
+            why = _why_kept(run, kind, days, older_than_days, keeps_front)
+        found.append(
+            Leftover(
+                bucket=bucket,
+                prefix=prefix,
+                kind=_SHARED.get(kind, "models" if kind == "jobs" else kind),
+                size=size,
+                run_id="" if run is None else run.run_id,
+                why_kept=why,
+            )
+        )
+    return found
+
+
+def _why_kept(run: RecordedRun | None, kind: str, days: float, older_than_days: float, keeps_front: bool) -> str:
+    if run is None:
+        return "no run of this store has it"
+    if run.tags.get(schema.STATE) not in _ENDED:
+        return "its job runs"
+    if run.tags.get(schema.GAP) == "true":
+        return "its record has gaps, which `paretune sync` fills"
+    if days <= older_than_days:
+        return f"it is not older than {older_than_days:g} days"
+    registered = run.tags.get(schema.REGISTERED, "")
+    if kind == "jobs" and registered and not registered.startswith("no:"):
+        return f"its model is registered as {registered}"
+    if kind == "jobs" and keeps_front and run.tags.get(schema.PARETO_RANK) == "0":
+        return "its trial is on the front"
+    return ""
+
+
+def remove(found: Iterable[Leftover], tracking: Tracking, today: str) -> None:
+    """Remove what is not kept, and say so in the runs of removed models. Raises LaunchRefused if S3 refuses."""
+    for each in found:
+        if each.why_kept:
+            continue
+        each.bucket.remove(each.prefix)
+        if each.kind == "models":
+            tracking.run(each.run_id).set_tags({schema.NO_MODEL: f"removed from S3 by `paretune clean` on {today}"})
+
+
+def in_words(found: Iterable[Leftover]) -> str:
+    """Gigabytes and dollars a month, by kind."""
+    listed, sums = list(found), dict[str, int]()
+    for each in listed:
+        sums[each.kind] = sums.get(each.kind, 0) + each.size
+    kinds = ", ".join(
+        f"{kind} {plain(size / 1e9, 3)}" for kind, size in sorted(sums.items(), key=lambda item: -item[1])
+    )
+    total = plain(sum(sums.values()) / 1e9, 3)
+    price = f"{USD_PER_GB_MONTH} USD per GB-month, list price of S3 Standard in us-east-1"
+    return f"{total} GB in S3 ({kinds}): {plain(usd_a_month(listed), 2)} USD a month ({price})"

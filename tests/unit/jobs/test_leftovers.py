@@ -1,0 +1,118 @@
+"""What jobs leave in S3 is shown with its price, and removed only where nothing may use it any more."""
+
+import datetime
+import json
+from pathlib import Path
+
+import boto3
+import pytest
+from mlflow import MlflowClient
+
+from paretune.cli import main
+from tests.stand_ins.aws import BUCKET, Aws, FakeClock
+
+
+class Bucket:
+    """A bucket with what jobs of a store have left."""
+
+    def __init__(self, aws: Aws) -> None:
+        self.aws, self.client = aws, MlflowClient()
+
+    def job(self, name: str, *, state: str = "Completed", days: float = 100.0, **tags: str) -> str:
+        """A job's run, and 5 bytes of model, 7 of checkpoints and a report in the bucket."""
+        settings = json.dumps({"sagemaker.s3_bucket": BUCKET})
+        own = {"launcher": "sagemaker", "region": "us-east-1", "state": state, "job_name": f"paretune-{name}-1", **tags}
+        job = {"paretune.job": json.dumps({"settings": settings})}
+        run_id = self.client.create_run(
+            "0", tags=job | {f"paretune.{key}": text for key, text in own.items()}
+        ).info.run_id
+        self.put(f"jobs/paretune-{name}-1/output/model/weights", 5, days)
+        self.put(f"jobs/paretune-{name}-1/output/report.json", 1, days)
+        self.put(f"checkpoints/{name}/step", 7, days)
+        return str(run_id)
+
+    def put(self, key: str, size: int, days: float) -> None:
+        now = datetime.datetime.now(datetime.UTC)
+        self.aws.s3.objects[f"paretune/{key}"] = b"x" * size
+        self.aws.s3.written[f"paretune/{key}"] = now - datetime.timedelta(days=days)
+
+    @property
+    def left(self) -> set[str]:
+        return {key.removeprefix("paretune/") for key in self.aws.s3.objects}
+
+
+@pytest.fixture
+def bucket(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    aws = Aws(FakeClock())
+    monkeypatch.setattr(boto3.Session, "client", lambda _session, service, **_: aws.client(service))
+    return Bucket(aws)
+
+
+def test_old_models_and_checkpoints_are_listed_with_their_price_and_removed_when_asked(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = bucket.job("a")
+    before = bucket.left
+
+    assert main(["clean", "--older_than", "30"]) == 0
+    assert bucket.left == before
+    assert "--yes true" in capsys.readouterr().out
+
+    assert main(["clean", "--older_than", "30", "--yes"]) == 0
+    assert bucket.left == {"jobs/paretune-a-1/output/report.json"}
+    assert "removed from S3 by `paretune clean`" in bucket.client.get_run(run_id).data.tags["paretune.no_model"]
+
+
+def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket.job("running", state="Running")
+    bucket.job("young", days=3)
+    bucket.job("registered", registered="sentiment/3")
+    bucket.job("gap", gap="true")
+    bucket.job("front", pareto_rank="0")
+    bucket.put("jobs/paretune-stranger-1/output/model/weights", 9, 100)
+    bucket.put("datasets/d1/rows.arrow", 11, 100)
+    bucket.aws.s3.objects["mine/thesis.txt"] = b"mine"
+    before = bucket.left
+
+    assert main(["clean", "--older_than", "30", "--keep", "front", "--yes"]) == 0
+
+    gone = before - bucket.left
+    assert gone == {"checkpoints/registered/step", "checkpoints/front/step"}
+    said = capsys.readouterr().out
+    for why in (
+        "its job runs",
+        "not older than 30 days",
+        "registered as sentiment/3",
+        "on the front",
+        "no run of this",
+    ):
+        assert why in said
+    assert "jobs that began lately may read it" in said
+
+
+def test_data_that_jobs_share_go_when_no_job_began_for_four_weeks(bucket: Bucket) -> None:
+    bucket.job("a")
+    bucket.put("datasets/d1/rows.arrow", 11, 100)
+
+    assert main(["clean", "--older_than", "1", "--yes"]) == 0
+
+    assert "datasets/d1/rows.arrow" not in bucket.left
+
+
+def test_an_object_that_s3_does_not_remove_is_an_error_and_no_success(
+    bucket: Bucket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = bucket.job("a")
+    bucket.aws.s3.locked = set(bucket.aws.s3.objects)
+
+    assert main(["clean", "--older_than", "30", "--yes"]) != 0
+
+    assert "S3 did not remove" in capsys.readouterr().err
+    assert "paretune.no_model" not in bucket.client.get_run(run_id).data.tags
+
+
+def test_clean_needs_an_age(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean"]) == 2
+    assert "older_than is missing" in capsys.readouterr().err
