@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.commands.command import command_of
 from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
+from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, BudgetRefused, ParetuneError, refuse
 from paretune.core.packages import missing
 from paretune.core.result import CommandOutput
@@ -186,9 +187,15 @@ class Tools:
         return self._described(f"{command}-{number}")
 
     def status(self, name: str | None = None) -> dict[str, Any]:
-        """State, result and last lines of one launched command, or of all."""
+        """Launched commands, one or all, with their last lines; and jobs that run: dollars so far and at worst."""
+        from paretune.jobs.standing import standing
+        from paretune.jobs.workplace import Workplaces, has_store, open_tracking
+
+        workplaces = Workplaces.of_process()
+        jobs = standing(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
         names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
-        return {"launched": [self._described(each) for each in names if name in (None, each)]}
+        launched = [self._described(each) for each in names if name in (None, each)]
+        return {"launched": launched, "running": [job.row() for job in jobs]}
 
     def stop(self, name: str) -> dict[str, Any]:
         """Stop a launched command by its name, as Ctrl-C does; its cost is booked."""

@@ -74,7 +74,8 @@ def test_a_job_is_estimated_previewed_and_launched_within_the_budget_of_the_serv
 
     assert (launched["name"], launched["state"]) == ("train-1", "running")
     assert agent.begun == [("train", JOB | {"budget": agent.budget})]
-    assert [entry["name"] for entry in agent.call("status")["launched"]] == ["train-1"]
+    status = agent.call("status")
+    assert ([entry["name"] for entry in status["launched"]], status["running"]) == (["train-1"], [])
 
 
 def test_without_a_budget_nothing_is_launched(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

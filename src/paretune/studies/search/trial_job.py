@@ -148,9 +148,10 @@ class KeptPools:
             if trial.number not in self._pools:
                 continue
             with suppress(LostContact):
-                if (settled := self._pools[trial.number].settle()) is not None:
-                    usd, sentence = settled
-                    self._table.save(replace(trial, cost_usd=(trial.cost_usd or 0.0) + usd, kept_usd=None))
+                pool, sentence = self._pools[trial.number].settle()
+                if not pool.is_kept:
+                    usd = (trial.cost_usd or 0.0) + (pool.usd or 0.0)
+                    self._table.save(replace(trial, cost_usd=usd, kept_usd=None))
                     del self._pools[trial.number]
                     self._say(f"trial {trial.number}: {sentence}")
 
