@@ -13,6 +13,7 @@ own counts as one step of 300 seconds, or of half its limit if that is less. Wha
 taken longer: how long, nobody knows.
 """
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -150,11 +151,11 @@ def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
     """All combinations, or a sample of them that is the same each time."""
     lengths = [len(column) for column in values.values()]
     size = math.prod(lengths)
-    numbers = np.arange(size)
-    if size > MOST_CANDIDATES:
-        numbers = np.sort(np.random.default_rng(0).choice(size, MOST_CANDIDATES, replace=False))
-    places = zip(*np.unravel_index(numbers, lengths), strict=True)
-    return [{n: column[k] for (n, column), k in zip(values.items(), place, strict=True)} for place in places]
+    if size <= MOST_CANDIDATES:
+        return [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())]
+    rng = np.random.default_rng(0)  # nine ranges have more combinations than fit into memory
+    drawn = {tuple(int(k) for k in rng.integers(lengths)) for _ in range(MOST_CANDIDATES)}
+    return [{n: column[k] for (n, column), k in zip(values.items(), place, strict=True)} for place in sorted(drawn)]
 
 
 def _grid_values(distribution: BaseDistribution) -> list[Any]:

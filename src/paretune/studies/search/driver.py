@@ -64,6 +64,7 @@ class Driver:
         self.history = History(file, ())
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
+        self.refusal = ""  # why the last trial that was asked for was not begun
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
@@ -167,7 +168,8 @@ class Driver:
             trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
             trial = self.money.reserve(trial)
         except (BadInput, BudgetRefused) as error:
-            self._say(f"trial {number}: not run: {first_line(error)}")
+            self.refusal = first_line(error)
+            self._say(f"trial {number}: not run: {self.refusal}")
             self.table.drop(number)
             return False
         self.history.retries.pop(trial.identity, None)
@@ -217,12 +219,16 @@ class Driver:
             raise JobFailed("of the study", f"{reason}; then {again} continues")
 
     def stop(self, error: BaseException) -> None:
-        """Stop and book running jobs, or leave them running if `on_interrupt` is detach; with `once`, all of them."""
+        """Stop and book running jobs after Ctrl-C or a decision of the study; after any other error they go on.
+
+        They go on as well with `once`, and after Ctrl-C if `on_interrupt` is detach.
+        """
+        decisions = (Interrupted, KeyboardInterrupt, JobFailed, BudgetRefused)
         left = {
             number
             for number, job in self._jobs.items()
             if self.file.once
-            or isinstance(error, LostContact)
+            or not isinstance(error, decisions)
             or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
         }
         for number in self._jobs.keys() - left:

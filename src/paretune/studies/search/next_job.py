@@ -70,8 +70,8 @@ class Sampled:
             if self._can_be_paid(spec):  # no trial is made before there is such a point
                 if driver.fault(spec):
                     continue
-                driver.begin(point, accepts=None if file.tries_all else self._accepts)
-                return ""
+                number = driver.begin(point, accepts=None if file.tries_all else self._accepts)
+                return driver.refusal if number is None else ""
             if self._money.exceeds_limit(spec):
                 too_long += 1
             else:
@@ -152,8 +152,9 @@ class Split:
             return reason
         self._limited.clear()
         self._is_short = False
-        # The search leaves dollars for two further runs of the dearest trial of the front so far.
-        keep_usd = 2.0 * max((trial.cost_usd or 0.0 for trial in driver.history.front), default=0.0)
+        # The search leaves dollars for two further runs of the dearest trial of the front so far: the second of them is
+        # admitted by its worst case.
+        keep_usd = max((self._money_of_repeats(trial) for trial in driver.history.front), default=0.0)
         self._is_affordable = driver.money.affordable(keep_usd=keep_usd)
         job = self.sampler.next_job(driver.table.study)
         if job is None:
@@ -161,8 +162,13 @@ class Split:
         limit, changes = self._limited[job.identity], dict[str, Any](job.changes)
         if limit.max_runtime_minutes < job.spec.max_runtime_minutes:
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
-        driver.begin(job.point, changes)
-        return ""
+        return driver.refusal if driver.begin(job.point, changes) is None else ""
+
+    def _money_of_repeats(self, trial: Trial) -> float:
+        money, worst_usd = self._driver.money, None
+        with suppress(BudgetRefused):
+            worst_usd = money.worst_usd(money.limited(trial.spec))
+        return (trial.cost_usd or 0.0) + (worst_usd or trial.cost_usd or 0.0)
 
     def predicted(self) -> list[Trial]:
         """Points that are predicted and were not run, as trials."""

@@ -155,7 +155,9 @@ class StudyTable:
         self._tell(trial.number, state if values is None else None, values)
 
     def drop(self, number: int) -> None:
-        """Tell Optuna that no job of a trial is begun."""
+        """Tell Optuna that no job of a trial is begun, which says nothing about its point."""
+        with suppress(UpdateFinishedTrialError):  # somebody has told it
+            self._storage.set_trial_user_attr(self._id_of(number), candidates.OUTCOME, candidates.AGAIN)
         self._tell(number, TrialState.FAIL)
 
     def abandoned(self) -> list[int]:

@@ -12,6 +12,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import Trial, TrialState
 
 import paretune
+from paretune.studies.sampler.candidates import MOST_CANDIDATES, Space
 from paretune.studies.sampler.sampler import SplitSampler
 
 ROWS, START_S = 100_000, 120.0
@@ -175,6 +176,15 @@ def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_w
     assert len(study.trials) < 80
     assert min(trial.values[1] for trial in study.best_trials) == pytest.approx(1.0)
     assert {trial.params["training_arguments.kind"] for trial in study.best_trials} == {"tree"}
+
+
+def test_ten_ranges_of_a_training_of_ones_own_have_candidates_that_fit_into_memory(tmp_path: Path) -> None:
+    (script := tmp_path / "train.py").touch()
+    ranges = {f"training_arguments.x{number}": FloatDistribution(0.0, 1.0) for number in range(10)}
+
+    space = Space({"entry_script": str(script), "instance_type": "ml.g5.xlarge"}, ranges, None)
+
+    assert 1000 < len(space.candidates) <= MOST_CANDIDATES
 
 
 def test_the_example_in_plain_optuna_prints_a_front(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,15 @@ from mlflow import MlflowClient
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
+from paretune.core.errors import (
+    BadInput,
+    BudgetRefused,
+    Interrupted,
+    JobFailed,
+    LaunchRefused,
+    LostContact,
+    TrackingUnavailable,
+)
 from paretune.estimating import phases
 from paretune.specification.container import FailureKind, JobReport
 from paretune.specification.job import JobSpec
@@ -16,7 +24,7 @@ from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED
 from paretune.tracking.run import Run
-from tests.scripted_jobs import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
+from tests.scripted_jobs import BROKEN, CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 from tests.scripted_study import RATES, Desk, always_done, searched, until_ended
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
@@ -365,3 +373,52 @@ def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     searched(driver)
 
     assert rates(driver) == [RATES[2], RATES[3]]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TrackingUnavailable("the MLflow store answers 503"),
+        LaunchRefused("AWS does not answer"),
+        ZeroDivisionError("a bug of a page"),
+        LostContact("AWS does not tell"),
+    ],
+)
+def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: Exception) -> None:
+    desk.launcher.judge = lambda spec, times: ENDLESS
+    driver = desk.driver(n_parallel=2)
+    for rate in RATES[:2]:
+        driver.begin({"learning_rate": rate})
+
+    driver.stop(error)
+
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    assert {run.info.status for run in runs} == {"RUNNING"}
+    desk.launcher.judge = always_done
+    for job in desk.launcher.jobs.values():
+        job.ending = DONE
+    again = desk.driver()
+    again.adopt()
+    searched(again)
+    assert len(desk.launcher.created) == len(RATES)
+    assert rates(again) == list(RATES)
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+def test_a_reservation_that_is_refused_ends_the_study_with_its_reason(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BudgetRefused("the budget has another storage this month")
+
+    driver = desk.driver(sampler=sampler, n_trials=4)
+    monkeypatch.setattr(type(driver.workplace), "check_budgets", refuse)
+
+    assert searched(driver) == "the budget has another storage this month"
+    assert desk.launcher.created == []
+
+    monkeypatch.undo()
+    again = desk.driver(sampler=sampler, n_trials=4)
+    again.adopt()
+    searched(again)
+    assert len(desk.launcher.created) >= 4  # what was dropped before it began says nothing about its point
