@@ -59,6 +59,9 @@ is sure too early never looks."""
 BRIEF = 0.5  # of the seconds of a training, from which on it shows as much as a probe, and quality too
 
 
+_SECONDS = (metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS, metrics.TRAIN_SECONDS)  # what constraints may bound
+
+
 class SplitSampler(optuna.samplers.BaseSampler):
     """Suggests the job with most expected hypervolume per dollar; `space` holds what a trial is asked for.
 
@@ -107,8 +110,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         is_about_usd = metrics.COST_USD in objectives or not is_about_time
         self._goals = [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
         self._jobs = grid.candidates
-        if self._goals == [metrics.COST_USD] and not grid.is_own:  # more instances never train for fewer dollars
-            self._jobs = [item for item in self._jobs if item.spec.instance_count == grid.fewest]
+        is_timed = is_about_time or bool({*_SECONDS} & self._constraints.keys())
+        self._takes_fewest = not is_timed and not grid.is_own  # more instances never train for fewer dollars
+        self._types = np.array([grid.types.index(item.spec.instance_type) for item in self._jobs])
+        self._counts = np.array([item.spec.instance_count for item in self._jobs])
         self._keys, self._terms = grid.quality_keys(self._jobs), Terms.of(grid, self._jobs)
         self._usd_per_s = np.array([price_of(item.spec) for item in self._jobs])
         self._most_s = np.array([60.0 * item.spec.max_runtime_minutes for item in self._jobs])
@@ -218,9 +223,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 (job for job in alike if self._fits(job.footprint)),
                 key=lambda job: job.plan.per_device_train_batch_size,
             )
-            few = [job for job in alike if job.spec.instance_count == grid.fewest]
+            fewest = min((job.spec.instance_count for job in alike), default=0)
+            few = [job for job in alike if job.spec.instance_count == fewest]
             yield from few[:1] + few[-1:]
-            if metrics.JOB_SECONDS in self._goals:
+            if not self._takes_fewest:
                 yield from [job for job in alike if job.spec.instance_count == grid.most][-1:]
         probed = [row.job for row in rows if row.job.is_probe and row.outcome == RAN]
         probed = [job for job in probed if others.items() <= job.point.items()]
@@ -290,8 +296,16 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return np.array([identity not in settled for identity in self._identities])
 
     def _usable(self, seconds: np.ndarray) -> np.ndarray:
-        """Candidates that fit into memory and are not believed to take longer than they may."""
-        return np.asarray((seconds <= self._most_s) & [self._fits(job.footprint) for job in self._jobs])
+        """Candidates that fit into memory and are not believed to take longer than they may.
+
+        If time does not matter, only those on the fewest instances of their type that they fit on.
+        """
+        fits = np.array([self._fits(job.footprint) for job in self._jobs])
+        usable = fits & (seconds <= self._most_s)
+        for kind in set(self._types[fits]) if self._takes_fewest else ():
+            is_kind = self._types == kind
+            usable &= ~is_kind | (self._counts == self._counts[is_kind & fits].min())
+        return np.asarray(usable)
 
     def _belief(
         self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel
@@ -316,13 +330,13 @@ class SplitSampler(optuna.samplers.BaseSampler):
             collapsed[: len(told)] = quality.collapsed
             quality = QualityModel(keys, [*values, *reached[len(told) :]], self._spread, collapsed=collapsed)
         reached[: len(told)] = np.where(quality.collapsed[: len(told)], values, reached[: len(told)])
-        costs = self._costs(ran_s, np.array([self.price_of(job.spec) for job in jobs]))
-        ran = np.column_stack([costs, -reached])[self._meets(costs, sign * reached)]
+        prices = np.array([self.price_of(job.spec) for job in jobs])
+        costs = self._costs(ran_s, prices)
+        ran = np.column_stack([costs, -reached])[self._meets(ran_s, prices, sign * reached)]
         seconds, log_deviation = model.predict(self._terms)
-        costs = self._costs(seconds, self._usd_per_s)
         mean, deviation = quality.predict(self._keys)
         chance = 1.0 - quality.collapse_probability(self._keys)
-        may_meet = self._meets(costs, sign * (mean + deviation))
+        may_meet = self._meets(seconds * np.exp(-log_deviation), self._usd_per_s, sign * (mean + deviation))
         columns = {
             "seconds": seconds,
             "log_deviation": log_deviation,
@@ -332,7 +346,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
             "usable": self._usable(seconds) & (chance > LIKELY) & may_meet,
             "known": (deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
             "new": self._is_new(self._settled(rows, MOST_TRIES)),
-            "meets": self._meets(costs, sign * mean),
+            "meets": self._meets(seconds, self._usd_per_s, sign * mean),
         }
         return pd.DataFrame(columns), _front_of(ran), quality
 
@@ -344,10 +358,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         columns = {metrics.COST_USD: seconds * usd_per_s, metrics.JOB_SECONDS: seconds}
         return np.column_stack([columns[goal] for goal in self._goals])
 
-    def _meets(self, costs: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """Which of N points meet the constraints: costs of shape (N, goals), quality as it is measured."""
-        columns = dict(zip(self._goals, costs.T, strict=True)) | {self._metric: quality}
-        columns |= {name: columns[metrics.JOB_SECONDS] for name in metrics.TIMES if metrics.JOB_SECONDS in columns}
+    def _meets(self, seconds: np.ndarray, usd_per_s: np.ndarray, quality: np.ndarray) -> np.ndarray:
+        """Which of N points meet the constraints, whatever the objectives; quality as it is measured."""
+        columns = {metrics.COST_USD: seconds * usd_per_s, self._metric: quality}
+        columns |= dict.fromkeys(_SECONDS, seconds)
         meets = np.ones(len(quality), dtype=bool)
         for name, bounds in self._constraints.items():
             if name in columns:

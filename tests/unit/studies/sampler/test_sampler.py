@@ -116,6 +116,50 @@ def test_a_batch_that_does_not_fit_is_halved_and_never_tried_on_that_type_again(
     assert tried.count(("ml.g4dn.xlarge", 64)) == tried.count(("ml.g4dn.xlarge", 32)) == 1
 
 
+SEVERAL = SPACE | {"instance_count": CategoricalDistribution([1, 2, 4])}
+
+
+def train_on_several(study: optuna.Study, trial: Trial) -> None:
+    """A job that ends well, with a fifth of its steps' time lost on several instances."""
+    params, kind = trial.params, trial.params["instance_type"]
+    batch, count, times = (
+        params[name] for name in ("per_device_train_batch_size", "instance_count", "gradient_accumulation_steps")
+    )
+    step_s = times * (0.05 + batch / SPEED[kind]) * (1.2 if count > 1 else 1.0)
+    seconds = START_S + step_s * (params["probe_steps"] or ROWS / (batch * times * count))
+    for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
+        trial.set_user_attr(name, value)
+    if params["probe_steps"]:
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        f1 = f1_of(batch * times * count, params["learning_rate"])
+        study.tell(trial, [seconds * USD_PER_S[kind] * count, f1])
+
+
+def test_a_deadline_is_kept_although_time_is_no_objective() -> None:
+    deadline = {"job_seconds": {"max": 400.0}}  # which one instance cannot keep
+
+    study = searched(SplitSampler(job(), SEVERAL, constraints=deadline), train_on_several)
+
+    trainings = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
+    in_time = [trial for trial in trainings if trial.user_attrs["seconds"] <= 400.0]
+    assert len(in_time) > len(trainings) / 2
+    assert max(trial.values[1] for trial in in_time) > 0.85
+
+
+def test_a_model_that_fits_on_several_instances_only_is_trained_on_the_fewest_of_those() -> None:
+    def toy(study: optuna.Study, trial: Trial) -> None:
+        if trial.params["instance_count"] == 1:
+            fail(trial, study, "out_of_memory", 150.0)
+        else:
+            train_on_several(study, trial)
+
+    study = searched(SplitSampler(job(strategy="fsdp", model="gpt2"), SEVERAL), toy)
+
+    counts = {trial.params["instance_count"] for trial in study.trials if trial.state == TrialState.COMPLETE}
+    assert counts == {2}
+
+
 def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_not() -> None:
     asked: list[Any] = []
 
