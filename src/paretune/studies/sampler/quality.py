@@ -81,11 +81,13 @@ class QualityModel:
             square += weight * (expected**2 + variance)
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
-    def collapse_probability(self, keys: np.ndarray) -> np.ndarray:
-        """The share of runs nearby that have collapsed, drawn towards that of all."""
-        overall = (self.collapsed.sum() + 0.5) / (len(self.collapsed) + 10.0)
-        near = _matern52(2.0 * _distances(_place(keys, 0.5), _place(self._keys, 0.5)))
-        return np.asarray((near @ self.collapsed + overall) / (near.sum(axis=1) + 1.0))
+    def collapse_probability(self, keys: np.ndarray, failed: np.ndarray | None = None) -> np.ndarray:
+        """The share of runs nearby that have collapsed or failed, drawn towards that of all; `failed` are keys, too."""
+        failed = self._keys[:0] if failed is None or not len(failed) else failed
+        runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.ones(len(failed)))
+        overall = (lost.sum() + 0.5) / (len(lost) + 10.0)
+        near = _matern52(2.0 * _distances(_place(keys, 0.5), _place(runs, 0.5)))
+        return np.asarray((near @ lost + overall) / (near.sum(axis=1) + 1.0))
 
     def _fit(self) -> None:
         runs = ~self.collapsed

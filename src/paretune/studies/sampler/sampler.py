@@ -237,7 +237,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _next_training(self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel) -> Candidate | None:
         trainings = [row for row in rows if row.is_training]
         if not any(row.values for row in trainings):
-            return None if trainings else self._first(rows, model)
+            return None if any(row.outcome == RUNNING for row in trainings) else self._first(rows, model)
         belief, ran, quality = self._belief(study, rows, model)
         usable, known, new, meets = (belief[name].to_numpy() for name in ("usable", "known", "new", "meets"))
         if not usable.any():
@@ -335,7 +335,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         ran = np.column_stack([costs, -reached])[self._meets(ran_s, prices, sign * reached)]
         seconds, log_deviation = model.predict(self._terms)
         mean, deviation = quality.predict(self._keys)
-        chance = 1.0 - quality.collapse_probability(self._keys)
+        failed = [
+            row.job for row in rows if row.outcome == FAILED and not row.job.is_probe
+        ]  # such as where it diverges
+        chance = 1.0 - quality.collapse_probability(self._keys, self._grid.quality_keys(failed))
         may_meet = self._meets(seconds * np.exp(-log_deviation), self._usd_per_s, sign * (mean + deviation))
         columns = {
             "seconds": seconds,

@@ -160,6 +160,20 @@ def test_a_model_that_fits_on_several_instances_only_is_trained_on_the_fewest_of
     assert counts == {2}
 
 
+def test_a_region_where_trainings_diverge_is_left_after_a_few_of_them() -> None:
+    def toy(study: optuna.Study, trial: Trial) -> None:
+        if trial.params["learning_rate"] > 6e-5 and not trial.params["probe_steps"]:
+            fail(trial, study, "failed", 300.0)
+        else:
+            train(study, trial)
+
+    study = searched(SplitSampler(job(), SPACE), toy)
+
+    failed = [trial for trial in study.trials if trial.state == TrialState.FAIL]
+    assert len(failed) <= 12
+    assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.005)
+
+
 def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_not() -> None:
     asked: list[Any] = []
 
