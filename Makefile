@@ -1,10 +1,13 @@
-# `make` lists the targets. They use the active environment: uv pip install -c constraints.txt -e '.[test,docs]'
+# `make` lists the targets. They use the active environment, and `make install` puts into it what they need.
 # `.ci/run` makes an environment of its own and runs them all, and `.ci/full` has the checks that take hours.
 SHELL := /bin/bash -o pipefail
-.PHONY: help check test lint fix types docs bench constraints
+.PHONY: help install check test lint fix types docs bench constraints
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile
+
+install:  ## paretune as an editable install, with all that the other targets need
+	python -m pip install --quiet -c constraints.txt -e '.[test,docs]'
 
 check: lint types test  ## what every commit should pass
 
@@ -29,7 +32,7 @@ docs:  ## the pages as a site, in site/
 bench:  ## every benchmark in small, two at a time
 	grep --files-with-matches '^if __name__ == "__main__":' benchmarks/*.py | OMP_NUM_THREADS=1 xargs -P 2 -I{} python {} --small
 
-constraints:  ## the newest versions into constraints.txt, without the GPU's packages
+constraints:  ## the newest versions into constraints.txt, without the GPU's packages and those that Hydra wants older
 	sed -i '/^[^#]/d' constraints.txt
 	uv pip compile --quiet --no-header --no-annotate --extra test --extra docs pyproject.toml | \
-	  grep -vE '^(cuda|nvidia|triton)' >> constraints.txt
+	  grep -vE '^(cuda|nvidia|triton|omegaconf|antlr4)' >> constraints.txt

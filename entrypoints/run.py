@@ -1,9 +1,20 @@
-"""What MLproject calls: `python entrypoints/run.py NAME --key value` is `paretune NAME --key value`."""
+"""What MLproject calls: `python entrypoints/run.py NAME --key value` is `paretune NAME --key value`.
+
+`main` is `train` with the parameters that MLproject lists. MLflow passes their defaults as if somebody had given them,
+so those are left out here.
+"""
 
 import sys
 
 from paretune.cli import go_where_typed, main
+from paretune.specification.job import JobSpec
 
 if __name__ == "__main__":
+    words = sys.argv[1:]
+    if words[:1] == ["main"]:
+        if {"--entry_script", "--project"} & {*words}:
+            sys.exit("paretune: a training of your own has its own entry point: mlflow run . -e train -P ...")
+        defaults = {f"--{name}={text}" for name, text in JobSpec().as_text().items()}
+        words = ["train", *(word for word in words[1:] if word not in defaults)]
     project = go_where_typed()
-    sys.exit(main(sys.argv[1:], project))
+    sys.exit(main(words, project))

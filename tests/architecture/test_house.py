@@ -6,26 +6,54 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+import paretune
 from paretune.cli import COMMANDS, command_named, read_words
 from paretune.specification.job import JobSpec
 
 ROOT = Path(__file__).parents[2]
 
 
-def entry_points() -> dict[str, str]:
-    """Name to command, from MLproject."""
-    project = yaml.safe_load((ROOT / "MLproject").read_text())
-    return {name: entry["command"] for name, entry in project["entry_points"].items()}
+def entry_points() -> dict[str, Any]:
+    """Name to entry point, from MLproject."""
+    entries: dict[str, Any] = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]
+    return entries
 
 
 def test_every_entry_point_calls_the_command_of_its_name() -> None:
     assert {"main", *COMMANDS} >= entry_points().keys() >= {"main"}
-    for name, command in entry_points().items():
-        assert command == f"exec python entrypoints/run.py {'train' if name == 'main' else name}"
+    for name, entry in entry_points().items():
+        assert entry["command"].split(" --")[0] == f"exec python entrypoints/run.py {name}"
+
+
+def test_the_parameters_that_mlflow_shows_have_the_defaults_that_a_job_has() -> None:
+    main = entry_points()["main"]
+    texts, passed = JobSpec().as_text(), main["command"].partition(" --")[2].split(" --")
+
+    assert {name: item["default"] for name, item in main["parameters"].items()} == {
+        name: texts[name] for name in main["parameters"]
+    }
+    assert passed == [f"{name}={{{name}}}" for name in main["parameters"]]
+
+
+def test_a_forge_runs_what_a_developer_runs() -> None:
+    lines = [line for path in ROOT.glob(".github/workflows/*") for line in path.read_text().splitlines()]
+    commands = [line.partition("- run: ")[2] for line in lines if "run: " in line]
+
+    assert commands
+    assert all(re.fullmatch(r"make \w+|\.ci/\w+", command) for command in commands), commands
+
+
+def test_version_and_date_are_the_same_in_changelog_and_citation() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    released = re.findall(r"^## \[(.+)\] - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+    assert released[0] == (paretune.__version__, str(citation["date-released"]))
+    assert citation["version"] == paretune.__version__
 
 
 def test_the_environment_of_mlflow_run_is_a_file_that_exists_and_installs_this_package() -> None:
