@@ -65,9 +65,9 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
 
 
 def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[str]:
-    cells = table.data.column(spec.text_column).take(index).to_pylist()
+    cells = cells_of(table.select(index), spec.text_column)
     if spec.task != metrics.TOKEN_CLASSIFICATION:
-        return list(cells)
+        return cells
     return [" ".join("_".join(word.split()) or "_" for word in words_of(cell)) for cell in cells]
 
 
