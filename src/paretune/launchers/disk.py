@@ -93,7 +93,7 @@ def _most_checkpoints(spec: JobSpec) -> int:
     arguments = spec.training_arguments
     keeps_best = bool(arguments.get("load_best_model_at_end"))
     most = int(arguments.get("save_total_limit") or CHECKPOINTS_KEPT) + 1 + keeps_best
-    # One after each epoch, but after the last one only if the job was stopped. On spot one every two minutes.
+    # One after each epoch, after the last one only for the best model or if stopped. On spot one every two minutes.
     is_by_epoch = arguments.get("save_strategy", "epoch") == "epoch" and not spec.spot
     return min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
 

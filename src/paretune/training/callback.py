@@ -193,8 +193,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._save_due_at = now + max(CHECKPOINT_EVERY_S, _BETWEEN_SAVES * (now - self._save_begun_at))
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Save no checkpoint at the end of the training, when the model is saved."""
-        if state.global_step >= state.max_steps:
+        """Save no checkpoint at the end of the training, when the model is saved, unless it may be the best one."""
+        if state.global_step >= state.max_steps and not args.load_best_model_at_end:
             control.should_save = False
 
     def on_log(

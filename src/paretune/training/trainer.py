@@ -68,7 +68,7 @@ def training_arguments(
         options["warmup_steps"] = options.pop("warmup_ratio")
     if spec.probe_steps:
         options |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
-    return (_InPlace if in_place else TrainingArguments)(
+    made = (_InPlace if in_place else TrainingArguments)(
         output_dir=str(output),
         learning_rate=plan.learning_rate,
         per_device_train_batch_size=plan.per_device_train_batch_size,
@@ -77,6 +77,8 @@ def training_arguments(
         seed=spec.seed,
         **options,
     )
+    made._n_gpu = 1  # with several GPUs in one process the Trainer would multiply gradients by their number
+    return made
 
 
 class EvaluatedBatch(NamedTuple):
@@ -221,7 +223,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
                 logits = model(**batch)["logits"] if pipeline is None else pipeline.predict(batch)
             if logits is None or not index or not is_reported:
                 continue
-            loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=1)
+            loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=1, smoothing=0.0)
             counted = labels if self.compute_loss_func is not None else labels[:, 1:]  # of words, those with a label
             items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
             results: list[Any] = []

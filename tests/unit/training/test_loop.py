@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForTokenClassification, Trainer
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, Trainer
 
-from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification.container import Event, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training import callback
 from paretune.training.callback import Diverged
@@ -19,6 +19,7 @@ from paretune.training.model import load_tokenizer
 from paretune.training.processes import StopSignal
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
+from paretune.training.rows.tokenised import TokenRows
 from tests.unit.training.conftest import SPEC
 
 
@@ -51,6 +52,38 @@ def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(folder: J
     assert report.metrics["matrix_parameters"] < report.metrics["total_parameters"]
     assert report.metrics["vocabulary"] > 50
     assert "resumed" not in report.metrics
+
+
+def evaluations(folder: JobFolder) -> list[float]:
+    """The validation losses of a training, in the order of its steps."""
+    events = [Event.model_validate_json(line) for line in folder.events.read_text().splitlines()]
+    return [event.metrics["eval/loss"] for event in events if "eval/loss" in event.metrics]
+
+
+def test_the_best_model_is_returned_also_if_it_is_the_last(folder: JobFolder) -> None:
+    # With labels that mean nothing the loss rises, so the last model is the best if a high one is asked for.
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
+    arguments = {"eval_strategy": "epoch", "save_strategy": "epoch", "warmup_steps": 0, **best}
+
+    report = report_of(SPEC.replace(num_train_epochs=3.0, learning_rate=1e-3, training_arguments=arguments), folder)
+
+    losses = evaluations(folder)[:3]
+    assert losses[-1] == max(losses)
+    assert report.metrics["eval_loss"] == pytest.approx(losses[-1], abs=1e-6)
+
+
+def test_label_smoothing_changes_the_training_but_not_how_a_model_is_judged(folder: JobFolder) -> None:
+    arguments = {**SPEC.training_arguments, "label_smoothing_factor": 0.3}
+
+    report = report_of(SPEC.replace(training_arguments=arguments, learning_rate=0.02), folder)
+
+    model, rows = (
+        AutoModelForSequenceClassification.from_pretrained(folder.model),
+        TokenRows(folder.dataset / "validation", pad_id=0),
+    )
+    batch = rows.__getitems__(range(len(rows)))
+    loss = torch.nn.functional.cross_entropy(model(**{**batch, "labels": None}).logits, batch["labels"])
+    assert report.metrics["eval_loss"] == pytest.approx(loss.item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])

@@ -52,6 +52,14 @@ def test_a_probe_makes_its_steps_whatever_the_epochs_and_arguments_are(folder: J
     assert made.logging_steps == 1
 
 
+def test_a_process_trains_on_one_gpu_also_where_pytorch_sees_several(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrainingArguments, "_setup_devices", property(lambda self: setattr(self, "_n_gpu", 4)))
+
+    assert arguments_of(BASE, folder).n_gpu == 1
+
+
 @pytest.fixture(scope="module")
 def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a prepared data set: 40 rows to train on, 50 to validate, of many lengths."""
