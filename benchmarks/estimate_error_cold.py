@@ -22,7 +22,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import arguments
@@ -163,7 +163,8 @@ def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
     assert estimate is not None
     rows_per_second = float(row["published_rate"]) / (spec.max_seq_length if row["unit"] == "tokens/s" else 1)
     step_seconds = spec.plan().global_batch_size / rows_per_second
-    return Rate(row=row, spec=spec, setting=described.time, step_seconds=step_seconds, estimate=estimate)
+    setting = replace(described.time, stack=row["source"])
+    return Rate(row=row, spec=spec, setting=setting, step_seconds=step_seconds, estimate=estimate)
 
 
 def forecasts(rates: Sequence[Rate], earlier: Sequence[Rate]) -> list[Forecast]:

@@ -169,13 +169,18 @@ class Estimator:
         return sizes[fitting - 1] if fitting else 0
 
     def _basis(self, described: JobFeatures) -> str:
+        time = described.time
         here, of_model, of_chip = self.evidence.runs_like(described)
-        device = "machine" if described.time.is_local else "accelerator"
+        device = "machine" if time.is_local else "accelerator"
         if here:
             return f"{_count(here)} of this model on this cluster"
         others = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
         others += [f"{_count(of_chip)} on this {device}"] if of_chip else []
-        return f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing like it was measured"
+        basis = f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing like it was measured"
+        if time.instances == 1 or self.evidence.has_network(time):
+            return basis
+        network = "without EFA, which may take several times as long" if time.by_tcp else "with EFA"
+        return f"no job of yours has used several machines {network}; {basis}"
 
 
 def _count(runs: Sequence[Measurement]) -> str:

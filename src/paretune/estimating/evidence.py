@@ -12,7 +12,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, adapted_widths, config_in, well_known
 from paretune.estimating.features import Footprint, JobFeatures, describe
 from paretune.estimating.memory import MemorySetting
-from paretune.estimating.timing import Measurement
+from paretune.estimating.timing import Measurement, TimingFeatures
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
@@ -48,6 +48,11 @@ class Evidence:
         of_model = [item for item in self.times if item.setting.model == time.model]
         here = [item for item in of_model if (item.setting.cluster, item.setting.chip) == (time.cluster, time.chip)]
         return here, of_model, [item for item in self.times if item.setting.chip == time.chip]
+
+    def has_network(self, time: TimingFeatures) -> bool:
+        """Whether a job of the user's own has run on several machines with such a network."""
+        own = (item.setting for item in self.times if item.origin != "published")
+        return any(other.instances > 1 and other.by_tcp == time.by_tcp for other in own)
 
 
 def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "") -> Evidence:
@@ -128,7 +133,8 @@ def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurem
     values = [value for value in (step, seconds) if value is not None]
     if not values or not all(0 < value < math.inf for value in values):  # another program may have written them
         return None
-    return Measurement(setting=described.time, seconds=seconds, step_seconds=step, origin=job.origin)
+    setting = replace(described.time, stack="published") if job.origin == "published" else described.time
+    return Measurement(setting=setting, seconds=seconds, step_seconds=step, origin=job.origin)
 
 
 def _batch_that_did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan) -> int | None:

@@ -33,6 +33,7 @@ from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, OF_STRATEG
 from paretune.specification.parameters import spell
 
 _GBPS = 1e9 / 8  # bytes/s
+_EFA_GBPS = 100.0  # from this network bandwidth on instances talk past the kernel
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
 # autocast, which casts weights and keeps norms and softmax in fp32, and in fp32.
@@ -147,6 +148,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     parts = spec.micro_batches or (1 if spec.strategy == DEVICE_MAP else degrees.pipeline)
     fast = "nvlink" if device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
     instance, chip = (spec.instance() if spec.has_instances else None), "local"
+    network_gbps, by_tcp = _network(instance, spec.strategy)
     if instance is not None:
         chip = instance.accelerator if instance.accelerator_count else instance.family
     # A constant is shared within one division of the devices only.
@@ -174,8 +176,8 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         devices=share.devices,
         peak_flops=device.half_flops * device.sustained if share.half else device.fp32_flops,
         memory_bytes_per_s=device.memory_bytes_per_s,
-        # A small instance uses up its burst within minutes. A local cluster, which is one machine, has no network.
-        network_bytes_per_s=(instance.sustained_gbps or instance.network_gbps) * _GBPS if instance else 1e9,
+        network_bytes_per_s=network_gbps * _GBPS,
+        by_tcp=by_tcp,
         link_bytes_per_s=device.link_bytes_per_s,
         link="gloo" if share.on_processor else fast,
         rows=rows,
@@ -202,6 +204,18 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
             recomputes=recomputes(spec),
         ),
     )
+
+
+def _network(instance: Instance | None, strategy: str) -> tuple[float, bool]:
+    """Gbit/s between instances, and whether they exchange by TCP in a ring, in few flows.
+
+    SageMaker's own library sends to all nodes at a time. A local cluster, which is one machine, has no network.
+    """
+    if instance is None:
+        return 8.0, False
+    gbps = instance.sustained_gbps or instance.network_gbps  # a small instance uses up its burst within minutes
+    by_tcp = gbps < _EFA_GBPS and strategy != "smddp"
+    return min(gbps, instance.flow_gbps) if by_tcp else gbps, by_tcp
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@
     step       = accumulation x ((1 + bubble) x (exposed(latency x layers, pass) + pass + blocking)
                  + exposed(exchange, pass)) + update + exposed(exchange, 2/3 pass) + loop
     pass       = (rows x (FLOP / (peak x utilisation) + moved / memory bandwidth) + read / memory bandwidth)
-                 / (chip x model x several x cluster)
+                 / (chip x model x stack x several x cluster)
     moved      = bytes of activations that are written and read between the matrix products
     read       = bytes of weights that are cast, read, or unpacked from 4 bits in every micro-batch
     update     = 24 bytes x weights that one device updates / memory bandwidth
@@ -71,7 +71,10 @@ _PRIORS = {
     "cluster": (1.0, 0.12),  # one instance type, count and strategy of several devices against the others
     "latency": (0.0012, 0.4),  # seconds to launch the kernels of a layer for one micro-batch
     "loop": (0.002, 1.0),  # seconds; 0.0065 in steps of width 32 on a busy machine, beside 0.002 for each layer
-    "link": (0.5, 0.45),  # share of its bandwidth that an exchange over one kind of link or network reaches
+    "link": (0.5, 0.45),  # share of its bandwidth that an exchange inside a machine, or by EFA, reaches
+    "tcp": (0.35, 0.6),  # share of the most that one TCP flow carries, which an exchange between machines reaches
+    "between": (1.0, 0.3),  # the network of one instance type and count against the others
+    "stack": (1.0, 0.15),  # whose code trains, against the counts here
     "startup": (1.0, 0.6),  # SageMaker: seconds billed before the first step and after the last against `overhead_s`
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
     "compiling": (60.0, 0.8),  # seconds, on an instance; a guess between the first and later ones here
@@ -89,7 +92,6 @@ _T_DEGREES = 4.0  # of freedom: usual for robust fits (Lange et al., J. Am. Stat
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
 _UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
 _BYTES_OF_A_WEIGHT = 4.0  # as it is saved
-_NETWORK_OF_EFA = 100e9 / 8  # bytes/s; from there on instances talk past the kernel
 
 
 class Volume(NamedTuple):
@@ -117,6 +119,7 @@ class TimingFeatures:
     chip: str  # accelerator and precision; each has a constant of its own
     model: str  # model, sequence length, kind of fine-tuning and compiler; likewise
     cluster: str  # instance type, count and strategy; likewise
+    stack: str = "own"  # whose code trains; likewise
     kind: str = "any"  # kind of instance, by which public jobs tell the usual seconds of the phases around the training
     is_local: bool = False  # whether its start-up is that of a process, not of an instance
     is_compiled: bool = False  # whether it compiles its model before the first step
@@ -124,7 +127,8 @@ class TimingFeatures:
     devices: int  # devices of one instance that train
     peak_flops: float  # FLOP/s of one device; `memory_bytes_per_s` is of one device too
     memory_bytes_per_s: float
-    network_bytes_per_s: float  # between instances; of one instance
+    network_bytes_per_s: float  # between instances; of one instance, or of one TCP flow
+    by_tcp: bool = False  # whether instances exchange by TCP, in few flows
     link_bytes_per_s: float  # between devices of one instance; `link` is its kind: nvlink, pcie or gloo
     link: str = "gloo"
     rows: float  # rows of one device and micro-batch
@@ -253,7 +257,6 @@ def _constants(setting: TimingFeatures) -> dict[str, str]:
     """The constant for each role in the time of a job, or an empty text if the job has none for it."""
     location = "local" if setting.is_local else "network"
     is_alone = setting.instances * setting.devices == 1
-    fast = setting.network_bytes_per_s >= _NETWORK_OF_EFA
     return {
         "utilisation": "utilisation",
         "chip": f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
@@ -263,7 +266,9 @@ def _constants(setting: TimingFeatures) -> dict[str, str]:
         "latency": f"latency:{location}",
         "loop": "loop" if setting.is_local else "",
         "link": f"link:{setting.link}",
-        "network": "" if setting.instances == 1 else "link:efa" if fast else "link:tcp",
+        "stack": f"stack:{setting.stack}",
+        "network": "" if setting.instances == 1 else "tcp" if setting.by_tcp else "link:efa",
+        "between": "" if setting.instances == 1 else f"between:{setting.cluster}",
         "startup": "startup local" if setting.is_local else "startup",
         "compiling": "" if not setting.is_compiled else "compiling local" if setting.is_local else "compiling",
     }
@@ -324,10 +329,10 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
 
     def seconds(theta: np.ndarray) -> np.ndarray:
         constant = dict(zip(roles[0], np.exp(np.append(theta, 0.0)[places]), strict=True))
-        speed = math.prod(constant[name] for name in ("chip", "model", "several", "cluster"))
+        speed = math.prod(constant[name] for name in ("chip", "model", "stack", "several", "cluster"))
         row = products / constant["utilisation"] + moved
         whole = (column("rows") * row + column("read") / memory) / speed
-        exchange = np.maximum(link / constant["link"], network / constant["network"])
+        exchange = np.maximum(link / constant["link"], network / (constant["network"] * constant["between"]))
         launching = constant["latency"] * column("layers")
         working = np.where(launches_ahead, _exposed(launching, whole), launching) + whole + exchange[2]
         micro_batch = (1 + column("bubble")) * working + _exposed(exchange[0], whole)

@@ -50,6 +50,9 @@ class Instance:
     memory_gib: float  # main memory
     local_storage_gib: int = 0  # its own NVMe disks, which the hardware encrypts; 0 for none
     sustained_gbps: float | None = None
+    flow_gbps: float = 10.0
+    """Most that one TCP flow carries in a cluster placement group; 5 outside of one (EC2 User Guide, "Network
+    bandwidth", read 2026-11-26). An optional column of the user's own file for machines elsewhere."""
 
     @property
     def family(self) -> str:
@@ -125,6 +128,7 @@ def _instance_of(row: Mapping[str, str]) -> Instance:
         accelerator_memory_gib=float(row["accelerator_memory_gb"]),
         network_gbps=float(row["network_gbps"]),
         sustained_gbps=float(row["sustained_gbps"]) if row.get("sustained_gbps") else None,
+        flow_gbps=float(row.get("flow_gbps") or Instance.flow_gbps),
         vcpus=int(row["vcpus"]),
         memory_gib=float(row["memory_gb"]),
         local_storage_gib=int(float(row.get("local_storage_gb") or 0) * 1e9 / 2**30),

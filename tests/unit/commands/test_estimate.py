@@ -90,7 +90,7 @@ def test_clusters_make_a_table_that_is_printed_and_recorded_if_asked_for(
         assert float(row["cost_usd"]) == pytest.approx(
             float(row["seconds"]) * int(row["instance_count"]) * float(row["price_usd_per_hour"]) / 3600, rel=1e-3
         )
-        assert row["basis"] == "data sheets: nothing like it was measured"
+        assert row["basis"].endswith("data sheets: nothing like it was measured")
         assert row["basis"] in out
     marked = [line for line in out.splitlines() if line.startswith("*")]
     assert len(marked) == sum(row["on_front"] == "true" for row in table) > 0

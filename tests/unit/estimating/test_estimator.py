@@ -76,6 +76,24 @@ def test_the_basis_says_what_the_prediction_stands_on(evidence: Evidence, basis:
     assert estimate(evidence).basis == basis
 
 
+@pytest.mark.parametrize(
+    ("origin", "changes", "is_warned"),
+    [
+        ("measured", {"instance_count": 1}, True),
+        ("measured", {"instance_count": 4}, False),
+        ("measured", {"instance_count": 4, "instance_type": "ml.p4d.24xlarge"}, True),  # by EFA
+        ("published", {"instance_count": 4}, True),
+    ],
+)
+def test_a_row_of_several_machines_says_first_that_none_of_ones_own_has_shown_their_network(
+    origin: str, changes: dict[str, Any], is_warned: bool
+) -> None:
+    basis = estimate(evidence_of(changes, origin=origin), instance_count=2).basis
+
+    warning = "no job of yours has used several machines without EFA, which may take several times as long; "
+    assert basis.startswith(warning) is is_warned
+
+
 def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
     content = read(
         [

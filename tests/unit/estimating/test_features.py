@@ -45,6 +45,23 @@ def test_a_gpu_cluster_in_numbers() -> None:
     assert time.evaluated_flops == pytest.approx(3 * 100 * time.flops_per_row / 3)
 
 
+@pytest.mark.parametrize(
+    ("changes", "by_tcp", "gbps"),
+    [
+        ({"instance_type": "ml.g4dn.12xlarge"}, True, 10),  # of 50: one flow
+        ({"instance_type": "ml.g5.xlarge"}, True, 2.5),  # what lasts, after a burst
+        ({"instance_type": "ml.p4d.24xlarge"}, False, 400),  # EFA
+        ({"instance_type": "ml.p3.16xlarge", "strategy": "smddp"}, False, 25),  # which has many flows
+    ],
+)
+def test_without_efa_a_cluster_exchanges_as_fast_as_one_flow(
+    changes: dict[str, Any], by_tcp: bool, gbps: float
+) -> None:
+    time = described(instance_count=2, **changes).time
+
+    assert (time.by_tcp, time.network_bytes_per_s) == (by_tcp, gbps * 1e9 / 8)
+
+
 P4D: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 8}
 
 

@@ -61,6 +61,34 @@ def test_what_a_backward_pass_cannot_hide_of_an_all_reduce_over_the_network_is_a
     )
 
 
+def test_a_network_without_efa_is_slower_and_less_certain() -> None:
+    by_efa = replace(ROUND, instances=4, exchange=ALL_REDUCED, evaluated_flops=0, steps=20_000)
+    fast, slow = TimeModel().predict([by_efa, replace(by_efa, by_tcp=True)])
+
+    once = PASS / SEVERAL
+    assert slow.step_seconds == pytest.approx(
+        2 * (once + 0.012) + 0.04 + exposed(0.75 * 8e8 / (1e9 * 0.35), 2 / 3 * once)
+    )
+    assert fast.seconds_high / fast.seconds < 1.9 < 2.1 < slow.seconds_high / slow.seconds
+
+
+def test_a_cluster_that_was_measured_shows_the_network_of_another_only_in_part() -> None:
+    two = replace(ROUND, instances=2, exchange=ALL_REDUCED, by_tcp=True, steps=20_000, cluster="two")
+    slow = [Measurement(setting=two, step_seconds=3.0) for _ in range(5)]
+    same, other = TimeModel(slow).predict([two, replace(two, cluster="three")])
+
+    assert same.seconds_high / same.seconds < 1.1
+    assert other.seconds_high / other.seconds > 1.3
+
+
+def test_runs_of_others_move_the_own_code_less_than_their_own() -> None:
+    others = replace(ROUND, stack="theirs")
+    model = TimeModel([Measurement(setting=others, step_seconds=2 * STEP, origin="published")])
+    theirs, own = model.predict([others, ROUND])
+
+    assert STEP < own.step_seconds < theirs.step_seconds
+
+
 def test_what_travels_in_every_micro_batch_hides_behind_that_one_and_counts_as_often() -> None:
     gathered = Exchange(micro_batch=Volume(link=7 / 8 * 8e8))
     (found,) = TimeModel().predict([replace(ROUND, devices=8, exchange=gathered)])
