@@ -10,9 +10,9 @@ A rate is that of steps; published figures whose time contains evaluations or co
 
 Columns: model, layers, hidden_size, sequence_length, precision, strategy, per_device_batch, accumulation,
 instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source; and optionally
-config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler, facts (of an instance type that
-SageMaker does not have), published_memory_gib, memory_note. Without a config, models named mpt-* are decoders with
-50,368 tied embeddings, others encoders with 30,522.
+config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler, optimizer (Trainer's `optim`),
+facts (of an instance type that SageMaker does not have), published_memory_gib, memory_note. Without a config, models
+named mpt-* are decoders with 50,368 tied embeddings, others encoders with 30,522.
 """
 
 import argparse
@@ -129,8 +129,9 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
             vcpus=facts["vcpus"],
             memory_gib=facts["memory_gib"],
         )
-    arguments = {"gradient_checkpointing": True} if row.get("checkpointing") == "yes" else {}
+    arguments: dict[str, object] = {"gradient_checkpointing": True} if row.get("checkpointing") == "yes" else {}
     arguments |= {"torch_compile": True} if row.get("compiler") == "inductor" else {}
+    arguments |= {"optim": row["optimizer"]} if row.get("optimizer") else {}
     values = {
         "model": row["model"],
         "dataset": "published",

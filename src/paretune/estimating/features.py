@@ -42,6 +42,13 @@ _MOVED_BYTES = {"half": 200.0, "autocast": 300.0, "fp32": 300.0}
 # in each pass, those of 4 bits unpacked before: 4-bit kernels reach a fifth of the bandwidth for half a byte read, and
 # two written and read.
 _READ_BYTES, _READ_BYTES_UNPACKED = 20.0, 22.0
+# Kernels of a layer, forward and backward, in one precision and under autocast. Counted below autograd in BERT base and
+# a Llama of 16 layers (torch 2.13), dropout as one.
+_KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
+# AdamW in fp32, in few fused kernels: gradient, weight and two moments read, the last three written; rounded. In a loop
+# over tensors every intermediate is written and read, in ten kernels for each of the 15 tensors of a layer.
+_UPDATE_BYTES, _UPDATE_KERNELS = 24.0, 41
+_LOOP_BYTES, _LOOP_KERNELS = 84.0, 150
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
 # Parameters that divide devices, with their defaults; what is computed again is counted as operations.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in OF_STRATEGY if name != "strategy"}
@@ -154,9 +161,14 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     # A constant is shared within one division of the devices only.
     values = {name: getattr(spec, name) for name, usual in _DIVISIONS.items() if getattr(spec, name) != usual}
     divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
-    # Kernels of a layer against those of one that is trained whole and passed once each way. Adapters have as many
-    # again: two products, a dropout, casts, a factor and a sum beside each linear layer.
-    kernels = work.passes / 3 * (2.0 if work.adapted_widths else 1.0) * (0.5 if spec.is_compiled else 1.0)
+    # Autocast casts weights that are trained and not sharded; on a processor that shows in no time.
+    casts = share.half and spec.fine_tuning == "full" and spec.strategy not in SHARDED and not share.on_processor
+    per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts]
+    # Adapters have as many again: two products, a dropout, casts, a factor and a sum beside each linear layer.
+    kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
+    optimiser = str(spec.training_arguments.get("optim", "adamw_torch_fused"))
+    is_loop = optimiser == "adamw_torch"
+    updated = work.trained_parameters / (row_devices * share.state_sharers)
     # Sharded weights are gathered in half precision, and all but the loss is computed in it.
     kind = "fp32" if not share.half else "half" if spec.strategy in SHARDED else "autocast"
     units = _MOVED_BYTES[kind] * built.layers * built.hidden_size * work.passes / 3
@@ -187,11 +199,13 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         attention_share=work.attention_share,
         moved_per_row=moved,
         read=0.0 if share.on_processor else read,
-        layers=built.layers / degrees.pipeline * parts * kernels,
-        launches_ahead=not share.on_processor,
+        kernels=kernels / degrees.pipeline * parts * (0.5 if spec.is_compiled else 1.0),
+        host="" if share.on_processor else instance.family if instance else "local",
         bubble=(degrees.pipeline - 1) / parts,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
-        updated=work.trained_parameters / (row_devices * share.state_sharers),
+        updated=(_LOOP_BYTES if is_loop else _UPDATE_BYTES) * updated,
+        update_kernels=_LOOP_KERNELS * built.layers if is_loop else _UPDATE_KERNELS,
+        optimiser=optimiser,
         parameters=built.parameters,
         exchange=exchange_of(
             spec.strategy,

@@ -1,13 +1,16 @@
 """The duration of a training: physics with unknown constants, which are learnt from the jobs that have run.
 
     seconds    = start-up + steps x step + evaluation + upload
-    step       = accumulation x ((1 + bubble) x (exposed(latency x layers, pass) + pass + blocking)
-                 + exposed(exchange, pass)) + update + exposed(exchange, 2/3 pass) + loop
-    pass       = (rows x (FLOP / (peak x utilisation) + moved / memory bandwidth) + read / memory bandwidth)
+    step       = accumulation x ((1 + bubble) x (longer(pass, launches) + blocking) + exposed(exchange, pass))
+                 + update + exposed(exchange, 2/3 longer(pass, launches)) + loop
+    pass       = (rows x (FLOP / (peak x utilisation) + moved / memory) + read / memory)
                  / (chip x model x stack x several x cluster)
+    launches   = kernels x launch x host
+    longer     = (pass^3 + launches^3)^(1/3) on a GPU, whose host runs ahead; their sum on a processor
     moved      = bytes of activations that are written and read between the matrix products
     read       = bytes of weights that are cast, read, or unpacked from 4 bits in every micro-batch
-    update     = 24 bytes x weights that one device updates / memory bandwidth
+    update     = (bytes of the optimiser / memory + its kernels x launch x host) x factor
+    memory     = bandwidth of the data sheet x stream
     bubble     = (stages - 1) / micro-batches of a pipeline: time in which a stage waits for the others, against that in
                  which it works (Narayanan et al., arXiv 2104.04473, section 2.2)
     loop       = seconds of the Trainer's own Python in a step, of a processor only: a GPU computes meanwhile
@@ -22,10 +25,11 @@ Every constant has a prior in logarithms: a data sheet or a usual value, and how
 shared: a pass has one factor for each accelerator and precision, model, and cluster. So a measurement of one cluster
 moves the prediction for its neighbours, and what was never measured keeps a wide interval (partial pooling: Gelman and
 Hill, Data Analysis Using Regression and Multilevel Models, 2007, chapter 12). Clusters of several devices share a
-factor, for what the physics leaves out, and each deviates from it by its own. The fit is the maximum of the posterior
-(least squares, priors as further residuals; published runs as in a t distribution, so that an odd one does not move all
-others); intervals come from its curvature. The deviations of the priors were chosen by leaving one source of published
-rates out after the other (benchmarks/estimate_error_cold.py).
+factor, for what the physics leaves out, and each deviates from it by its own; so does each cluster's network. Code of
+others has a factor, too, and an optimiser of its own. The fit is the maximum of the posterior (least squares, priors as
+further residuals; published runs as in a t distribution, so that an odd one does not move all others); intervals come
+from its curvature. Priors were chosen on benchmarks/tables, on Pollux on one to four nodes and on IBM's fms
+(benchmarks/estimate_error_cold.py).
 
 An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
 all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009). With P weights, T of them trained,
@@ -69,7 +73,12 @@ _PRIORS = {
     "several": (0.95, 0.15),  # several devices against the physics: they wait for each other
     "processes": (0.8, 0.35),  # several processes of this machine: they share its processors and its memory
     "cluster": (1.0, 0.12),  # one instance type, count and strategy of several devices against the others
-    "latency": (0.0012, 0.4),  # seconds to launch the kernels of a layer for one micro-batch
+    "stream": (0.75, 0.15),  # share of memory bandwidth that a GPU reaches between the products
+    "launch": (20e-6, 0.3),  # seconds; a host starts a kernel on a GPU
+    "host": (1.0, 0.4),  # the hosts of one family of instances against the others
+    "launch local": (23e-6, 0.4),  # seconds; an operator on a processor
+    "update": (2.0, 0.8),  # optimiser, gradient norm and copies against the count of the optimiser alone
+    "update local": (0.5, 0.1),  # a processor's memory is twice as fast as it is guessed here
     "loop": (0.002, 1.0),  # seconds; 0.0065 in steps of width 32 on a busy machine, beside 0.002 for each layer
     "link": (0.5, 0.45),  # share of its bandwidth that an exchange inside a machine, or by EFA, reaches
     "tcp": (0.35, 0.6),  # share of the most that one TCP flow carries, which an exchange between machines reaches
@@ -80,9 +89,6 @@ _PRIORS = {
     "compiling": (60.0, 0.8),  # seconds, on an instance; a guess between the first and later ones here
     "compiling local": (40.0, 0.8),  # here, where kernels that were compiled before are kept
 }
-# Constants that no published figure depends on (benchmarks/estimate_error*.py): they are not learnt.
-_MEMORY, _MEMORY_HERE = 0.6, 2.0
-"""Share of memory bandwidth that the optimiser's update reaches on an instance, and of the one guessed here."""
 _ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
 _GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
 _NOISE_WEIGHT = 6.0  # measurements that the noise before any measurement counts like
@@ -90,7 +96,6 @@ _STEP = 1e-4  # of a central difference; logarithms of constants vary over about
 _NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things as well
 _T_DEGREES = 4.0  # of freedom: usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
-_UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
 _BYTES_OF_A_WEIGHT = 4.0  # as it is saved
 
 
@@ -137,12 +142,13 @@ class TimingFeatures:
     flops_per_row: float  # forward and backward; `attention_share` of it is for attention matrices
     moved_per_row: float = 0.0  # bytes of activations, forward and backward
     read: float = 0.0  # bytes of weights that a device moves in a micro-batch
-    layers: float = 12
-    """Layers whose kernels are launched one after the other, in a pipeline once for each of its micro-batches."""
-    launches_ahead: bool = False  # whether kernels are launched while earlier ones compute, as on a GPU
+    kernels: float = 0.0  # launched in a micro-batch, one after the other
+    host: str = ""  # family of instances; a GPU's kernels are launched by its host while earlier ones compute
     bubble: float = 0.0  # of a pipeline, time in which a device waits for other stages over that in which it works
     evaluated_flops: float  # of all evaluations together
-    updated: float  # weights that one device updates in a step
+    updated: float  # bytes that one device moves to update its weights in a step, in so many kernels
+    update_kernels: float = 0.0
+    optimiser: str = "adamw"  # each has a constant of its own
     parameters: float  # weights that are saved at the end
     exchange: Exchange = field(default_factory=Exchange)  # bytes that devices send each other
     attention_share: float = 0.0
@@ -255,7 +261,6 @@ def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> n
 
 def _constants(setting: TimingFeatures) -> dict[str, str]:
     """The constant for each role in the time of a job, or an empty text if the job has none for it."""
-    location = "local" if setting.is_local else "network"
     is_alone = setting.instances * setting.devices == 1
     return {
         "utilisation": "utilisation",
@@ -263,7 +268,10 @@ def _constants(setting: TimingFeatures) -> dict[str, str]:
         "model": f"model:{setting.model}",
         "several": "" if is_alone else "processes" if setting.is_local else "several",
         "cluster": "" if is_alone else f"cluster:{setting.cluster}",
-        "latency": f"latency:{location}",
+        "stream": "stream" if setting.host else "",
+        "launch": "launch" if setting.host else "launch local",
+        "host": f"host:{setting.host}" if setting.host else "",
+        "update": f"update:{setting.stack} {setting.optimiser}" if setting.host else "update local",
         "loop": "loop" if setting.is_local else "",
         "link": f"link:{setting.link}",
         "stack": f"stack:{setting.stack}",
@@ -313,13 +321,14 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
 
     roles = [_constants(setting) for setting in settings]
     places = np.array([[indices.get(name, len(indices)) for name in each.values()] for each in roles], dtype=int).T
-    is_local, is_compiled, launches_ahead = (column(name) > 0 for name in ("is_local", "is_compiled", "launches_ahead"))
+    is_local, is_compiled = (column(name) > 0 for name in ("is_local", "is_compiled"))
+    is_ahead = np.array([bool(setting.host) for setting in settings])
     # Seconds at the figures of data sheets.
     dearer = 1 + (_ATTENTION - 1) * column("attention_share")
     memory, instances, peak = column("memory_bytes_per_s"), column("instances"), column("peak_flops")
     products, moved = column("flops_per_row") / peak * dearer, column("moved_per_row") / memory
     whole_evaluation = column("evaluated_flops") / peak / (instances * column("devices")) * dearer
-    update = _UPDATE_BYTES * column("updated") / memory / np.where(is_local, _MEMORY_HERE, _MEMORY)
+    read, updated = column("read") / memory, column("updated") / memory
     # 3 x N each: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
     link, network = np.array([item.exchange for item in settings]).T
     link, network = link / column("link_bytes_per_s"), network / column("network_bytes_per_s")
@@ -330,13 +339,15 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
     def seconds(theta: np.ndarray) -> np.ndarray:
         constant = dict(zip(roles[0], np.exp(np.append(theta, 0.0)[places]), strict=True))
         speed = math.prod(constant[name] for name in ("chip", "model", "stack", "several", "cluster"))
-        row = products / constant["utilisation"] + moved
-        whole = (column("rows") * row + column("read") / memory) / speed
+        launch = constant["launch"] * constant["host"]
+        traffic = (column("rows") * moved + read) / constant["stream"]
+        whole = (column("rows") * products / constant["utilisation"] + traffic) / speed
         exchange = np.maximum(link / constant["link"], network / (constant["network"] * constant["between"]))
-        launching = constant["latency"] * column("layers")
-        working = np.where(launches_ahead, _exposed(launching, whole), launching) + whole + exchange[2]
-        micro_batch = (1 + column("bubble")) * working + _exposed(exchange[0], whole)
-        step = column("accumulation") * micro_batch + update + _exposed(exchange[1], 2 / 3 * whole)
+        launching = column("kernels") * launch
+        busy = np.where(is_ahead, _longer(whole, launching), whole + launching)
+        micro_batch = (1 + column("bubble")) * (busy + exchange[2]) + _exposed(exchange[0], whole)
+        update = (updated / constant["stream"] + column("update_kernels") * launch) * constant["update"]
+        step = column("accumulation") * micro_batch + update + _exposed(exchange[1], 2 / 3 * busy)
         step = step + np.where(is_local, constant["loop"], 0.0)
         compiling = np.where(is_compiled, constant["compiling"], 0.0)
         evaluation = whole_evaluation / (constant["utilisation"] * speed)
@@ -344,6 +355,11 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
         return np.stack([step, around, around + column("steps") * step, constant["startup"]])
 
     return seconds
+
+
+def _longer(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The longer of two times that overlap; where they are alike, a little more."""
+    return np.asarray((first**3 + second**3) ** (1 / 3))
 
 
 def _exposed(exchange: np.ndarray, hidden_by: np.ndarray) -> np.ndarray:

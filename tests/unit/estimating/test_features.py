@@ -62,6 +62,33 @@ def test_without_efa_a_cluster_exchanges_as_fast_as_one_flow(
     assert (time.by_tcp, time.network_bytes_per_s) == (by_tcp, gbps * 1e9 / 8)
 
 
+ONE_GPU: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kernels"),
+    [
+        ({"precision": "fp32"}, 51),
+        ({"precision": "bf16"}, 86),  # casts
+        ({"precision": "bf16", "strategy": "fsdp"}, 51),  # shards are gathered in bf16
+        ({"precision": "bf16", "task": "causal-lm"}, 151),
+        ({"precision": "bf16", "fine_tuning": "lora"}, 2 * 51),  # as many again for the adapters
+        ({"precision": "fp32", "training_arguments": {"gradient_checkpointing": True}}, 51 * 4 / 3),
+        ({"precision": "fp32", "training_arguments": {"torch_compile": True}}, 51 / 2),
+    ],
+)
+def test_a_layer_has_as_many_kernels_as_its_kind_and_precision(changes: dict[str, Any], kernels: float) -> None:
+    assert described(**ONE_GPU, **changes).time.kernels == pytest.approx(6 * kernels)
+
+
+def test_an_optimiser_that_is_not_fused_writes_every_intermediate() -> None:
+    fused = described(**ONE_GPU).time
+    looped = described(**ONE_GPU, training_arguments={"optim": "adamw_torch"}).time
+
+    assert (fused.updated, fused.update_kernels) == (24 * 1500, 41)
+    assert (looped.updated, looped.update_kernels) == (84 * 1500, 150 * 6)
+
+
 P4D: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 8}
 
 
@@ -70,9 +97,9 @@ def test_a_tensor_group_shares_the_work_of_a_row_and_has_a_part_of_its_activatio
 
     assert shared.flops_per_row == pytest.approx(whole.flops_per_row / 4)
     assert shared.moved_per_row == pytest.approx(whole.moved_per_row * (10 + 24 / 4) / 34)
-    assert shared.updated == pytest.approx(1500 / 4 / 2)  # two groups share what each has
+    assert shared.updated == pytest.approx(24 * 1500 / 4 / 2)  # two groups share what each has
     assert shared.steps == 900 // (8 * 2) + 1
-    assert (shared.bubble, shared.layers) == (0.0, 6)
+    assert (shared.bubble, shared.kernels) == (0.0, 6 * 51)
 
 
 def test_a_processor_instance_is_one_device_with_a_share_of_its_memory() -> None:
