@@ -23,6 +23,7 @@ from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
+from paretune.storage.files import find_path
 
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
@@ -116,7 +117,7 @@ class PriceList:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "PriceList":
-        """The rows of the package, of `kept_file` and of the CSV in PARETUNE_PRICES.
+        """The rows of the package, of `kept_file` and of the CSV in PARETUNE_PRICES, which may be a shipped one.
 
         Raises:
             BadInput: a file cannot be read or a value is invalid; all faults at once, with file and line.
@@ -130,7 +131,7 @@ class PriceList:
                 cached = read_file(path, is_users=False)
         if users_path := environment.get(VARIABLE):
             with collecting(faults):
-                users = read_file(users_path, is_users=True)
+                users = read_file(find_path(users_path), is_users=True)
         refuse(faults)
         return cls(listed=(*_packaged(), *cached), users=tuple(users))
 

@@ -25,8 +25,8 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", STUDIES, ids=name_of)
 def test_a_study_runs_two_trials(path: Path, studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if path.stem.startswith(("polarity", "compiler")):  # of old instance types, with the prices of their time
-        prices = "polarity" if path.stem.startswith("polarity") else "compiler"
+    if path.stem.startswith(("polarity", "demo", "compiler")):  # of old instance types, with the prices of their time
+        prices = "compiler" if path.stem.startswith("compiler") else "polarity"
         monkeypatch.setenv("PARETUNE_PRICES", f"studies/{prices}_prices.csv")
     words = ["study", "--study", str(path), "--launcher", "simulated", "--n_trials", "2"]
     if StudyFile.read(str(path), {}).job.simulation.runs is None:  # nobody knows its F1, or its rows

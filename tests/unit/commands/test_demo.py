@@ -25,6 +25,10 @@ def test_the_demo_plays_a_study_and_leaves_the_users_store_alone(
     assert output["origin"] == "simulated"
     assert len(output["recommended"]) >= 1
     assert "Simulated" in Path(output["page"]).read_text()
+    picked = [each["means"] for each in output["recommended"]]
+    assert len(picked) >= 2
+    assert max(each["f1"] for each in picked) - min(each["f1"] for each in picked) > 0.005  # a choice between two goods
+    assert max(each["job_seconds"] for each in picked) > 2 * min(each["job_seconds"] for each in picked)
     assert Path(output["page"]).is_relative_to(workplace / ".paretune" / "demo")
     assert {path.name for path in workplace.iterdir()} - before <= {".paretune"}
 

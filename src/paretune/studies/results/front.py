@@ -92,11 +92,22 @@ class StudyFront:
         """Whether any trial is simulated."""
         return any(trial.origin == "simulated" for trial in self.trials)
 
-    @property
+    @cached_property
     def main_pair(self) -> tuple[str, str] | None:
-        """Dollars (or the first objective) and quality (or the next one); None with one objective."""
+        """The pair that shows the trade-off: the objective that spreads most along its front with quality, and quality.
+
+        Dollars come first among equals. Without quality, dollars and the next objective; None with one objective.
+        """
         names = sorted(self.objectives, key=lambda name: (name == self.quality, name != metrics.COST_USD))
-        return None if len(names) < 2 else (names[0], self.quality or names[1])
+        if len(names) < 2:
+            return None
+        pairs = [(name, self.quality or names[1]) for name in names[:-1]]
+        return max(pairs, key=self._spread) if self.quality else pairs[0]
+
+    def _spread(self, pair: tuple[str, str]) -> float:
+        """How many times the smallest value of its first objective the largest is, along the front of the pair."""
+        values = [point.means[pair[0]] for point in self.best_in_pair(pair)]
+        return round(max(values) / min(values), 1) if values and min(values) > 0 else 1.0
 
     @property
     def spent_usd(self) -> float:

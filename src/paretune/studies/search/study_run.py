@@ -179,9 +179,9 @@ class StudyRunWriter:
         balance = self._table.balance()
         left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
         committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
-        history = self.driver.history
-        counts = f"{counted(list(history.trials.values()))}, {len(history.front)} on the front"
-        return f"{counts}; USD spent {balance.spent_usd:.4g}{committed}{left}"
+        return (
+            f"{counted(list(self.driver.history.trials.values()))}; USD spent {balance.spent_usd:.4g}{committed}{left}"
+        )
 
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
         """Write page, table and bill; the last time a driver does, ranks, too."""
