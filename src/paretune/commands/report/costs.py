@@ -191,8 +191,12 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
 
 
 def estimate_errors(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The relative error of each estimate of each completed job, and a table of their means by origin and quantity."""
-    errors, means, completed = pd.DataFrame(index=frame.index), list[Row](), frame[frame.state == "Completed"]
+    """The relative error of each estimate of each completed job, and a table of their means by origin and quantity.
+
+    Simulated jobs are left out: their seconds are those of the estimate itself.
+    """
+    errors, means = pd.DataFrame(index=frame.index), list[Row]()
+    completed = frame[(frame.state == "Completed") & (frame.origin != "simulated")]
     for estimate, (quantity, measurement) in ESTIMATES.items():
         measured, low = completed[measurement], completed[f"{estimate}_low"]
         error = (completed[estimate] / measured.where(measured > 0) - 1).dropna()
