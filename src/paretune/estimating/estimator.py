@@ -177,6 +177,8 @@ class Estimator:
         others = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
         others += [f"{_count(of_chip)} on this {device}"] if of_chip else []
         basis = f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing like it was measured"
+        if time.unlisted_gpu:
+            return f"{time.unlisted_gpu} is in no list, so its speed is a guess; {basis}"
         if time.instances == 1 or self.evidence.has_network(time):
             return basis
         network = "without EFA, which may take several times as long" if time.by_tcp else "with EFA"

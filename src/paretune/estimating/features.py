@@ -154,7 +154,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     # Micro-batches that a per-device batch is split into; with a device map one device works at a time.
     parts = spec.micro_batches or (1 if spec.strategy == DEVICE_MAP else degrees.pipeline)
     fast = "nvlink" if device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
-    instance, chip = (spec.instance() if spec.has_instances else None), "local"
+    instance, chip = (spec.instance() if spec.has_instances else None), device.name or "local"
     network_gbps, by_tcp = _network(instance, spec.strategy)
     if instance is not None:
         chip = instance.accelerator if instance.accelerator_count else instance.family
@@ -179,6 +179,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     read = (each * (built.matrices - packed) + passes * _READ_BYTES_UNPACKED * packed) / row_devices
     return TimingFeatures(
         chip=f"{chip} {share.precision}",
+        unlisted_gpu="" if device.is_listed else device.name,
         model=f"{_model(spec)}{'' if not spec.is_compiled else ' compiled'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}",
         kind="any" if instance is None else kind_of(instance),

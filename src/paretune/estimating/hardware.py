@@ -3,9 +3,13 @@
 The time model starts from these and learns from measurements what share of them a training gets.
 """
 
+import math
 import os
 import platform
 import re
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -28,6 +32,8 @@ class Accelerator:
     sustained: float = 1.0  # share of `half_flops` that its power limit allows, relative to other accelerators
     compute_capability: tuple[int, int] | None = None
     """Of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run. None for others."""
+    name: str = ""  # as instances.csv spells it, or its driver, if it is not listed here
+    is_listed: bool = True  # False for a GPU whose figures are a guess
 
 
 # NVIDIA data sheets, dense rates, read 2026-11-20, in the order of the fields. Compute capability: NVIDIA's "CUDA GPU
@@ -62,7 +68,7 @@ _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 fa
 
 def accelerator_of(instance: Instance) -> Accelerator | None:
     """The GPU of an instance type, with that type's memory, or None for any other chip."""
-    accelerator = _ACCELERATORS.get(instance.accelerator)
+    accelerator = _listed(instance.accelerator)
     if accelerator is None or accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return accelerator
     return replace(  # the same chip with more memory
@@ -72,16 +78,40 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
     )
 
 
-def local_gpu(folder: Path = _DRIVER, hidden: str | None = None) -> Accelerator | None:
-    """The first GPU that NVIDIA's driver describes in `folder`, or None without one that is listed here.
+def local_gpu(
+    folder: Path = _DRIVER, hidden: str | None = None, memory_gib: Callable[[], float | None] | None = None
+) -> Accelerator | None:
+    """The first GPU that NVIDIA's driver describes in `folder`, or None without one.
 
-    `hidden` is CUDA_VISIBLE_DEVICES, if it is set; empty or negative hides all.
+    `hidden` is CUDA_VISIBLE_DEVICES, if it is set; empty or negative hides all. `memory_gib` asks the driver for the
+    memory of a GPU that is not listed here.
     """
     first = min(folder.glob("*/information"), default=None)
     if first is None or (hidden is not None and (not hidden.strip() or hidden.strip().startswith("-"))):
         return None
     models = (line.partition(":")[2] for line in first.read_text().splitlines() if line.startswith("Model:"))
-    return named(next(models, ""))
+    model = next(models, "").strip()
+    return named(model) or unlisted_gpu(model, (memory_gib or _driver_gib)() or math.nan)
+
+
+def unlisted_gpu(name: str, usable_gib: float) -> Accelerator:
+    """A GPU of which only name and memory are known, NaN if not even that; its speed is that of an A10G."""
+    guess = _ACCELERATORS["NVIDIA A10G"]
+    return replace(guess, name=name or "this GPU", usable_gib=usable_gib, is_listed=False)
+
+
+def _driver_gib() -> float | None:
+    """GiB of the first GPU as nvidia-smi tells them, or None."""
+    words = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    with suppress(OSError, ValueError, IndexError, subprocess.SubprocessError):
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)
+        return float(answer.stdout.split()[0]) / 1024
+    return None
+
+
+def _listed(name: str) -> Accelerator | None:
+    accelerator = _ACCELERATORS.get(name)
+    return None if accelerator is None else replace(accelerator, name=name)
 
 
 def named(model: str) -> Accelerator | None:
@@ -90,7 +120,7 @@ def named(model: str) -> Accelerator | None:
     for name, accelerator in _ACCELERATORS.items():
         if set(name.removeprefix("NVIDIA ").split()) <= set(words):
             sizes = [int(word.removesuffix("GB")) for word in words if re.fullmatch(r"\d+GB", word)]
-            return replace(accelerator, usable_gib=float(max(sizes))) if sizes else accelerator
+            return replace(accelerator, name=name, usable_gib=float(max(sizes, default=accelerator.usable_gib)))
     return None
 
 

@@ -69,6 +69,7 @@ _PRIORS = {
     "utilisation": (0.5, 0.1),  # share of peak arithmetic that matrix products reach
     "chip": (1.0, 0.19),  # one accelerator in one precision against its data sheet
     "local": (1.8, 1.2),  # this machine, of which only the number of its processors is known
+    "unlisted": (1.0, 0.8),  # a GPU without a data sheet here, against an A10G
     "model": (1.0, 0.18),  # one model and sequence length against its operation count
     "several": (0.95, 0.15),  # several devices against the physics: they wait for each other
     "processes": (0.8, 0.35),  # several processes of this machine: they share its processors and its memory
@@ -122,6 +123,7 @@ class TimingFeatures:
     """One training on one cluster, in the numbers that its time depends on."""
 
     chip: str  # accelerator and precision; each has a constant of its own
+    unlisted_gpu: str = ""  # name of a GPU whose figures are a guess
     model: str  # model, sequence length, kind of fine-tuning and compiler; likewise
     cluster: str  # instance type, count and strategy; likewise
     stack: str = "own"  # whose code trains; likewise
@@ -262,9 +264,10 @@ def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> n
 def _constants(setting: TimingFeatures) -> dict[str, str]:
     """The constant for each role in the time of a job, or an empty text if the job has none for it."""
     is_alone = setting.instances * setting.devices == 1
+    kind = "unlisted" if setting.unlisted_gpu else "chip" if setting.host or not setting.is_local else "local"
     return {
         "utilisation": "utilisation",
-        "chip": f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
+        "chip": f"{kind}:{setting.chip}",
         "model": f"model:{setting.model}",
         "several": "" if is_alone else "processes" if setting.is_local else "several",
         "cluster": "" if is_alone else f"cluster:{setting.cluster}",

@@ -136,7 +136,7 @@ def nearly_full(job: ForeseenJob) -> str:
     if estimate is None or estimate.memory is None:
         return ""
     gib, usable_gib, failed = estimate.memory.gib, estimate.memory.usable_gib, estimate.did_not_fit
-    if failed is None and gib <= MOST_MEMORY * usable_gib:
+    if failed is None and not gib > MOST_MEMORY * usable_gib:  # which may be unknown: NaN
         return ""
     reason = f"estimated memory {gib:.1f} of {usable_gib:.1f} GiB per device (above {MOST_MEMORY:.0%})"
     if failed is not None:

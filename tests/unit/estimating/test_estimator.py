@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from mlflow.entities import Run
 
 from paretune.cli import main
 from paretune.core.errors import BadInput
+from paretune.estimating import features
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
 from paretune.estimating.estimator import Estimate, Estimator, estimate_own
 from paretune.estimating.evidence import Evidence, read
+from paretune.estimating.hardware import unlisted_gpu
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
 from paretune.tracking.recorded_job import RecordedRun
@@ -92,6 +95,18 @@ def test_a_row_of_several_machines_says_first_that_none_of_ones_own_has_shown_th
 
     warning = "no job of yours has used several machines without EFA, which may take several times as long; "
     assert basis.startswith(warning) is is_warned
+
+
+@pytest.mark.parametrize(("gib", "fits"), [(23.6, "yes"), (math.nan, "unsure"), (1.0, "no")])
+def test_a_gpu_that_no_list_has_is_named_and_its_time_is_open(
+    gib: float, fits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "_this_gpu", lambda: unlisted_gpu("NVIDIA GeForce RTX 4090", gib))
+    estimated = estimate(instance_type="local")
+
+    assert estimated.basis.startswith("NVIDIA GeForce RTX 4090 is in no list, so its speed is a guess; ")
+    assert estimated.time.seconds_high / estimated.time.seconds_low > 4  # twice as long or half
+    assert estimated.fits == fits
 
 
 def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:

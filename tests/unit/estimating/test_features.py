@@ -114,7 +114,7 @@ def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.Monkey
     monkeypatch.setattr(room, "_this_gpu", lambda: accelerator_of(instance("ml.g5.xlarge")))
     found = described(instance_count=2)
 
-    assert (found.time.chip, found.time.devices, found.time.is_local) == ("local bf16", 2, True)
+    assert (found.time.chip, found.time.devices, found.time.is_local) == ("NVIDIA A10G bf16", 2, True)
     assert found.time.peak_flops == 70e12 * 0.85
     assert found.memory.usable_gib == pytest.approx(22888 / 1024 - 0.9)
 

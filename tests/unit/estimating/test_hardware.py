@@ -1,5 +1,6 @@
 """What devices can do at best."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,13 +53,21 @@ def test_a_gpu_of_this_machine_is_known_by_the_name_that_its_driver_gives(
     assert (result.half_flops, result.usable_gib) == (half_flops, usable_gib)
 
 
-def test_a_gpu_that_is_hidden_unlisted_or_absent_is_none(driver: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_gpu_that_is_hidden_or_absent_is_none(driver: Callable[..., Path], tmp_path: Path) -> None:
     assert local_gpu(tmp_path / "nowhere") is None
     folder = driver("Tesla T4")
     assert local_gpu(folder, "") is local_gpu(folder, "-1") is None
     assert local_gpu(folder, "0") is not None
-    (folder / "0000:00:00.0" / "information").write_text("Model: GeForce GTX 1080\n")
-    assert local_gpu(folder) is None
+
+
+def test_a_gpu_that_is_not_listed_is_a_gpu_with_the_memory_that_its_driver_tells(driver: Callable[..., Path]) -> None:
+    folder = driver("NVIDIA GeForce RTX 4090")
+    found, silent = local_gpu(folder, memory_gib=lambda: 23.6), local_gpu(folder, memory_gib=lambda: None)
+
+    assert found is not None
+    assert silent is not None
+    assert (found.name, found.is_listed, found.usable_gib) == ("NVIDIA GeForce RTX 4090", False, 23.6)
+    assert math.isnan(silent.usable_gib)
 
 
 def test_auto_is_the_fastest_format_of_a_gpu_and_stays_open_on_a_processor() -> None:

@@ -1,5 +1,6 @@
 """A table of estimates: of paretune's own training, and of a user's own from its earlier runs; as text and as CSV."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -343,10 +344,11 @@ def _of_ours(item: Estimate) -> dict[str, str]:
     suffix = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
     if item.did_not_fit is not None:
         suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
+    usable = "unknown" if math.isnan(memory.usable_gib) else f"{memory.usable_gib:.1f}"
     usd, gib = item.usd_per_billion_tokens, f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f})"
     return {
         "batch": f"{item.plan.per_device_train_batch_size}{f' x {steps}' if steps > 1 else ''}",
         "USD per billion tokens": "" if not item.tokens else "-" if usd is None else _usd(usd),
-        "GiB per device": f"{gib} of {memory.usable_gib:.1f}{suffix}",
+        "GiB per device": f"{gib} of {usable}{suffix}",
         "largest batch": "-" if item.largest_batch is None else str(item.largest_batch),
     }
