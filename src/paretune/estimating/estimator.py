@@ -181,7 +181,7 @@ class Estimator:
             return f"{time.unlisted_gpu} is in no list, so its speed is a guess; {basis}"
         if time.instances == 1 or self.evidence.has_network(time):
             return basis
-        network = "without EFA, which may take several times as long" if time.by_tcp else "with EFA"
+        network = "without EFA, which may take several times as long" if time.flow_bytes_per_s else "with EFA"
         return f"no job of yours has used several machines {network}; {basis}"
 
 

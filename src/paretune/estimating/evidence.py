@@ -52,7 +52,7 @@ class Evidence:
     def has_network(self, time: TimingFeatures) -> bool:
         """Whether a job of the user's own has run on several machines with such a network."""
         own = (item.setting for item in self.times if item.origin != "published")
-        return any(other.instances > 1 and other.by_tcp == time.by_tcp for other in own)
+        return any(other.instances > 1 and bool(other.flow_bytes_per_s) == bool(time.flow_bytes_per_s) for other in own)
 
 
 def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "") -> Evidence:

@@ -155,7 +155,10 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     parts = spec.micro_batches or (1 if spec.strategy == DEVICE_MAP else degrees.pipeline)
     fast = "nvlink" if device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
     instance, chip = (spec.instance() if spec.has_instances else None), device.name or "local"
-    network_gbps, by_tcp = _network(instance, spec.strategy)
+    # A small instance uses up its burst within minutes. A local cluster, which is one machine, has no network.
+    network_gbps = 8.0 if instance is None else instance.sustained_gbps or instance.network_gbps
+    # SageMaker's own library sends to all nodes at a time, others in a ring, in few flows.
+    by_tcp = network_gbps < _EFA_GBPS and spec.strategy != "smddp"
     if instance is not None:
         chip = instance.accelerator if instance.accelerator_count else instance.family
     # A constant is shared within one division of the devices only.
@@ -190,7 +193,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         peak_flops=device.half_flops * device.sustained if share.half else device.fp32_flops,
         memory_bytes_per_s=device.memory_bytes_per_s,
         network_bytes_per_s=network_gbps * _GBPS,
-        by_tcp=by_tcp,
+        flow_bytes_per_s=instance.flow_gbps * _GBPS if instance and by_tcp else 0.0,
         link_bytes_per_s=device.link_bytes_per_s,
         link="gloo" if share.on_processor else fast,
         rows=rows,
@@ -219,18 +222,6 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
             recomputes=recomputes(spec),
         ),
     )
-
-
-def _network(instance: Instance | None, strategy: str) -> tuple[float, bool]:
-    """Gbit/s between instances, and whether they exchange by TCP in a ring, in few flows.
-
-    SageMaker's own library sends to all nodes at a time. A local cluster, which is one machine, has no network.
-    """
-    if instance is None:
-        return 8.0, False
-    gbps = instance.sustained_gbps or instance.network_gbps  # a small instance uses up its burst within minutes
-    by_tcp = gbps < _EFA_GBPS and strategy != "smddp"
-    return min(gbps, instance.flow_gbps) if by_tcp else gbps, by_tcp
 
 
 @dataclass(frozen=True, kw_only=True)

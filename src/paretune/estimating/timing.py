@@ -82,7 +82,7 @@ _PRIORS = {
     "update local": (0.5, 0.1),  # a processor's memory is twice as fast as it is guessed here
     "loop": (0.002, 1.0),  # seconds; 0.0065 in steps of width 32 on a busy machine, beside 0.002 for each layer
     "link": (0.5, 0.45),  # share of its bandwidth that an exchange inside a machine, or by EFA, reaches
-    "tcp": (0.35, 0.6),  # share of the most that one TCP flow carries, which an exchange between machines reaches
+    "tcp": (0.35, 0.6),  # share of the most that one TCP flow carries, which an exchange reaches, up to the network
     "between": (1.0, 0.3),  # the network of one instance type and count against the others
     "stack": (1.0, 0.15),  # whose code trains, against the counts here
     "startup": (1.0, 0.6),  # SageMaker: seconds billed before the first step and after the last against `overhead_s`
@@ -134,8 +134,8 @@ class TimingFeatures:
     devices: int  # devices of one instance that train
     peak_flops: float  # FLOP/s of one device; `memory_bytes_per_s` is of one device too
     memory_bytes_per_s: float
-    network_bytes_per_s: float  # between instances; of one instance, or of one TCP flow
-    by_tcp: bool = False  # whether instances exchange by TCP, in few flows
+    network_bytes_per_s: float  # between instances; of one instance
+    flow_bytes_per_s: float = 0.0  # most of one TCP flow, where instances exchange in few flows; 0 with EFA
     link_bytes_per_s: float  # between devices of one instance; `link` is its kind: nvlink, pcie or gloo
     link: str = "gloo"
     rows: float  # rows of one device and micro-batch
@@ -278,7 +278,7 @@ def _constants(setting: TimingFeatures) -> dict[str, str]:
         "loop": "loop" if setting.is_local else "",
         "link": f"link:{setting.link}",
         "stack": f"stack:{setting.stack}",
-        "network": "" if setting.instances == 1 else "tcp" if setting.by_tcp else "link:efa",
+        "network": "" if setting.instances == 1 else "tcp" if setting.flow_bytes_per_s else "link:efa",
         "between": "" if setting.instances == 1 else f"between:{setting.cluster}",
         "startup": "startup local" if setting.is_local else "startup",
         "compiling": "" if not setting.is_compiled else "compiling local" if setting.is_local else "compiling",
@@ -334,7 +334,7 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
     read, updated = column("read") / memory, column("updated") / memory
     # 3 x N each: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
     link, network = np.array([item.exchange for item in settings]).T
-    link, network = link / column("link_bytes_per_s"), network / column("network_bytes_per_s")
+    link, limit, flow = link / column("link_bytes_per_s"), column("network_bytes_per_s"), column("flow_bytes_per_s")
     upload = np.where(is_local, 0.0, _BYTES_OF_A_WEIGHT / UPLOAD_RATE * column("parameters"))
     overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
     overhead *= 1 + _GROWTH * np.log(instances)
@@ -345,7 +345,8 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
         launch = constant["launch"] * constant["host"]
         traffic = (column("rows") * moved + read) / constant["stream"]
         whole = (column("rows") * products / constant["utilisation"] + traffic) / speed
-        exchange = np.maximum(link / constant["link"], network / (constant["network"] * constant["between"]))
+        rate = np.where(flow > 0, np.minimum(flow * constant["network"], limit), limit * constant["network"])
+        exchange = np.maximum(link / constant["link"], network / (rate * constant["between"]))
         launching = column("kernels") * launch
         busy = np.where(is_ahead, _longer(whole, launching), whole + launching)
         micro_batch = (1 + column("bubble")) * (busy + exchange[2]) + _exposed(exchange[0], whole)

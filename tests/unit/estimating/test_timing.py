@@ -75,7 +75,7 @@ def test_what_a_backward_pass_cannot_hide_of_an_all_reduce_over_the_network_is_a
 
 def test_a_network_without_efa_is_slower_and_less_certain() -> None:
     by_efa = replace(ROUND, instances=4, exchange=ALL_REDUCED, evaluated_flops=0, steps=20_000)
-    fast, slow = TimeModel().predict([by_efa, replace(by_efa, by_tcp=True)])
+    fast, slow = TimeModel().predict([by_efa, replace(by_efa, flow_bytes_per_s=1e9)])
 
     once = PASS / SEVERAL
     exchanged = exposed(0.75 * 8e8 / (1e9 * 0.35), 2 / 3 * busy(once))
@@ -83,8 +83,16 @@ def test_a_network_without_efa_is_slower_and_less_certain() -> None:
     assert fast.seconds_high / fast.seconds < 1.9 < 2.1 < slow.seconds_high / slow.seconds
 
 
+def test_a_flow_is_no_faster_than_the_network_of_a_small_instance() -> None:
+    slow = replace(ROUND, instances=2, exchange=ALL_REDUCED, flow_bytes_per_s=4e9, network_bytes_per_s=1e9)
+    (found,) = TimeModel().predict([slow])
+
+    once = PASS / SEVERAL
+    assert found.step_seconds == pytest.approx(2 * busy(once) + UPDATE + exposed(0.75 * 8e8 / 1e9, 2 / 3 * busy(once)))
+
+
 def test_a_cluster_that_was_measured_shows_the_network_of_another_only_in_part() -> None:
-    two = replace(ROUND, instances=2, exchange=ALL_REDUCED, by_tcp=True, steps=20_000, cluster="two")
+    two = replace(ROUND, instances=2, exchange=ALL_REDUCED, flow_bytes_per_s=1e9, steps=20_000, cluster="two")
     slow = [Measurement(setting=two, step_seconds=3.0) for _ in range(5)]
     same, other = TimeModel(slow).predict([two, replace(two, cluster="three")])
 
