@@ -60,10 +60,19 @@ class Price:
         return f"{self.usd_per_hour:g} USD per hour{date_of}"
 
     @property
+    def doubt(self) -> str:
+        """The prefix of `source` for its confidence; empty for a confirmed price."""
+        return _DOUBT.get(self.confidence, "")
+
+    @property
     def plain_source(self) -> str:
         """The first of its sources, without the prefix for the confidence and its date, beside which `as_of` stands."""
-        source = self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
+        source = self.source.removeprefix(self.doubt).partition(";")[0]
         return re.sub(r" \d{4}-\d\d(-\d\d)?", "", source)
+
+    def age_days(self, today: date) -> int | None:
+        """Days since the first day of `as_of`; None without a date."""
+        return (today - self.since).days if self.as_of else None
 
     def doubts(self, today: date) -> list[str]:
         """Reasons to distrust the price, in a few words each: its confidence, an age of more than 180 days."""

@@ -28,6 +28,7 @@ _COLUMNS: Mapping[str, Any] = {
     "accelerators": "accelerators",
     "USD/hour": ("price_usd_per_hour", ".3f"),
     "as of": "as_of",
+    "days old": "age_days",
     "confidence": "confidence",
     "source": ("source", lambda text: text[:_LONGEST_SOURCE]),
     "remark": "remark",
@@ -104,6 +105,7 @@ class PriceTable(Result):
             "price_usd_per_hour": price and price.usd_per_hour,
             "region": self.region,
             "as_of": (price and price.as_of) or None,
+            "age_days": price and price.age_days(self.today),
             "confidence": price and price.confidence,
             "source": price and price.plain_source,
             "remark": "price unknown" if price is None else "; ".join(price.doubts(self.today)) or None,
@@ -158,7 +160,8 @@ def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str
     """Read today's prices and keep them; return what has changed as text and as a document."""
     print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
     before = PriceList(listed=PriceList.read(environment).listed).of_region(region)
-    read = read_prices(region, environment, _today())
+    today = _today()
+    read = read_prices(region, environment, today)
     path = keep(environment, read)
     changes = [
         {"instance_type": new.instance_type, "old": old.usd_per_hour, "new": new.usd_per_hour}
@@ -168,7 +171,18 @@ def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str
     lines = [f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"]
     lines += [f"  {item['instance_type']}: {item['old']:g} -> {item['new']:g} USD an hour" for item in changes]
     lines += [] if changes else ["no price that was known has changed"]
+    lines += _older(PriceList.read(environment).of_region(region), today)
     return "\n".join(lines), {"count": len(read), "file": str(path), "changes": changes}
+
+
+def _older(prices: Mapping[str, Price | None], today: date) -> list[str]:
+    """A line about the prices that a refresh has not renewed, the oldest first; none if there are none."""
+    ages = {name: price.age_days(today) or 0 for name, price in prices.items() if price is not None}
+    old = sorted((name for name, age in ages.items() if age), key=lambda name: -ages[name])
+    if not old:
+        return []
+    some = ", ".join(f"{name} ({ages[name]} days)" for name in old[:3]) + (" and others" if len(old) > 3 else "")
+    return [f"{len(old)} types are not in AWS's list and keep older prices, up to {ages[old[0]]} days old: {some}"]
 
 
 def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:

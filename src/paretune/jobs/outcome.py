@@ -152,8 +152,10 @@ class JobOutcome(Result):
         rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
         rows["cost"] = "unknown: no price"
         if self.price is not None and metrics.COST_USD in self.metrics:
-            source = self.price.source.partition(";")[0]
-            rows["cost"] = f"{self.metrics[metrics.COST_USD]:.5f} USD ({source}, {self.price.stated})"
+            price = self.price
+            rows["cost"] = (
+                f"{self.metrics[metrics.COST_USD]:.5f} USD ({price.doubt}{price.plain_source}, {price.stated})"
+            )
         where = {self.origin: self.facts.get("basis", ""), "model": self.model.removeprefix(f"{Path.cwd()}/")}
         where["model in MLflow"] = self.model_uri if self.model_uri != self.model else ""
         return rows | {name: text for name, text in where.items() if text}

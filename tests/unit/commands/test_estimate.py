@@ -65,6 +65,20 @@ def put_job(client: MlflowClient, origin: str, seconds: float, **changes: Any) -
     )
 
 
+def test_dollars_by_a_doubtful_price_say_so_in_their_row(
+    run: Command, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = "ml.g5.xlarge,us-east-1,2.0,2020,an old note"
+    (workplace / "own.csv").write_text(f"instance_type,region,price_usd_per_hour,as_of,source\n{row}\n")
+    monkeypatch.setenv("PARETUNE_PRICES", "own.csv")
+    out = run(instance_type="ml.g5.xlarge,ml.g5.12xlarge", max_train_samples="1000")[1]
+
+    doubtful, listed = (next(line for line in out.splitlines() if f"1 x {name} " in line) for name in TYPES)
+    assert "), price of 2020  " in doubtful
+    assert "price" not in listed
+
+
+TYPES = ("ml.g5.xlarge", "ml.g5.12xlarge")
 CLUSTERS = {"instance_type": "ml.g5.12xlarge,ml.p4d.24xlarge", "instance_count": "1,2,4"}
 
 

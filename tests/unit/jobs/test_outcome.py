@@ -61,6 +61,10 @@ def test_the_summary_has_every_number_with_its_unit() -> None:
         "model": "jobs/paretune-abc-1/model",
     }
     assert "mlflow ui" in text
+    listed = "one source: AWS price list us-east-1 2026-04-21 via a list; also us-east-1 2026-09-25"
+    dear = Price(usd_per_hour=2.0, region="us-east-1", as_of="2026-09", source=listed, confidence="single_source")
+    words = rows_of(str(outcome(price=dear)))["cost"]
+    assert words.endswith(" USD (one source: AWS price list us-east-1 via a list, 2 USD per hour, price of 2026-09)")
     unpriced = {name: value for name, value in MEASURED.items() if name != "cost_usd"}
     assert rows_of(str(outcome(metrics=unpriced, price=None)))["cost"] == "unknown: no price"
 

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -329,7 +330,8 @@ def _dollars(item: Estimate | None) -> str:
     if item is None or item.price is None:
         return "-" if item is None else "no price"
     middle, low, high = (_usd(item.usd(getattr(item.time, name)) or 0.0) for name in _SECONDS)
-    return f"{middle} ({low} to {high})"
+    doubts = item.price.doubts(date.fromtimestamp(SystemClock().now()))
+    return ", ".join([f"{middle} ({low} to {high})", *(f"price {doubt}" for doubt in doubts)])
 
 
 def _usd(value: float) -> str:
