@@ -20,6 +20,7 @@ _PARSERS = {
 """What reads a script's command line, to its trace in the text; the first one counts."""
 _MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # traces of a parser in a script that declares no argument
 _PLACES = re.compile(r"\bargv\[\d+\]")
+_ELSEWHERE = re.compile(r"\bexec\(\s*(?:compile\(\s*)?open\(|\brunpy\.run_")
 _FIT = re.compile(r"\bLightningCLI\((?![^)]*\b(?:run=False|args=))")
 _NOTEBOOK = re.compile(r"^\s*get_ipython\(\)", re.MULTILINE)
 _MOST_MODULES = 50  # of the script's folder that it imports, itself included
@@ -30,7 +31,8 @@ class OwnScript:
     """Arguments of a script, read from its text and from that of the modules beside it."""
 
     parser: str
-    """A key of `_PARSERS`; `places` for arguments by their places, as sys.argv[1]; `none`; `unknown`."""
+    """A key of `_PARSERS`; `places` for arguments by their places, as sys.argv[1]; `elsewhere` if another file that it
+    runs may read them; `none`; `unknown`."""
     arguments: Mapping[str, str]
     """Name of each option as argparse has it, without the dashes before it, to its action, such as `store_true`; empty
     for an option with a value, `bool` for one with `type=bool`, which takes any text but "" for true."""
@@ -80,6 +82,8 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
     if not parser:
         may_parse = _MAY_PARSE.search(text) or not modules
         parser = "places" if _PLACES.search(main) else "unknown" if may_parse else "none"
+        if _ELSEWHERE.search(main):
+            parser = "elsewhere"
     required = [_required(call) for file, call in declared if file.parent == path.parent]
     all_nodes = [node for inside in nodes.values() for node in inside]
     if parser == "hugging face":  # it makes options of the fields of these dataclasses

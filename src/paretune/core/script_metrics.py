@@ -2,7 +2,8 @@
 
 It lies beside container_entrypoint.py in a job, so it needs only the standard library of Python 3.8 or newer.
 
-    printed line         `val_f1: 0.91`, `eval f1 = 0.91`, `{'eval_f1': 0.9}`, `Epoch 1/3 | loss: 0.4 | acc: 0.9`
+    printed line         `val_f1: 0.91`, `eval f1 = 0.91`, `{'eval_f1': 0.9}`, `Epoch 1/3 | loss: 0.4 | acc: 0.9`,
+                         `| End of training | test loss 6.18`; of a training that prints steps, not what stands before
     file                 RESULT_FILES below the folder of the script, of the model and of the results
     metric_definitions   the regular expressions of SageMaker's `metric_definitions`, for all else
 """
@@ -43,7 +44,8 @@ _COUNTER = re.compile(r"(?:(?:epoch|step|iter|iteration|round)\W{0,2})?\[?\d+(?:
 _DURATION = re.compile(r"[\d.]+(?:m|u|µ)?s(?:/\w+)?")  # `2ms/step` of Keras
 _BETWEEN = re.compile(r"\s*[\t|;,]\s*|\s+-+\s+")  # the numbers of one line
 _BEFORE_NAME = re.compile(r"\s+(?=[A-Za-z_][\w./@-]*\s*[=:])")
-_NOT_METRICS = {"step", "epoch", "total_flos", "learning_rate", "grad_norm"}
+_NOT_METRICS = {"step", "epoch", "total_flos", "learning_rate", "lr", "grad_norm"}
+_STEP = re.compile(r"^\W*(?:end of )?(?:epoch|step|iter|iteration|round)\W{0,4}\d|['\"](?:epoch|step)['\"]:", re.I)
 
 
 class PrintedNumbers:
@@ -52,12 +54,17 @@ class PrintedNumbers:
     def __init__(self, definitions: Iterable[Mapping[str, str]] = ()) -> None:
         self._definitions = list(definitions)
         self._values: dict[str, float] = {}
+        self._has_begun = False  # whether a step was printed
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str) -> None:
         """Take the numbers of one line; of a progress bar, those of its last state."""
         text = line.rstrip("\r\n").rpartition("\r")[2][:LONGEST_LINE]
-        for name, value in numbers_in(text).items():
+        numbers = numbers_in(text)
+        if numbers and not self._has_begun and _STEP.search(text):
+            self._has_begun = True
+            self._values.clear()  # what stands before the first step are settings
+        for name, value in numbers.items():
             if name in self._values or len(self._values) < _MOST_NAMES:
                 self._values[name] = value
         if self._definitions and text.strip():
@@ -101,6 +108,9 @@ def numbers_in(line: str) -> dict[str, float]:
     text = line.strip()
     if match := _PAIR.fullmatch(text):
         return finite_numbers({match[1].replace(" ", "_"): match[2]})
+    if text.startswith("|"):  # cells of words beside those of a name and a number
+        cells = filter(None, (_PAIR_AFTER_COUNTER.fullmatch(cell.strip()) for cell in text.split("|")))
+        return _metrics_of({match[1].replace(" ", "_"): match[2] for match in cells})
     counter = _COUNTER.match(text)
     text = text[counter.end() :] if counter else text
     if text.startswith("{") and text.endswith("}"):

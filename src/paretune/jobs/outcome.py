@@ -27,6 +27,10 @@ from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 from paretune.tracking.run import Run, RunStatus
 
+_DEFINITION = (
+    "other lines are read by a regular expression, such as "
+    """--metric_definitions '[{"Name": "accuracy", "Regex": "acc ([0-9.]+)"}]'"""
+)
 RUN_STATUS = {
     JobState.COMPLETED: RunStatus.FINISHED,
     JobState.FAILED: RunStatus.FAILED,
@@ -175,7 +179,7 @@ class JobOutcome(Result):
         # The command is no block of code: that does not wrap, and widens MLflow's page.
         parts = [
             markdown(f"**{answer}**") if answer else "",
-            markdown(f"{run_name(self.spec)} on {cluster}"),
+            markdown(run_name(self.spec) + (f" on {cluster}" if self.spec.runs_user_code else "")),
             "\n".join([*(f"- {markdown(f'{name}: {text}')}" for name, text in figures.items()), *model]),
             markdown("\n>\n".join(f"> **{sentence}**" for sentence in self.verdicts)),
         ]
@@ -375,7 +379,7 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     if spec.project is not None:
         no_metric = (
             "the command has left no metric: it may log them to MLflow, write numbers into a metrics.json or "
-            "all_results.json, or print lines such as accuracy=0.9"
+            f"all_results.json, or print lines such as accuracy=0.9; {_DEFINITION}"
         )
         return [] if report.metrics else [no_metric]
     evaluated, of_training = ("eval", "val_", "valid", "test"), ("train_", "throughput_")
@@ -385,8 +389,8 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     switches = json.dumps({"do_train": True, "do_eval": True})
     return [
         f"{at_home(str(spec.entry_script)).name} has left no metric of an evaluation: print a line such as "
-        "`accuracy: 0.9`, set metric_definitions, or save metrics in output_dir (Trainer.save_metrics), as Hugging "
-        f"Face's examples do with {options(training_arguments=switches)}"
+        "`accuracy: 0.9`, or save metrics in output_dir (Trainer.save_metrics), as Hugging Face's examples do with "
+        f"{options(training_arguments=switches)}; {_DEFINITION}"
     ]
 
 

@@ -20,13 +20,14 @@ from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
 from paretune.projects.collection import collect_from
+from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import spell
-from paretune.specification.script_arguments import own_settings
+from paretune.specification.script_arguments import own_settings, takes_seed
 from paretune.tracking import schema
 from paretune.tracking.run import Run
 
@@ -204,7 +205,8 @@ def params_of(spec: JobSpec) -> dict[str, str]:
     if spec.runs_user_code:
         cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
         parameters = {f"project_parameters.{name}": spell(value) for name, value in spec.project_parameters.items()}
-        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | spec.changed() | parameters
+        changed = {name: text for name, text in spec.changed().items() if name != "seed" or _passes_seed(spec)}
+        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | changed | parameters
     plan = spec.plan()
     texts = spec.as_text()
     return (
@@ -220,17 +222,30 @@ def params_of(spec: JobSpec) -> dict[str, str]:
     )
 
 
+def _passes_seed(spec: JobSpec) -> bool:
+    """Whether the command of a training of the user's own gets the seed of the job; True if nobody can tell."""
+    if spec.entry_script is not None:
+        return takes_seed(spec)
+    if spec.project is None or not Path(spec.project).is_dir():
+        return True
+    return "seed" in declared_parameters(spec.project, spec.entry_point)
+
+
 def run_name(spec: JobSpec) -> str:
-    """The name of a job's run: batch, learning rate and model, or what was given to the user's own training."""
+    """The name of a job's run: batch, learning rate and cluster or model, or what was given to the user's training."""
     if spec.project is not None:
         name = Path(spec.project.rstrip("/")).name or spec.project
         return f"{name} {spec.entry_point} {own_settings(spec)}".strip()[:200]
     if spec.entry_script is not None:
         return f"{Path(spec.entry_script).name} {own_settings(spec)}".strip()[:200]
     plan = spec.plan()
-    simulated = "simulated " if spec.is_simulated else ""  # first: the list of runs cuts long names
-    trained = Path(spec.model).name.removeprefix(BUNDLED)
-    return f"{simulated}b{plan.global_batch_size} lr{plan.learning_rate:.3g} {trained}"
+    digits, _, power = f"{plan.learning_rate:.2e}".partition("e")
+    what = Path(spec.model).name.removeprefix(BUNDLED)
+    if spec.has_instances:
+        count = f"{spec.instance_count} x " if spec.instance_count > 1 else ""
+        what = f"{count}{spec.instance_type.removeprefix('ml.')} {what}"
+    simulated = " simulated" if spec.is_simulated else ""
+    return f"b{plan.global_batch_size} lr{float(digits):g}e{int(power)} {what}{simulated}"
 
 
 def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:

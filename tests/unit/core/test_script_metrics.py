@@ -34,6 +34,28 @@ def test_a_printed_line_gives_the_numbers_that_a_reader_sees(line: str, numbers:
     assert numbers_in(line) == numbers
 
 
+def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() -> None:
+    printed = PrintedNumbers()
+    for line in (
+        "batch_size = 64",
+        "n_layer = 6",
+        "Num_processes: 1",
+        "step 0: train loss 4.3, val loss 4.2",
+        "f1: 0.8",
+    ):
+        printed.read(line)
+
+    assert printed.results({}, {}, {})[0] == {"train_loss": 4.3, "val_loss": 4.2, "f1": 0.8}
+
+
+def test_cells_of_words_do_not_hide_those_with_numbers() -> None:
+    assert numbers_in("| End of training | test loss  6.18 | test ppl   483.63") == {
+        "test_loss": 6.18,
+        "test_ppl": 483.63,
+    }
+    assert numbers_in("| end of epoch   1 | time:  1.00s | valid loss  6.18") == {"valid_loss": 6.18}
+
+
 def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
     printed = PrintedNumbers()
     for line in ("loss=0.9\n", "loss=0.5\rloss=0.25\r\n", "x" * LONGEST_LINE + " loss=0.1\n"):

@@ -100,7 +100,7 @@ def test_a_note_says_what_ran_what_came_out_where_the_model_is_and_how_to_repeat
 
     answer, job = note.splitlines()[:3:2]
     assert answer == "**F1 0.800 ± 0.040 on 100 validation rows; 0.5 USD**"
-    assert job == "b32 lr0.0001 all-MiniLM-L6-v2 on 2 × ml.g5.xlarge"
+    assert job == "b32 lr1e-4 2 x g5.xlarge all-MiniLM-L6-v2"
     assert "- TF-IDF + logistic regression: 0.7400" in note
     assert "- model: `s3://bucket/model/`" in note
     assert "> **Poor.**" in note

@@ -178,6 +178,11 @@ def test_an_argument_of_the_script_given_as_a_parameter_is_told_where_it_belongs
             ["name: ", "entry_points: {main: "],
         ),
         ("LightningCLI(Model)\n", "needs the word fit before its options", ["project: ", "entry_point: run.sh"]),
+        (
+            "lr = 0.1\nexec(open('c.py').read())\n",
+            "may read sys.argv in its own way",
+            ["name: ", "entry_points: {main"],
+        ),
         ("lr = 0.1\nprint(lr)\n", "add these two lines below line 1", ["import argparse; ", "globals().update("]),
         ("lr = 1\nget_ipython().system('ls')\n", "calls get_ipython()", ["from IPython", "get_ipython = Interactive"]),
     ],

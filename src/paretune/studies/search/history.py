@@ -122,6 +122,10 @@ class History:
         name = " or ".join(absent)
         mend = f"change objectives in the study's file to what they have logged: {logged}"
         mend = mend if logged else f"print it as a line such as `{absent[0]}: 0.8`, or change objectives"
+        definition = (
+            f"""metric_definitions: [{{Name: {absent[0]}, Regex: '{absent[0].replace("_", " ")} +([0-9.]+)'}}]"""
+        )
+        mend += f", or have it read from what the job prints, by a line of `job` such as `{definition}`"
         return f"{len(done)} jobs have completed and none has logged {name}, an objective of this study: {mend}"
 
     def hopeless(self, since_s: float) -> str:

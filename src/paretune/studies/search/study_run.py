@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 
-from paretune.core.errors import BudgetRefused, CallAgain, JobFailed, ParetuneError
+from paretune.core.errors import BudgetRefused, CallAgain, Interrupted, JobFailed, ParetuneError
 from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace
@@ -143,7 +143,7 @@ class StudyRunWriter:
             values = {metrics.PICK_F1: pick.point.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
         self._run.set_tags({schema.DRIVEN_UNTIL: ""})
-        self._run.end(RunStatus.FINISHED)
+        self._run.end(RunStatus.FINISHED if final.picks else RunStatus.FAILED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
         if name := self._file.job.register:
@@ -155,7 +155,8 @@ class StudyRunWriter:
         if not final.front.points and history.has_enough():
             more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
             again += f"; failed trials count: mend the cause, and the same command with {more} continues"
-        open_command = self._tracking.open_command(self.run_id)
+        self._tracking.offer_view(self.run_id, f"study {self._file.name}")
+        open_command = self._tracking.open_command(self.run_id, view=self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=open_command)
 
     def paused(self) -> None:
@@ -171,7 +172,7 @@ class StudyRunWriter:
             if self.driver.trials:
                 self._write(replace(self.answer(), running=None), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error), schema.DRIVEN_UNTIL: ""})
-            self._run.end(RunStatus.KILLED)
+            self._run.end(RunStatus.KILLED if isinstance(error, (Interrupted, KeyboardInterrupt)) else RunStatus.FAILED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self._say("the same command continues the study")
 
