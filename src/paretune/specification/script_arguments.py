@@ -165,11 +165,11 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
         second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
     elif script.parser == "elsewhere" and names:
         parameters = ", ".join(f"{name}: string" for name in names)
-        words = " ".join(f"--{name}={{{name}}}" for name in names)
+        passed = " ".join(f"--{name}={{{name}}}" for name in names)
         text = "runs another file, which may read sys.argv in its own way: if it takes --name=value, write these two "
         text += f"lines into {folder}/MLproject, and name `project: {folder}` in place of entry_script"
         first = f"name: {folder}"
-        second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "python {path.name} {words}"}}}}'
+        second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "python {path.name} {passed}"}}}}'
     elif settable and script.is_complete and not script.arguments:
         line = max(script.constants[name] for name in settable)
         text = f"reads no arguments: add these two lines below line {line}, where it has set {', '.join(settable)}"
