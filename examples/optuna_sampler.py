@@ -27,15 +27,15 @@ sampler = paretune.SplitSampler(job, space)
 study = optuna.create_study(directions=["minimize", "maximize"], sampler=sampler)
 while not sampler.is_done(study):
     trial = study.ask(sampler.space)
-    cluster, batch, rate, probe_steps, accumulation = (trial.params[name] for name in sampler.space)
-    step_s = accumulation * (0.05 + batch / rows_per_second[cluster])
-    seconds = 120 + step_s * (probe_steps or 100_000 / (batch * accumulation))
+    cluster, batch, rate, probe_steps = (trial.params[name] for name in sampler.space)
+    step_s = 0.05 + batch / rows_per_second[cluster]
+    seconds = 120 + step_s * (probe_steps or 100_000 / batch)
     for name, value in {"seconds": seconds, "startup_seconds": 120, "step_seconds": step_s}.items():
         trial.set_user_attr(name, value)
     if probe_steps:
         study.tell(trial, state=TrialState.PRUNED)
     else:
-        f1 = 0.9 - 0.01 * math.log2(rate / 5e-5) ** 2 - 0.003 * math.log2(batch * accumulation / 8)
+        f1 = 0.9 - 0.01 * math.log2(rate / 5e-5) ** 2 - 0.003 * math.log2(batch / 8)
         study.tell(trial, [seconds * usd_per_hour[cluster] / 3600, f1])
 
 for best in study.best_trials:

@@ -129,8 +129,6 @@ class Sampler(Asking):
             return None
         trial = self._study.ask(self._sampler.space)
         own = {name: value for name, value in trial.params.items() if name not in self._table.axes and value > 0}
-        if own.get("gradient_accumulation_steps") == 1:
-            del own["gradient_accumulation_steps"]
         return trial, {name: trial.params[name] for name in self._table.axes} | own
 
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:

@@ -18,6 +18,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
 from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, ReplayedJob, RunTable
+from paretune.launchers.simulated.own_runs import OwnRuns
 from paretune.specification import metrics
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
 from paretune.specification.job import JobSpec, Simulation
@@ -108,13 +109,14 @@ class TimelineFactory:
 
     predict: Callable[[JobDocument], Estimate | None]
     read_table: Callable[[Path], RunTable] = field(default_factory=lambda: functools.cache(RunTable.read))
+    read_own: Callable[[Path], OwnRuns] = field(default_factory=lambda: functools.cache(OwnRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
         """The timeline of the job; raises BadInput if neither table nor estimate covers it."""
         settings = document.spec.simulation
         job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
         try:
-            answer = _with_noise(self._answer(document, settings), settings, job)
+            answer = _with_noise(self._answer(document, settings), document, job)
         except BadInput as error:
             if document.plan == document.spec.plan():
                 raise
@@ -129,6 +131,9 @@ class TimelineFactory:
 
     def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
         spec, replayed = document.spec, None
+        if settings.runs is not None and spec.runs_user_code:
+            own = self.read_own(Path(settings.runs))
+            return own.answer(spec, draw=settings.seed, startup_seconds=settings.startup_seconds)
         if settings.runs is not None:
             table = self.read_table(Path(settings.runs))
             replayed = table.answer(spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds)
@@ -157,7 +162,8 @@ class TimelineFactory:
         )
 
 
-def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> ReplayedJob:
+def _with_noise(answer: ReplayedJob, document: JobDocument, job: _Key) -> ReplayedJob:
+    settings = document.spec.simulation
     factor = math.exp(settings.normal(settings.seconds_noise, "seconds", *job))
     shift = settings.normal(settings.f1_noise, "f1", *job)
     if factor == 1.0 and shift == 0.0:
@@ -167,7 +173,7 @@ def _with_noise(answer: ReplayedJob, settings: Simulation, job: _Key) -> Replaye
         billable_seconds=answer.billable_seconds * factor,
         startup_seconds=answer.startup_seconds * factor,
         f1=None if answer.f1 is None else min(1.0, max(0.0, answer.f1 + shift)),
-        measured={},
+        measured=answer.measured if document.spec.runs_user_code else {},
     )
 
 

@@ -325,9 +325,9 @@ def _metrics(study: StudyFile) -> Iterator[Fault]:
 
 def _clashes(study: StudyFile) -> Iterator[Fault]:
     """Faults of parameters of the job that cannot be in a study, or not with what is searched."""
-    if study.job.runs_user_code and study.job.is_simulated:
-        text = "a training of your own cannot be simulated, for no recorded run tells what it does"
-        yield Fault(("job", "launcher"), f"{text}: leave launcher out")
+    if study.job.runs_user_code and study.job.is_simulated and study.job.simulation.runs is None:
+        text = "a training of your own is simulated from recorded runs: set simulation.runs to their table, or leave"
+        yield Fault(("job", "launcher"), f"{text} launcher out")
     if study.job.probe_steps is not None:
         text = "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
         yield Fault(("job", "probe_steps"), text)

@@ -54,6 +54,7 @@ _OF_THE_VALUE = 0.01  # the same as a share of the value, if configurations do n
 
 
 FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
+FEWEST_TO_STAND = 3  # runs of a point from which on their own mean is stated: surfaces are not as smooth as a model
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # what one answer for all rows gets
 _MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
 _OWN_DEGREES = 4.0
@@ -284,7 +285,7 @@ class _QualityRuns:
             may_collapse = noise.deviation and (self.collapsed or self._spread is not None)
             chance = float(chance) if collapses or may_collapse else 0.0
             point = replace(point, collapses=collapses, collapse_probability=round(chance, 4))
-            if is_shrunk and values:
+            if is_shrunk and 0 < len(values) < FEWEST_TO_STAND:
                 stated = min(max(float(mean), min(values)), max(values))
                 point = replace(
                     point,

@@ -130,9 +130,9 @@ class Trial:
     def seconds_key(self) -> str | None:
         """Equal for trials whose jobs take equally long: same cluster, batch and rows, whatever the learning rate.
 
-        None for a project's job.
+        None for a training of the user's own, whose seconds may depend on anything.
         """
-        if self.plan is None:
+        if self.plan is None or self.spec.runs_user_code:
             return None
         texts = {name: text for name, text in self.spec.as_text().items() if name not in _BESIDE_SECONDS}
         batch = self.plan.per_device_train_batch_size, self.plan.gradient_accumulation_steps, self.plan.devices

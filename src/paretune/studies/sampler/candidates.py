@@ -1,8 +1,7 @@
 """The jobs that a sampler chooses among: what their quality and seconds depend on, what has run, and their seconds.
 
 Quality follows from global batch size, learning rate, epochs and further parameters, wherever a job runs. Seconds
-follow from the cluster and the per-device batch. So what a training would reach may be found out on the cheapest
-cluster, with accumulated gradients, and how long it takes by a probe of a few steps:
+follow from the cluster and the per-device batch, and a probe of a few steps tells them:
 
     seconds         start-up + steps x seconds of a step
     of a step       accumulation x (latency + per-device batch x row) + exchange x further instances
@@ -16,15 +15,14 @@ taken longer: how long, nobody knows.
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from scipy.optimize import nnls
 
 from paretune.core.errors import BadInput
@@ -33,32 +31,32 @@ from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import Value, effects_of
+from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
-from paretune.studies.sampler.quality import are_numbers, scaled
+from paretune.studies.sampler.quality import are_numbers, matern52, scaled
 
-ACCUMULATION, PROBE = "gradient_accumulation_steps", "probe_steps"
+PROBE = "probe_steps"
 N_VALUES = 13  # of a range, on the grid of candidates
 MOST_CANDIDATES = 5000
-_CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", ACCUMULATION}
+_CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # whose effect on quality is known in kind
 _DEFAULT_ROWS = 10_000.0  # of data that nobody has counted
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One job: a point of the space, perhaps with accumulated gradients, or ended after a few steps."""
+    """One job: a point of the space, perhaps ended after a few steps."""
 
     point: Point
     spec: JobSpec
     plan: BatchPlan
-    accumulation: int  # times the batch of its point
     is_probe: bool
     changes: Mapping[str, int]  # parameters of its job that differ from its point's
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
         """Equal for jobs that show the same."""
-        return (*sorted(self.point.items()), self.accumulation, self.is_probe)
+        return (*sorted(self.point.items()), self.is_probe)
 
     @cached_property
     def footprint(self) -> Footprint:
@@ -72,33 +70,35 @@ class Space:
     def __init__(self, job: Mapping[str, Any], searched: Mapping[str, BaseDistribution], rows: float | None) -> None:
         self._job, self.searched, self.rows = job, searched, rows
         self._jobs: dict[tuple[Any, ...], Candidate | None] = {}
+        self._full = {name: full_name(job, name) for name in searched}  # inside the arguments of a script
         self._values = {name: _grid_values(distribution) for name, distribution in searched.items()}
+        self._fault: BadInput | None = None  # of the last point that is no job
         self.candidates = [made for point in _points(self._values) if (made := self.job(point)) is not None]
+        if not self.candidates and self._fault is not None:
+            raise self._fault
         self.is_own = any(item.spec.runs_user_code for item in self.candidates[:1])
         self.types = list(dict.fromkeys(item.spec.instance_type for item in self.candidates))
         counts = [item.spec.instance_count for item in self.candidates] or [1]
         self.fewest, self.most = min(counts), max(counts)
-        self.own = {} if self.is_own else own_space(job, searched)
+        self.own = {} if self.is_own else own_space(job)
         modelled = {"instance_type"} if self.is_own else _CLUSTER | _KNOWN
-        further = {name: {*effects_of(JobSpec, name)} for name in searched if name not in modelled}
+        further = {name: {*effects_of(JobSpec, self._full[name])} for name in searched if name not in modelled}
         self._quality_names = [name for name, effects in further.items() if self.is_own or "quality" in effects]
         self._seconds_names = [
             name for name, effects in further.items() if self.is_own or effects & {"seconds", "memory"}
         ]
 
-    def job(self, point: Point, accumulation: int = 1, *, is_probe: bool = False) -> Candidate | None:
+    def job(self, point: Point, *, is_probe: bool = False) -> Candidate | None:
         """The job at a point; None if there is none, for example because devices cannot share its batch."""
-        key = (*point.items(), accumulation, is_probe)
+        key = (*point.items(), is_probe)
         if key not in self._jobs:
             try:
-                spec = make_spec(self._job, point)
-                steps = accumulation * spec.plan().gradient_accumulation_steps
+                spec = make_spec(self._job, {self._full[name]: value for name, value in point.items()})
                 changes = {PROBE: PROBE_STEPS} if is_probe else {}
-                changes |= {ACCUMULATION: steps} if accumulation > 1 else {}
                 spec = spec.replace(**changes) if changes else spec
-                self._jobs[key] = Candidate(dict(point), spec, spec.plan(), accumulation, is_probe, changes)
-            except BadInput:
-                self._jobs[key] = None
+                self._jobs[key] = Candidate(dict(point), spec, spec.plan(), is_probe, changes)
+            except BadInput as fault:
+                self._jobs[key], self._fault = None, fault
         return self._jobs[key]
 
     def n_steps(self, job: Candidate) -> float:
@@ -118,8 +118,11 @@ class Space:
 
     def seconds_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
         """The inputs of the factor of a step's seconds, shape (N, T + D): ones for the type, all others scaled."""
-        types = [self.types.index(job.spec.instance_type) for job in jobs]
-        return np.hstack([np.eye(len(self.types))[types], self._scaled(jobs, self._seconds_names)])
+        columns = [np.eye(len(self.types))[[self.types.index(job.spec.instance_type) for job in jobs]]]
+        if self.most > self.fewest and not self.is_own:
+            counts = np.array([job.spec.instance_count for job in jobs], dtype=float)
+            columns.append(np.log(counts / self.fewest)[:, None] / math.log(self.most / self.fewest))
+        return np.hstack([*columns, self._scaled(jobs, self._seconds_names)])
 
     def changed_seconds(self, job: Candidate) -> list[dict[str, Value]]:
         """Points that differ in one parameter that may cost time: every other text, the other end of numbers."""
@@ -138,13 +141,9 @@ class Space:
         return np.hstack(columns)
 
 
-def own_space(job: Mapping[str, Any], searched: Mapping[str, BaseDistribution]) -> dict[str, IntDistribution]:
-    """Parameters that the sampler sets itself, with their values; the least one changes nothing."""
-    if "entry_script" in job or "project" in job:
-        return {}
-    steps = IntDistribution(1, 4096, log=True)
-    accumulates = not {*searched, *job} & {"global_batch_size", ACCUMULATION}
-    return {PROBE: IntDistribution(0, PROBE_STEPS)} | ({ACCUMULATION: steps} if accumulates else {})
+def own_space(job: Mapping[str, Any]) -> dict[str, IntDistribution]:
+    """The parameter that the sampler sets itself, with its values; 0 changes nothing."""
+    return {} if "entry_script" in job or "project" in job else {PROBE: IntDistribution(0, PROBE_STEPS)}
 
 
 def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
@@ -173,6 +172,7 @@ OUTCOME, SECONDS, STARTUP_S, STEP_S = "outcome", "seconds", "startup_seconds", "
 ROWS, BASELINE = "train_rows", "baseline"
 """User attributes of a trial: how it ended if it failed, seconds billed, those around the training, those of an
 optimiser step, rows of the whole data set that an epoch passes, and what one answer for all rows would reach."""
+CLAIM = "paretune:job"  # system attribute: the parameters that a trial was given, until it has them
 RAN, RUNNING = "ran", "running"
 OUT_OF_MEMORY, CUT_OFF, FAILED, AGAIN = "out_of_memory", "cut_off", "failed", "again"
 """Outcomes. `again`: its end says nothing of its point, such as missing capacity."""
@@ -196,20 +196,21 @@ class Row:
         return not self.job.is_probe and self.outcome in (RAN, RUNNING)
 
 
-def rows_of(study: optuna.Study, space: Space) -> list[Row]:
-    """The trials whose points are known; the one that is just being asked for has none yet."""
-    trials, rows = study.get_trials(deepcopy=False), []
+def rows_of(trials: Iterable[FrozenTrial], space: Space) -> list[Row]:
+    """The trials whose points are known, also of those that are just being asked for and have a claim."""
+    trials, rows = list(trials), []
     counted = [trial.user_attrs[ROWS] for trial in trials if ROWS in trial.user_attrs]
     space.rows = space.rows or (statistics.median(counted) if counted else None)
     for trial in trials:
-        params, told = trial.params, trial.user_attrs
-        is_fine = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
-        outcome = told.get(OUTCOME, RAN if is_fine else FAILED) if trial.state.is_finished() else RUNNING
+        is_over, told = trial.state.is_finished(), trial.user_attrs
+        params = trial.params if is_over else {**trial.system_attrs.get(CLAIM, {}), **trial.params}
+        is_probe = params.get(PROBE, 0) > 0
+        is_fine = trial.state == TrialState.COMPLETE or (is_probe and trial.state == TrialState.PRUNED)
+        outcome = told.get(OUTCOME, RAN if is_fine else FAILED) if is_over else RUNNING
         if outcome == AGAIN or trial.state == TrialState.WAITING or not space.searched.keys() <= params.keys():
             continue
         point = {name: params[name] for name in space.searched}
-        times = params.get(ACCUMULATION, 1) if ACCUMULATION in space.own else 1
-        if (job := space.job(point, times, is_probe=params.get(PROBE, 0) > 0)) is not None:
+        if (job := space.job(point, is_probe=is_probe)) is not None:
             values = tuple(trial.values) if trial.state == TrialState.COMPLETE and not job.is_probe else None
             seconds = told.get(SECONDS, trial.duration.total_seconds() if trial.duration is not None else 0.0)
             rows.append(Row(job, outcome, seconds, told.get(STARTUP_S), told.get(STEP_S), values, told.get(BASELINE)))
@@ -221,6 +222,7 @@ _USUAL = np.array([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange
 _USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0
 _BEYOND = 1.25  # times its limit that a job is believed to take which was cut off there
 _FITS = 3  # of factors and effects in turn
+_LEVEL = 2.0  # standard deviation of the level of log seconds of a training of the user's own
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +247,38 @@ class Terms:
         return cls(types, factors.astype(float), effects, np.array(steps))
 
 
+class OwnSeconds:
+    """Log seconds of a training of the user's own: a level and linear effects, from which it may bend and scatter.
+
+    A Gaussian process over `Space.seconds_keys`, averaged over how far it does both, each by its likelihood.
+    """
+
+    def __init__(self, keys: np.ndarray, values: np.ndarray) -> None:
+        self._keys, found = keys, []
+        for bend, noise in itertools.product((0.0, 0.3, 0.8), (0.02, 0.1, 0.3)):
+            covariance = self._kernel(keys, bend) + noise**2 * np.eye(len(keys))
+            inverse = np.linalg.inv(covariance)
+            fit = values @ inverse @ values + np.linalg.slogdet(covariance)[1]
+            found.append((-0.5 * fit, bend, inverse, inverse @ values))
+        best = max(each[0] for each in found)
+        self._found = [(math.exp(each[0] - best), *each[1:]) for each in found]
+
+    def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations at N keys."""
+        moments, total = np.zeros((2, len(keys))), sum(each[0] for each in self._found)
+        for weight, bend, inverse, alpha in self._found:
+            kernel = self._kernel(keys, bend)
+            prior = _LEVEL**2 + _EFFECT**2 * (keys**2).sum(axis=1) + bend**2
+            mean = kernel @ alpha
+            variance = np.maximum(prior - ((kernel @ inverse) * kernel).sum(axis=1), 1e-6)
+            moments += weight / total * np.array([mean, mean**2 + variance])
+        return moments[0], np.sqrt(np.maximum(moments[1] - moments[0] ** 2, 1e-6))
+
+    def _kernel(self, keys: np.ndarray, bend: float) -> np.ndarray:
+        similar = matern52(2.0 * np.linalg.norm(keys[:, None] - self._keys, axis=2))
+        return np.asarray(_LEVEL**2 + _EFFECT**2 * keys @ self._keys.T + bend**2 * similar)
+
+
 class SecondsModel:
     """Predicts billed seconds; `is_seen` tells for each type whether a job of it has shown its speed."""
 
@@ -254,14 +288,20 @@ class SecondsModel:
         # nobody limits jobs to less than twice what starting, or a training of their own, takes
         half_s = min((30.0 * job.spec.max_runtime_minutes for job in space.candidates), default=math.inf)
         usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
-        self.startup_s = 0.0 if space.is_own else float(np.median(startups)) if startups else usual_s
+        self.startup_s = float(np.median(startups)) if startups else usual_s
         ran = [row for row in rows if row.outcome == RAN and row.seconds > 0]
         terms = Terms.of(space, [row.job for row in ran])
         billed = np.array([row.seconds for row in ran])
         step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / terms.steps
-        told = np.array([np.nan if space.is_own or row.step_s is None else row.step_s for row in ran])
+        told = np.array([np.nan if row.step_s is None else row.step_s for row in ran])
         step_s = np.where(np.isnan(told), step_s, told)
         self.is_seen = np.array([(terms.types == index).any() for index in range(len(space.types))])
+        if space.is_own:
+            cut_off = [row for row in rows if row.outcome == CUT_OFF]
+            keys = np.vstack([terms.effects, space.seconds_keys([row.job for row in cut_off])])
+            billed = np.append(billed, [_BEYOND * row.seconds for row in cut_off])
+            self._own = OwnSeconds(keys, np.log(np.maximum(billed, 1e-3) / self._own_s))
+            return
         self._effect = np.zeros(terms.effects.shape[1])
         for _ in range(_FITS):
             effect = np.exp(terms.effects @ self._effect)
@@ -278,19 +318,20 @@ class SecondsModel:
 
     def predict(self, terms: Terms) -> tuple[np.ndarray, np.ndarray]:
         """Seconds of N jobs, and the standard deviations of their logarithms."""
+        if self._space.is_own:
+            mean, deviation = self._own.predict(terms.effects)
+            return self._own_s * np.exp(mean), deviation
         deviation = np.sqrt(np.einsum("ij,jk,ik->i", terms.effects, self._covariance, terms.effects))
         step_s = self._base(terms) * np.exp(terms.effects @ self._effect)
         return self.startup_s + terms.steps * step_s, deviation
 
     def _base(self, terms: Terms) -> np.ndarray:
-        if self._space.is_own:
-            return np.asarray(self._own_s * self._speeds[terms.types, 0])
         return np.asarray((self._speeds[terms.types] * terms.factors).sum(axis=1))
 
     def _fit_speeds(self, terms: Terms, step_s: np.ndarray) -> np.ndarray:
         """Latency, row and exchange of each type; of types that were not seen the mean of the others."""
-        speeds = np.ones((len(self.is_seen), 3)) if self._space.is_own else np.tile(_USUAL, (len(self.is_seen), 1))
-        if self._space.is_own or not len(step_s):
+        speeds = np.tile(_USUAL, (len(self.is_seen), 1))
+        if not len(step_s):
             return speeds
         for index in np.flatnonzero(self.is_seen):
             here = terms.types == index

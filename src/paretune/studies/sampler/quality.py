@@ -25,11 +25,14 @@ _FALL, _LARGE, _GAIN = 0.13, 0.02, 0.3
 gained by e times the epochs."""
 _LEVEL = 3.0  # spreads that the common level may lie away from the median
 _NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
-_POWERS, _SCALES, _NOISES = (0.0, 0.5, 1.0), (0.125, 0.25, 0.5, 1.0), (1.0, 2.0, 4.0)
+_POWERS, _SCALES, _NOISES = (0.5,), (0.5,), (1.0, 2.0, 4.0)
 _TYPES, _BUMPS = (0.0, 0.5), (0.0, 1.0, 3.0)
 """What hypotheses combine: power of the ridge, and standard deviations of the surface, a run, an instance type, and a
 point around all that, in spreads or in usual noises."""
+_NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)  # of a metric whose spread is learnt: a bad setting may be far below all others
+_LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5  # of the largest value, if learnt; while there are fewer than five runs
 _UNSURE = (0.7, 1.4)  # times the noise that is known of runs: few repeats have shown it
+_FAILED = 0.8  # of a collapse, that a failed run counts: it is tried again once something near it has trained
 _UNLIKELY = 0.02  # of the likeliest hypothesis: left out
 
 
@@ -57,8 +60,10 @@ class QualityModel:
         collapsed: np.ndarray | None = None,
     ) -> None:
         self._keys, self._values, self._known_noise = keys, np.array(values, dtype=float), noise
-        scatter = max(float(np.std(self._values)), 1e-3 * float(np.abs(self._values).max(initial=0.0)), 1e-9)
+        least = _FEW_SPREAD if len(self._values) < _FEW else _LEAST_SPREAD
+        scatter = max(float(np.std(self._values)), least * float(np.abs(self._values).max(initial=0.0)), 1e-9)
         self._spread = spread or scatter
+        self._noises = _NOISES if spread else _NOISES_OF_ANY
         self.collapsed = np.zeros(len(self._values), dtype=bool) if collapsed is None else collapsed.copy()
         if self.collapsed.all():
             self.collapsed[:] = False
@@ -82,11 +87,11 @@ class QualityModel:
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
     def collapse_probability(self, keys: np.ndarray, failed: np.ndarray | None = None) -> np.ndarray:
-        """The share of runs nearby that have collapsed or failed, drawn towards that of all; `failed` are keys, too."""
-        failed = self._keys[:0] if failed is None or not len(failed) else failed
-        runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.ones(len(failed)))
+        """The share of runs nearby that have collapsed, drawn towards that of all; runs that failed count, too."""
+        failed = self._keys[:0] if failed is None else failed
+        runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.full(len(failed), _FAILED))
         overall = (lost.sum() + 0.5) / (len(lost) + 10.0)
-        near = _matern52(2.0 * _distances(_place(keys, 0.5), _place(runs, 0.5)))
+        near = matern52(2.0 * _distances(_place(keys, 0.5), _place(runs, 0.5)))
         return np.asarray((near @ lost + overall) / (near.sum(axis=1) + 1.0))
 
     def _fit(self) -> None:
@@ -95,7 +100,7 @@ class QualityModel:
         self._centre, self._top = float(np.median(y)), self._x[[int(np.argmax(y))]]
         known = None if self._known_noise is None else self._known_noise[runs]
         usual = _NOISE * self._spread if known is None else float(np.mean(known))
-        noises, bumps = (_NOISES, (0.0,)) if known is None else (_UNSURE, _BUMPS)
+        noises, bumps = (self._noises, (0.0,)) if known is None else (_UNSURE, _BUMPS)
         grid = np.array(list(itertools.product(_POWERS, _SCALES, noises, _TYPES, bumps)))
         power, scale, noise, type_sd, bump = grid.T
         self._hypotheses = grid * np.array([1.0, self._spread, usual, self._spread, usual])
@@ -134,7 +139,7 @@ class QualityModel:
             lost = _FALL * (_RATE * (ours[:, 1] - top[:, 1])) ** 2 + _LARGE * (keys[:, 1] - self._top[:, 1]) ** 2
             means[power] = self._centre + self._spread * (_GAIN * (keys[:, 3] - self._top[:, 3]) - lost)
             distances[power] = _distances(ours, theirs)
-        near = {power: (_matern52(apart), apart < 1e-9) for power, apart in distances.items()}
+        near = {power: (matern52(apart), apart < 1e-9) for power, apart in distances.items()}
         is_same_type = keys[:, None, 0] == self._x[:, 0]
 
         def kernel_of(hypothesis: Sequence[float]) -> np.ndarray:
@@ -157,7 +162,8 @@ def _distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.norm(left[:, None] - right, axis=2))
 
 
-def _matern52(distance: np.ndarray) -> np.ndarray:
+def matern52(distance: np.ndarray) -> np.ndarray:
+    """The Matern kernel of smoothness 5/2."""
     scaled = math.sqrt(5.0) * distance
     return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))
 

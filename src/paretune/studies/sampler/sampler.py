@@ -2,14 +2,17 @@
 
 First it buys two short probes of each instance type, from which the seconds of every job follow. Then it takes the job
 that promises most expected hypervolume per dollar: for its own place on the front, and for what it tells of others.
-What a training would reach may be found out on the cheapest cluster with the same global batch.
 """
 
 import itertools
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from contextlib import suppress
+from copy import copy
+from functools import cache, partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,16 +21,17 @@ import pandas as pd
 from moocore import filter_dominated, hypervolume
 from optuna.distributions import BaseDistribution
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
+from paretune.core.errors import BadInput
 from paretune.estimating.features import Footprint
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.studies.definition.objectives import OBJECTIVES, Constraints
+from paretune.studies.definition.objectives import OBJECTIVES, Constraints, judged_by
 from paretune.studies.sampler.candidates import (
-    ACCUMULATION,
+    CLAIM,
     CUT_OFF,
     FAILED,
     OUT_OF_MEMORY,
@@ -47,10 +51,9 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
 """The price of an instance that has no known one."""
 LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
-PATIENCE = 50.0  # times what a study has cost so far: what its front is worth
 LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
+FRONT_JOBS = 1000.0  # times the median dollars of the jobs on the front: what all of it is worth
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of quality in noises: as good as measured
-MOST_COMPARED = 150  # candidates with the largest gains
 MOST_TRIES, MOST_PROBE_TRIES = 2, 4  # of a job that fails by itself
 BY_TYPE = 0.9  # probability from which on a type is trained on for its own quality
 REACH = 3.0
@@ -97,12 +100,15 @@ class SplitSampler(optuna.samplers.BaseSampler):
         given = job.given() if isinstance(job, JobSpec) else dict(job)
         counted = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
         prices = PriceList.read({})
-        self.price_of = price_of = price_of or (
-            lambda spec: (usual_price(spec, prices, {}) or UNPRICED).cost_usd(1.0, spec.instance_count)
-        )
+        self.price_of = price_of = price_of or partial(_usd_per_s, prices)
         self._grid = grid = Space(given, searched, counted)
         self._objectives = list(objectives)
-        self._metric = metric or next(name for name in objectives if name not in metrics.OF_THE_CLUSTER)
+        judged = judged_by(dict.fromkeys(objectives, ""))
+        if metric is None and judged is None:
+            raise BadInput([f"objectives {', '.join(objectives)} say nothing of the model: name a metric of it, too"])
+        self._metric = metric or (judged.metric if judged is not None else "")
+        if others := [name for name in objectives if name not in {self._metric, *metrics.TIMES, metrics.COST_USD}]:
+            raise BadInput([f"objectives: {', '.join(others)} beside {self._metric}: only one may measure the model"])
         quality = OBJECTIVES.get(self._metric)
         self._spread = F1_SPREAD if quality is not None and quality.is_share and not grid.is_own else None
         self._constraints = constraints or {}
@@ -110,20 +116,15 @@ class SplitSampler(optuna.samplers.BaseSampler):
         is_about_usd = metrics.COST_USD in objectives or not is_about_time
         self._goals = [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
         self._jobs = grid.candidates
-        is_timed = is_about_time or bool({*_SECONDS} & self._constraints.keys())
-        self._takes_fewest = not is_timed and not grid.is_own  # more instances never train for fewer dollars
-        self._types = np.array([grid.types.index(item.spec.instance_type) for item in self._jobs])
-        self._counts = np.array([item.spec.instance_count for item in self._jobs])
+        self._limits_time = bool({metrics.JOB_SECONDS, *metrics.TIMES} & {*self._goals, *self._constraints})
         self._keys, self._terms = grid.quality_keys(self._jobs), Terms.of(grid, self._jobs)
         self._usd_per_s = np.array([price_of(item.spec) for item in self._jobs])
         self._most_s = np.array([60.0 * item.spec.max_runtime_minutes for item in self._jobs])
         self._identities = [item.identity for item in self._jobs]
-        _, self._family = np.unique(self._keys[:, 2:].round(9), axis=0, return_inverse=True)
-        """Numbers, equal for candidates whose quality differs by the global batch at most."""
         self._model: SecondsModel | None = None  # of the last decision
         self._fits: Callable[[Footprint], bool]  # of the last decision
-        self._ways: dict[Any, tuple[list[Candidate], Terms, np.ndarray]] = {}
-        self.accepts: Callable[[Candidate], bool] = lambda job: True
+        self.accepts: Callable[[Candidate], bool] = _accepts_any
+        self._lock = Lock()
         self.space: dict[str, BaseDistribution] = {**searched, **grid.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -133,9 +134,30 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The parameters of the next job; of the last one again if none is worth its dollars."""
-        job = self.next_job(study)
-        return self.params(job or next((row.job for row in reversed(self._rows(study)) if row.values), self._jobs[0]))
+        """The parameters of the next job, as far as they are in `search_space`; others are random.
+
+        What was enqueued is trained as it is. A worker that would have to wait, or for which nothing is worth its
+        dollars, gets a job that nobody has begun.
+        """
+        params = self._claimed(study, trial) if self.space.keys() & search_space.keys() else {}
+        return {
+            name: params[name]
+            if name in params and is_in(distribution, params[name])
+            else self.sample_independent(study, trial, name, distribution)
+            for name, distribution in search_space.items()
+        }
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        """End `Study.optimize` when no further job is worth its dollars."""
+        if getattr(study._thread_local, "in_optimize_loop", False):
+            ended = copy(trial)
+            ended.state = state
+            if values is not None:
+                ended.values = list(values)
+            if not self._is_waiting(rows := self._rows(study, ended)) and self._next_job(study, rows) is None:
+                study.stop()
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -146,12 +168,45 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     def params(self, job: Candidate) -> dict[str, Any]:
         """The parameters of a trial that runs this job."""
-        own = {PROBE: PROBE_STEPS * job.is_probe, ACCUMULATION: job.accumulation}
-        return {**job.point, **{name: value for name, value in own.items() if name in self.space}}
+        return {**job.point, **({PROBE: PROBE_STEPS * job.is_probe} if PROBE in self.space else {})}
 
     def next_job(self, study: optuna.Study) -> Candidate | None:
         """The job that a trial would get; None if none is worth its dollars, for now or for good."""
+        return self._next_job(study, self._rows(study))
+
+    def is_done(self, study: optuna.Study) -> bool:
+        """Whether nothing runs and no further job is worth its dollars."""
         rows = self._rows(study)
+        return not self._is_waiting(rows) and self._next_job(study, rows) is None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but what a decision makes anew."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_model", "_fits")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The sampler before its first decision."""
+        self.__dict__ |= {**state, "_lock": Lock(), "_model": None}
+
+    def _claimed(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
+        """Parameters of a job for a trial, which others see before the trial has them: two workers begin no equal jobs.
+
+        Both of two that claim one job at the same moment choose again, each after another pause.
+        """
+        with self._lock:
+            for pause_s in (0.0, 0.02, 0.1, 0.5):
+                time.sleep(pause_s * (1 + trial.number % 5))
+                rows = self._rows(study, without=trial.number)
+                job = self._next_job(study, rows) or self._first(rows, self._model or SecondsModel(self._grid, rows))
+                params = self.params(job or next((row.job for row in reversed(rows) if row.values), self._jobs[0]))
+                if "fixed_params" in trial.system_attrs:  # somebody has enqueued it
+                    return {**params, **({PROBE: 0} if PROBE in self.space else {})}
+                study._storage.set_trial_system_attr(trial._trial_id, CLAIM, params)
+                others = [row for row in self._rows(study, without=trial.number) if row.outcome == RUNNING]
+                if job is None or all(row.job.identity != job.identity for row in others):
+                    break
+            return params
+
+    def _next_job(self, study: optuna.Study, rows: Sequence[Row]) -> Candidate | None:
         if not self._jobs:
             return None
         self._model = SecondsModel(self._grid, rows)
@@ -160,9 +215,9 @@ class SplitSampler(optuna.samplers.BaseSampler):
             return probe  # what a training costs is known when they have ended
         return self._next_training(study, rows, self._model)
 
-    def is_done(self, study: optuna.Study) -> bool:
-        """Whether nothing runs and no further job is worth its dollars."""
-        return not any(row.outcome == RUNNING for row in self._rows(study)) and self.next_job(study) is None
+    @staticmethod
+    def _is_waiting(rows: Sequence[Row]) -> bool:
+        return any(row.outcome == RUNNING for row in rows)
 
     def seconds_of(self, job: Candidate) -> tuple[float, float] | None:
         """Seconds of a job and the deviation of their logarithm, as of the last decision; None if nobody can know."""
@@ -184,11 +239,21 @@ class SplitSampler(optuna.samplers.BaseSampler):
         pairs = zip(chosen.itertuples(), points, strict=True)
         return [(self._jobs[each.Index], each) for each, point in pairs if tuple(point) in best]
 
-    def _rows(self, study: optuna.Study) -> list[Row]:
-        counted = self._grid.rows
-        rows = rows_of(study, self._grid)
+    def _rows(self, study: optuna.Study, ended: FrozenTrial | None = None, without: int | None = None) -> list[Row]:
+        """What is known of trials; `ended` is one whose end the storage does not know yet."""
+        counted, trials = self._grid.rows, study.get_trials(deepcopy=False)
+        trials = [ended if ended is not None and each.number == ended.number else each for each in trials]
+        rows = rows_of((each for each in trials if each.number != without), self._grid)
+        directions = study.directions
+        of_costs = [d for d, name in zip(directions, self._objectives, strict=False) if name != self._metric]
+        is_fitting = len(directions) == len(self._objectives) and {*of_costs} <= {StudyDirection.MINIMIZE}
+        if not is_fitting and any(row.outcome != RUNNING for row in rows):
+            raise ValueError(
+                f"the sampler's objectives are {', '.join(self._objectives)}: create the study with as many directions,"
+                ' and "minimize" for dollars and seconds'
+            )
         if self._grid.rows != counted:
-            self._terms, self._ways = Terms.of(self._grid, self._jobs), {}
+            self._terms = Terms.of(self._grid, self._jobs)
         full = dict.fromkeys(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
         self._fits = cache(lambda footprint: footprint.why_full(full) is None)
         return rows
@@ -226,13 +291,49 @@ class SplitSampler(optuna.samplers.BaseSampler):
             fewest = min((job.spec.instance_count for job in alike), default=0)
             few = [job for job in alike if job.spec.instance_count == fewest]
             yield from few[:1] + few[-1:]
-            if not self._takes_fewest:
+            if self._limits_time:
                 yield from [job for job in alike if job.spec.instance_count == grid.most][-1:]
         probed = [row.job for row in rows if row.job.is_probe and row.outcome == RAN]
         probed = [job for job in probed if others.items() <= job.point.items()]
         if probed:
             cheapest = min(probed, key=lambda job: self.price_of(job.spec))
             yield from filter(None, map(grid.job, grid.changed_seconds(cheapest)))
+            if not self._limits_time and not grid.is_own:
+                yield from self._on_more(rows, cheapest.spec.instance_type)
+
+    def _on_more(self, rows: Sequence[Row], cheapest: str) -> Iterator[Candidate]:
+        """For dollars: the largest batch on the next number of instances, on all types if it pays on the cheapest."""
+        saves = self._saves(rows)
+        for kind in self._grid.types if saves.get(cheapest) else [cheapest]:
+            probed = [row.job for row in rows if row.job.is_probe and row.job.spec.instance_type == kind and row.step_s]
+            if probed:
+                largest = max(probed, key=lambda job: job.plan.per_device_train_batch_size)
+                point = {n: v for n, v in largest.point.items() if n != "instance_count"}
+                alike = [job for job in self._grid.candidates if point.items() <= job.point.items()]
+                more = [job for job in alike if job.spec.instance_count > largest.spec.instance_count]
+                yield from sorted(more, key=lambda job: job.spec.instance_count)[:1]
+
+    def _saves(self, rows: Sequence[Row]) -> dict[str, bool]:
+        """For each type on which a batch has run on two numbers of instances: whether more took fewer dollars."""
+        steps: dict[tuple[str, int], dict[int, float]] = {}
+        for row in rows:
+            if row.outcome == RAN and row.step_s:
+                key = row.job.spec.instance_type, row.job.plan.per_device_train_batch_size
+                steps.setdefault(key, {}).setdefault(row.job.spec.instance_count, row.step_s)
+        pairs = [(kind, by_count) for (kind, _), by_count in steps.items() if len(by_count) > 1]
+        return {kind: by_count[max(by_count)] < by_count[min(by_count)] for kind, by_count in pairs}
+
+    def _is_few(self, rows: Sequence[Row]) -> np.ndarray:
+        """Candidates on no more instances of a type than it takes to fit, unless more save dollars or time counts."""
+        if self._limits_time or self._grid.is_own:
+            return np.ones(len(self._jobs), dtype=bool)
+        saves, fewest = self._saves(rows), dict[str, int]()
+        for job in self._jobs:
+            kind, count = job.spec.instance_type, job.spec.instance_count
+            if count < fewest.get(kind, math.inf) and self._fits(job.footprint):
+                fewest[kind] = count
+        kinds = [(job.spec.instance_type, job.spec.instance_count) for job in self._jobs]
+        return np.array([saves.get(kind, False) or count == fewest.get(kind) for kind, count in kinds])
 
     def _next_training(self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel) -> Candidate | None:
         trainings = [row for row in rows if row.is_training]
@@ -249,32 +350,30 @@ class SplitSampler(optuna.samplers.BaseSampler):
         reference[-1] = high[-1] + 0.1 * (high[-1] - low[-1]) + quality.noise
         whole = max(float(hypervolume(front, ref=reference)), 1e-12)
 
-        def gain_over(front: np.ndarray) -> np.ndarray:
-            gains = expected_improvement(points[:, :-1], belief["mean"], belief.deviation, front, reference)
+        def gain_over(front: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+            gains = expected_improvement(points[:, :-1], belief["mean"], deviation, front, reference)
             return np.where(usable, gains * belief.chance / whole, 0.0)
 
-        of_knowing = np.where(known, 0.0, gain_over(_front_of(points[usable & known & meets])))
-        of_running = np.where(new, gain_over(ran), 0.0)
-        usd, settled = belief.seconds.to_numpy() * self._usd_per_s, self._settled(rows, MOST_TRIES)
-        spent = sum(row.seconds * self.price_of(row.job.spec) for row in rows)
-        options: list[tuple[float, Candidate]] = []
-        by_type = quality.type_probability >= BY_TYPE
-        for i in map(int, np.argsort(-(of_knowing + of_running), kind="stable")[:MOST_COMPARED]):
-            ways = [(of_knowing[i] + of_running[i], usd[i], self._jobs[i])] if new[i] else []
-            if of_knowing[i] >= LEAST_GAIN:
-                way = self._cheapest(i, model, settled, by_type)
-                ways += [(of_knowing[i], *way)] if way is not None else []
-            for worth, price, job in ways:
-                if worth >= LEAST_GAIN and worth * PATIENCE * (spent + price) >= price:
-                    options.append((worth / max(price, 1e-9), job))
-        options.sort(key=lambda option: -option[0])
-        return next((job for _, job in options if self.accepts(job)), None)
+        of_knowing = np.where(known, 0.0, gain_over(_front_of(points[usable & known & meets]), belief.deviation))
+        of_running = gain_over(ran, _told_by_a_run(belief.deviation, quality.noise))
+        usd, worth = belief.seconds.to_numpy() * self._usd_per_s, np.where(new, of_knowing + of_running, 0.0)
+        can_run = self._usable(belief.seconds.to_numpy()) & self._is_few(rows) & new
+        alike = self._keys if quality.type_probability >= BY_TYPE else self._keys[:, 1:]
+        for job in np.flatnonzero(of_knowing >= LEAST_GAIN):  # found out on the cheapest cluster that shows the same
+            ways = np.flatnonzero(can_run & (abs(alike - alike[job]) < 1e-9).all(axis=1))
+            if len(ways):
+                way = ways[np.argmin(usd[ways])]
+                worth[way] = max(worth[way], of_knowing[job])
+        front_usd = float(np.median(usd[usable & (points[:, None] == front).all(axis=2).any(axis=1)]))
+        worth[(worth < LEAST_GAIN) | (worth * FRONT_JOBS * front_usd < usd)] = 0.0
+        best_first = np.argsort(-worth / np.maximum(usd, 1e-9), kind="stable")[: np.count_nonzero(worth)]
+        return next((self._jobs[i] for i in best_first if self.accepts(self._jobs[i])), None)
 
     def _first(self, rows: Sequence[Row], model: SecondsModel) -> Candidate | None:
         """The training with the most usual settings, on the cheapest cluster."""
         seconds, _ = model.predict(self._terms)
         usd, settled = seconds * self._usd_per_s, self._settled(rows, MOST_TRIES)
-        usable = self._usable(seconds) & self._is_new(settled)
+        usable = self._usable(seconds) & self._is_few(rows) & self._is_new(settled)
         away = (self._keys - np.median(self._keys, axis=0))[:, 1:]
         if not self._grid.is_own:
             full = default_learning_rate("full")
@@ -283,29 +382,24 @@ class SplitSampler(optuna.samplers.BaseSampler):
             octaves = (self._keys[:, 2] - np.log(F1_USUAL_RATE * rates / full)) / math.log(2.0)
             away[:, 1] = octaves - away[:, 0] / 2.0
         distance = np.linalg.norm(away, axis=1) + 1e-3 * usd / usd.max()
+        if self._grid.is_own:  # on the cheapest cluster, whatever parameter of the script makes it large
+            distance += 1e3 * (usd / usd.min() - 1.0)
         for i in map(int, np.argsort(np.where(usable, distance, math.inf), kind="stable")):
             if not usable[i]:
                 return None
-            way = self._cheapest(i, model, settled, False)
-            job = self._jobs[i] if way is None else way[1]
-            if self.accepts(job):
-                return job
+            alike = np.flatnonzero(usable & (abs(self._keys[:, 1:] - self._keys[i, 1:]) < 1e-9).all(axis=1))
+            cheapest = self._jobs[min(alike, key=lambda each: usd[each])]
+            if self.accepts(cheapest):
+                return cheapest
         return None
 
     def _is_new(self, settled: set[Any]) -> np.ndarray:
         return np.array([identity not in settled for identity in self._identities])
 
     def _usable(self, seconds: np.ndarray) -> np.ndarray:
-        """Candidates that fit into memory and are not believed to take longer than they may.
-
-        If time does not matter, only those on the fewest instances of their type that they fit on.
-        """
+        """Candidates that fit into memory and are not believed to take longer than they may."""
         fits = np.array([self._fits(job.footprint) for job in self._jobs])
-        usable = fits & (seconds <= self._most_s)
-        for kind in set(self._types[fits]) if self._takes_fewest else ():
-            is_kind = self._types == kind
-            usable &= ~is_kind | (self._counts == self._counts[is_kind & fits].min())
-        return np.asarray(usable)
+        return np.asarray(fits & (seconds <= self._most_s))
 
     def _belief(
         self, study: optuna.Study, rows: Sequence[Row], model: SecondsModel
@@ -320,6 +414,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         told = [row for row in rows if row.values and row.is_training]
         waiting = [row.job for row in rows if row.is_training and not row.values]
         values = [sign * row.values[is_quality] for row in told if row.values]
+        failed = [row.job for row in rows if row.outcome == FAILED and not row.job.is_probe]
         near = [row.baseline is not None and sign * (v - row.baseline) < 0 for row, v in zip(told, values, strict=True)]
         jobs, collapsed = [row.job for row in told] + waiting, np.array(near + [False] * len(waiting))
         keys, ran_s = self._grid.quality_keys(jobs), np.array([row.seconds for row in told])
@@ -330,26 +425,26 @@ class SplitSampler(optuna.samplers.BaseSampler):
             collapsed[: len(told)] = quality.collapsed
             quality = QualityModel(keys, [*values, *reached[len(told) :]], self._spread, collapsed=collapsed)
         reached[: len(told)] = np.where(quality.collapsed[: len(told)], values, reached[: len(told)])
-        prices = np.array([self.price_of(job.spec) for job in jobs])
-        costs = self._costs(ran_s, prices)
-        ran = np.column_stack([costs, -reached])[self._meets(ran_s, prices, sign * reached)]
+        ran_usd = ran_s * np.array([self.price_of(job.spec) for job in jobs])
+        costs = self._costs(ran_s, ran_usd / np.maximum(ran_s, 1e-9))
+        ran = np.column_stack([costs, -reached])[self._meets(ran_usd, ran_s, sign * reached)]
         seconds, log_deviation = model.predict(self._terms)
         mean, deviation = quality.predict(self._keys)
-        failed = [
-            row.job for row in rows if row.outcome == FAILED and not row.job.is_probe
-        ]  # such as where it diverges
         chance = 1.0 - quality.collapse_probability(self._keys, self._grid.quality_keys(failed))
-        may_meet = self._meets(seconds * np.exp(-log_deviation), self._usd_per_s, sign * (mean + deviation))
+        usd, faster = seconds * self._usd_per_s, np.exp(-log_deviation)
+        may_meet = self._meets(usd * faster, seconds * faster, sign * (mean + deviation))
+        if not may_meet.any():  # as far as runs so far tell, which may be bad settings
+            may_meet = self._meets(usd * faster, seconds * faster, np.full(len(mean), sign * math.inf))
         columns = {
             "seconds": seconds,
             "log_deviation": log_deviation,
             "mean": mean,
             "deviation": deviation,
             "chance": chance,
-            "usable": self._usable(seconds) & (chance > LIKELY) & may_meet,
+            "usable": self._usable(seconds) & self._is_few(rows) & (chance > LIKELY) & may_meet,
             "known": (deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
             "new": self._is_new(self._settled(rows, MOST_TRIES)),
-            "meets": self._meets(seconds, self._usd_per_s, sign * mean),
+            "meets": self._meets(usd, seconds, sign * mean),
         }
         return pd.DataFrame(columns), _front_of(ran), quality
 
@@ -361,10 +456,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         columns = {metrics.COST_USD: seconds * usd_per_s, metrics.JOB_SECONDS: seconds}
         return np.column_stack([columns[goal] for goal in self._goals])
 
-    def _meets(self, seconds: np.ndarray, usd_per_s: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """Which of N points meet the constraints, whatever the objectives; quality as it is measured."""
-        columns = {metrics.COST_USD: seconds * usd_per_s, self._metric: quality}
-        columns |= dict.fromkeys(_SECONDS, seconds)
+    def _meets(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
+        """Which of N jobs meet the constraints on dollars, seconds and quality, each as it is measured."""
+        columns = {metrics.COST_USD: usd, self._metric: quality}
+        columns |= dict.fromkeys((metrics.JOB_SECONDS, *metrics.TIMES), seconds)
         meets = np.ones(len(quality), dtype=bool)
         for name, bounds in self._constraints.items():
             if name in columns:
@@ -372,35 +467,25 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 meets &= columns[name] <= bounds.get("max", math.inf)
         return meets
 
-    def _cheapest(
-        self, goal: int, model: SecondsModel, settled: set[Any], by_type: bool
-    ) -> tuple[float, Candidate] | None:
-        """Dollars and job of the cheapest new way to know a candidate's quality; `by_type`: on its own type."""
-        job = self._jobs[goal]
-        key = self._family[goal], job.plan.global_batch_size, job.spec.instance_type if by_type else ""
-        if key not in self._ways:
-            alike = [self._jobs[i] for i in np.flatnonzero(self._family == key[0])]
-            alike = [each for each in alike if key[2] in ("", each.spec.instance_type)]
-            ways = [way for each in alike if (way := self._way(each, key[1])) is not None]
-            self._ways[key] = ways, Terms.of(self._grid, ways), np.array([self.price_of(way.spec) for way in ways])
-        ways, terms, prices = self._ways[key]
-        seconds, _ = model.predict(terms)
-        for i in map(int, np.argsort(seconds * prices, kind="stable")):
-            way = ways[i]
-            if (
-                way.identity not in settled
-                and self._fits(way.footprint)
-                and seconds[i] <= 60.0 * way.spec.max_runtime_minutes
-            ):
-                return float(seconds[i] * prices[i]), way
-        return None
 
-    def _way(self, job: Candidate, size: int) -> Candidate | None:
-        """A candidate with the global batch `size`, by accumulation if it must be; None if it cannot have that."""
-        times, rest = divmod(size, job.plan.global_batch_size)
-        if self._grid.is_own or (times == 1 and not rest):
-            return job
-        return self._grid.job(job.point, times) if times and not rest and ACCUMULATION in self._grid.own else None
+def is_in(distribution: BaseDistribution, value: Any) -> bool:
+    """Whether a value is one of the distribution."""
+    with suppress(ValueError, TypeError):
+        return bool(distribution._contains(distribution.to_internal_repr(value)))
+    return False
+
+
+def _accepts_any(job: Candidate) -> bool:
+    return True
+
+
+def _usd_per_s(prices: PriceList, spec: JobSpec) -> float:
+    return (usual_price(spec, prices, {}) or UNPRICED).cost_usd(1.0, spec.instance_count)
+
+
+def _told_by_a_run(deviation: np.ndarray, noise: float) -> np.ndarray:
+    """By how much one run with this noise is expected to move what is believed of N candidates."""
+    return np.asarray(deviation**2 / np.sqrt(deviation**2 + noise**2))
 
 
 def _front_of(points: np.ndarray) -> np.ndarray:

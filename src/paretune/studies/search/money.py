@@ -23,6 +23,7 @@ from paretune.studies.search.table import StudyTable
 # A job that is cut off was paid for and shows nothing, so these are generous.
 _OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with another seed
 _OF_ESTIMATES = 4.0  # times the upper end of the estimate's interval, whether or not the model has run there
+_AGAIN = 2.0  # times the last limit, once a job was cut off there
 _SLOW_START_S = 300.0  # added for an exceptionally slow start; no more than the job itself takes
 
 
@@ -35,6 +36,7 @@ class Money:
         self._longest_s: Mapping[str, float] = {}
         self._estimates: dict[str, tuple[float, bool]] = {}
         self._doublings = 0
+        self._slower = 1.0  # times its estimate that a job may take, beyond what is usual
         self._has_seen_upload = False  # whether a job has completed, so that its upload shows what such jobs leave
 
     @property
@@ -51,8 +53,14 @@ class Money:
             self._estimates.clear()
 
     def add(self, trial: Trial) -> str:
-        """Raise later worst cases if this trial exceeded its own; returns what to tell the user, or an empty text."""
+        """Raise later worst cases if this trial exceeded its own, and later limits if it was cut off at its own.
+
+        Returns what to tell the user, or an empty text.
+        """
         launcher, spec = self._workplace.launcher, trial.spec
+        if trial.is_cut_off and not trial.is_probe:
+            self._slower *= _AGAIN
+            self._estimates.clear()
         per_second = cost_usd(launcher.price(spec), spec, 1.0)
         if trial.cost_usd is None or trial.worst_usd is None or not per_second or not launcher.is_billed:
             return ""
@@ -151,7 +159,7 @@ class Money:
             estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
             seconds = math.inf if estimate is None else estimate.time.seconds_high
             exceeds_limit = estimate is not None and estimate.memory is not None and estimate.exceeds_limit
-            self._estimates[identity] = _minutes(_OF_ESTIMATES, seconds), exceeds_limit
+            self._estimates[identity] = _minutes(_OF_ESTIMATES * self._slower, seconds), exceeds_limit
         return self._estimates[identity]
 
     def _shared_status(self) -> BudgetStatus | None:

@@ -160,7 +160,7 @@ class Split:
         if job is None:
             return self._why_none()
         limit, changes = self._limited[job.identity], dict[str, Any](job.changes)
-        if limit.max_runtime_minutes < job.spec.max_runtime_minutes:
+        if driver.money.has_budget:  # not that of the estimate: probes have measured this job
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
         return driver.refusal if driver.begin(job.point, changes) is None else ""
 

@@ -60,7 +60,7 @@ class StudyTable:
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self._file, self._lock, self._origin = file, lock or StudyLock(), origin
         self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
-        self._of_sampler = own_space(file.job.given(), self.distributions) if file.takes_split else {}
+        self._of_sampler = own_space(file.job.given()) if file.takes_split else {}
         self._where = file.shown_storage or "the study's file"
         self._read: tuple[list[FrozenTrial], dict[int, Trial]] | None = None  # since something was written
         try:

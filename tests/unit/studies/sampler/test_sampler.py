@@ -37,17 +37,15 @@ def f1_of(batch: float, rate: float) -> float:
 def train(study: optuna.Study, trial: Trial) -> None:
     """A job that ends well."""
     params = trial.params
-    batch, accumulation = params["per_device_train_batch_size"], params["gradient_accumulation_steps"]
-    step_s = accumulation * (0.05 + batch / SPEED[params["instance_type"]])
-    seconds = START_S + step_s * (params["probe_steps"] or ROWS / (batch * accumulation))
+    batch = params["per_device_train_batch_size"]
+    step_s = 0.05 + batch / SPEED[params["instance_type"]]
+    seconds = START_S + step_s * (params["probe_steps"] or ROWS / batch)
     for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
         trial.set_user_attr(name, value)
     if params["probe_steps"]:
         study.tell(trial, state=TrialState.PRUNED)
     else:
-        study.tell(
-            trial, [seconds * USD_PER_S[params["instance_type"]], f1_of(batch * accumulation, params["learning_rate"])]
-        )
+        study.tell(trial, [seconds * USD_PER_S[params["instance_type"]], f1_of(batch, params["learning_rate"])])
 
 
 def searched(sampler: SplitSampler, toy: Toy = train, storage: str | None = None, most: int = 60) -> optuna.Study:
@@ -122,17 +120,15 @@ SEVERAL = SPACE | {"instance_count": CategoricalDistribution([1, 2, 4])}
 def train_on_several(study: optuna.Study, trial: Trial) -> None:
     """A job that ends well, with a fifth of its steps' time lost on several instances."""
     params, kind = trial.params, trial.params["instance_type"]
-    batch, count, times = (
-        params[name] for name in ("per_device_train_batch_size", "instance_count", "gradient_accumulation_steps")
-    )
-    step_s = times * (0.05 + batch / SPEED[kind]) * (1.2 if count > 1 else 1.0)
-    seconds = START_S + step_s * (params["probe_steps"] or ROWS / (batch * times * count))
+    batch, count = params["per_device_train_batch_size"], params["instance_count"]
+    step_s = (0.05 + batch / SPEED[kind]) * (1.2 if count > 1 else 1.0)
+    seconds = START_S + step_s * (params["probe_steps"] or ROWS / (batch * count))
     for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
         trial.set_user_attr(name, value)
     if params["probe_steps"]:
         study.tell(trial, state=TrialState.PRUNED)
     else:
-        f1 = f1_of(batch * times * count, params["learning_rate"])
+        f1 = f1_of(batch * count, params["learning_rate"])
         study.tell(trial, [seconds * USD_PER_S[kind] * count, f1])
 
 

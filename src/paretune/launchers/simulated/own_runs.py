@@ -1,0 +1,81 @@
+"""Replay of a training of the user's own, from a CSV table with one finished run a row.
+
+    instance_type,billable_seconds   needed; instance_count is 1 where there is no such column
+    status                           Completed (the default), OutOfMemory or Failed
+    what the job gives               arguments of the script, parameters of the project, learning_rate and the like: a
+                                     job is answered only by rows with its values
+    every other column of numbers    metrics that the runs have measured, such as acc
+
+Rows with equal settings are repeats, such as with other seeds. Nothing is interpolated.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.core.untrusted import read_table
+from paretune.estimating.recorded_runs import COMPLETED, ReplayedJob
+from paretune.specification.job import JobSpec, share_of
+
+_NEEDED = ("instance_type", "billable_seconds")
+_OF_A_RUN = {*_NEEDED, "status", "seed"}
+
+
+@dataclass(frozen=True)
+class OwnRuns:
+    """The rows of a table: line, and column to its cell, numbers as such."""
+
+    name: str
+    rows: tuple[tuple[int, Mapping[str, Any]], ...]
+
+    @classmethod
+    def read(cls, path: Path) -> "OwnRuns":
+        """Read a table. Raises BadInput with the columns or lines that are wrong."""
+        header, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
+        if absent := [name for name in _NEEDED if name not in header]:
+            raise BadInput([f"{path.name}: column {name} is missing" for name in absent])
+        rows = tuple((line, dict(zip(header, map(_value, cells), strict=False))) for line, cells in lines)
+        wrong = [line for line, row in rows if not isinstance(row.get("billable_seconds"), float)]
+        if wrong or not rows:
+            raise BadInput([f"{path.name}: line {(wrong or [2])[0]} has no number of billable_seconds"])
+        return cls(path.name, rows)
+
+    def answer(self, spec: JobSpec, *, draw: int = 0, startup_seconds: float = 0.0) -> ReplayedJob:
+        """How the job ended; `draw` selects one of its repeats. Raises BadInput if no row has its settings."""
+        given = {name: _value(str(value)) for name, value in _settings(spec).items()}
+        asked = {name: value for name, value in given.items() if name in self.rows[0][1]}
+        alike = [row for row in self.rows if all(row[1].get(name) == value for name, value in asked.items())]
+        if not alike:
+            raise BadInput([f"simulation.runs {self.name} holds no run with {_words(asked)}"])
+        own = [row for row in alike if row[1].get("seed") == float(spec.seed)] or alike
+        line, row = own[int(share_of(f"{draw} {spec.seed} {_words(asked)}") * len(own))]
+        measured = {n: v for n, v in row.items() if isinstance(v, float) and n not in {*given, *_OF_A_RUN}}
+        status, seconds = str(row.get("status") or COMPLETED), row["billable_seconds"]
+        return ReplayedJob(
+            billable_seconds=seconds,
+            status=status,
+            basis=f"the recorded run in line {line}, one of {len(alike)} with its settings",
+            startup_seconds=min(startup_seconds, seconds / 2),
+            measured=measured if status == COMPLETED else {},
+        )
+
+
+def _settings(spec: JobSpec) -> dict[str, Any]:
+    """All that is said of a job, under the names that its training has for them."""
+    inside = {**spec.training_arguments, **spec.project_parameters}
+    return {"instance_count": 1, **spec.given(), "instance_type": spec.instance_type, **inside}
+
+
+def _value(text: str) -> Any:
+    with suppress(ValueError):
+        return float(text)
+    return text
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
+    )

@@ -1,0 +1,167 @@
+"""`SplitSampler` in the hands of somebody who knows Optuna: its own suite for samplers, and its usual ways of use."""
+
+import multiprocessing
+import pickle
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution
+from optuna.samplers import BaseSampler
+from optuna.testing.pytest_samplers import (
+    BasicSamplerTestCase,
+    MultiObjectiveSamplerTestCase,
+    RelativeSamplerTestCase,
+)
+from optuna.trial import Trial, TrialState
+
+import paretune
+from paretune.core.errors import BadInput
+from paretune.studies.sampler.sampler import SplitSampler
+from tests.unit.studies.sampler.test_sampler import ROWS, SPACE, SPEED, START_S, USD_PER_S, f1_of, job
+
+DIRECTIONS = ["minimize", "maximize"]
+
+
+class _Suite:
+    @pytest.fixture
+    def sampler(self) -> Callable[[], BaseSampler]:
+        return lambda: SplitSampler(job(), SPACE)
+
+
+class TestBasic(_Suite, BasicSamplerTestCase):
+    pass
+
+
+class TestRelative(_Suite, RelativeSamplerTestCase):
+    pass
+
+
+class TestMultiObjective(_Suite, MultiObjectiveSamplerTestCase):
+    pass
+
+
+def objective(trial: Trial) -> tuple[float, float]:
+    """A training of the toy that somebody wrote with `suggest_*`; it knows of probes."""
+    kind = trial.suggest_categorical("instance_type", list(SPEED))
+    batch = trial.suggest_categorical("per_device_train_batch_size", [8, 16, 32, 64])
+    rate = trial.suggest_float("learning_rate", 1e-5, 1e-3, log=True)
+    probe_steps = trial.suggest_int("probe_steps", 0, 40)
+    step_s = 0.05 + batch / SPEED[kind]
+    seconds = START_S + step_s * (probe_steps or ROWS / batch)
+    for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
+        trial.set_user_attr(name, value)
+    if probe_steps:
+        raise optuna.TrialPruned
+    return seconds * USD_PER_S[kind], f1_of(batch, rate)
+
+
+def doubled(study: optuna.Study) -> list[tuple[object, ...]]:
+    """Jobs that were paid more than once."""
+    counts = Counter(tuple(sorted(trial.params.items())) for trial in study.trials)
+    return [params for params, count in counts.items() if count > 1]
+
+
+def test_optimize_ends_by_itself_and_pays_no_job_twice() -> None:
+    study = optuna.create_study(directions=DIRECTIONS, sampler=SplitSampler(job(), SPACE))
+    study.optimize(objective, n_trials=60)
+
+    assert len(study.trials) < 40
+    assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
+    assert doubled(study) == []
+
+
+def test_four_threads_pay_no_job_twice() -> None:
+    study = optuna.create_study(directions=DIRECTIONS, sampler=SplitSampler(job(), SPACE))
+    study.optimize(objective, n_trials=24, n_jobs=4)
+
+    assert doubled(study) == []
+
+
+def _work(storage: str) -> None:
+    study = optuna.load_study(study_name="toy", storage=storage, sampler=SplitSampler(job(), SPACE))
+    study.optimize(objective, n_trials=10)
+
+
+@pytest.mark.slow
+def test_two_processes_on_one_database_pay_no_job_twice(tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path / 'toy.db'}"
+    study = optuna.create_study(study_name="toy", storage=storage, directions=DIRECTIONS)
+    workers = [multiprocessing.get_context("spawn").Process(target=_work, args=(storage,)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+    assert len(study.trials) > 10
+    assert doubled(study) == []
+
+
+def test_what_is_enqueued_is_trained_and_no_probe() -> None:
+    study = optuna.create_study(directions=DIRECTIONS, sampler=SplitSampler(job(), SPACE))
+    study.enqueue_trial({"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 32, "learning_rate": 5e-5})
+    study.optimize(objective, n_trials=1)
+
+    assert study.trials[0].state is TrialState.COMPLETE
+    assert study.trials[0].params["learning_rate"] == 5e-5
+
+
+def test_trainings_that_a_pruner_ends_or_that_give_nan_do_not_end_the_search() -> None:
+    def troubled(trial: Trial) -> tuple[float, float]:
+        usd, f1 = objective(trial)
+        if trial.number == 4:
+            raise optuna.TrialPruned
+        return (float("nan") if trial.number == 5 else usd), f1
+
+    study = optuna.create_study(directions=DIRECTIONS, sampler=SplitSampler(job(), SPACE))
+    study.optimize(troubled, n_trials=30)
+
+    assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
+
+
+def test_a_copy_made_by_pickle_goes_on_alike() -> None:
+    sampler = SplitSampler(job(), SPACE)
+    study = optuna.create_study(directions=DIRECTIONS, sampler=sampler)
+    study.optimize(objective, n_trials=6)
+    copied = pickle.loads(pickle.dumps(sampler))  # noqa: S301
+
+    expected, found = sampler.next_job(study), copied.next_job(study)
+    assert expected is not None
+    assert found is not None
+    assert found.point == expected.point
+
+
+@pytest.mark.parametrize(
+    ("objectives", "words"),
+    [(("cost_usd",), "say nothing of the model"), (("cost_usd", "f1", "accuracy"), "only one may measure the model")],
+)
+def test_objectives_that_do_not_fit_are_refused_in_a_sentence(objectives: tuple[str, ...], words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        SplitSampler(job(), SPACE, objectives=objectives)
+
+
+@pytest.mark.parametrize("directions", [["maximize"], ["maximize", "maximize"]])
+def test_directions_that_do_not_fit_are_refused_in_a_sentence(directions: list[str]) -> None:
+    study = optuna.create_study(directions=directions, sampler=SplitSampler(job(), SPACE))
+    with pytest.raises(ValueError, match="create the study with as many directions"):
+        study.optimize(objective, n_trials=2)
+
+
+def test_a_name_that_is_no_parameter_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(BadInput, match="learning_rate"):
+        SplitSampler(job(), {**SPACE, "learning_rates": CategoricalDistribution([1, 2])})
+
+
+def test_arguments_of_a_script_have_their_own_names(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--layers', type=int)\np.parse_args()\n"
+    )
+    space = {"instance_type": SPACE["instance_type"], "layers": CategoricalDistribution([1, 2])}
+    sampler = SplitSampler(paretune.JobSpec(entry_script=str(script)), space, objectives=("cost_usd", "acc"))
+
+    chosen = sampler.next_job(optuna.create_study(directions=DIRECTIONS))
+    assert chosen is not None
+    assert chosen.spec.training_arguments == {"layers": chosen.point["layers"]}
