@@ -132,15 +132,18 @@ class Estimator:
         *,
         plan: BatchPlan | None = None,
         facts: Mapping[str, float] | None = None,
+        stack: str = "own",
     ) -> Estimate | None:
         """The estimate of one job, or None if the number of its training rows is unknown.
 
-        `plan` is given if it differs from that of the specification; `facts` are known facts of its prepared data.
+        `plan` is given if it differs from that of the specification; `facts` are known facts of its prepared data,
+        `stack` names whose code trains.
         """
         plan = plan or spec.plan()
         described = describe(spec, plan, built, facts)
         if described is None:
             return None
+        described = replace(described, time=replace(described.time, stack=stack))
         (time,) = self._time.predict([described.time])
         offloads = spec.cpu_offload or spec.activation_offloading
         return Estimate(

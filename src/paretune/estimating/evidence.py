@@ -31,7 +31,8 @@ _OUT_OF_MEMORY = {
     f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
-_DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")
+DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")
+"""Metrics of a run that describe its prepared data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +103,12 @@ def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     if job.used_precision and spec.has_instances and spec.instance().has_gpu:
         spec = spec.replace(precision=job.used_precision)  # `auto` may have gone on in fp32
     plan, measured = job.used_plan(spec), job.run.metrics
-    built = _built(spec, measured)
-    facts = {name: measured[name] for name in _DATA_FACTS if name in measured}
+    built = built_of(spec, measured)
+    facts = {name: measured[name] for name in DATA_FACTS if name in measured}
     return spec, plan, describe(spec, plan, built, facts) if built is not None else None
 
 
-def _built(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
+def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
     """The model of a run: a well-known one, or one whose job has counted its weights."""
     architecture = well_known(spec.model)
     if architecture is not None or "total_parameters" not in measured:

@@ -5,7 +5,7 @@ Here: which jobs, and whether to record the table. `estimate` has the table.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -28,6 +28,8 @@ MAY_BE_LISTS = (
     *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
+LISTED_CLUSTERS = ("instance_type", "instance_count", "strategy")
+"""Those that name clusters."""
 OF_THE_DATA = affecting(JobSpec, "data")  # what decides which rows a job gets, and how they are prepared
 
 
@@ -36,6 +38,8 @@ class EstimateOptions(Parameters):
 
     record: bool = parameter(False)
     """keep the table in an MLflow run"""
+    like: str = parameter("")
+    """a training that has run, here on other clusters: a run of the store, or a SageMaker training job of yours"""
     listed_by: ClassVar[str] = "estimate"
 
 
@@ -45,6 +49,8 @@ class EstimateRequest:
 
     specs: tuple[JobSpec, ...]
     record: bool = False
+    like: str = ""  # names a training that has run; `texts`, which were typed, then change it, and there are no specs
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
@@ -53,6 +59,9 @@ class EstimateRequest:
         with collecting(faults):
             options = EstimateOptions.read({name: texts.get(name, "") for name in EstimateOptions.model_fields})
         single = {name: text for name, text in texts.items() if name not in EstimateOptions.model_fields}
+        if options.like:
+            refuse(faults)
+            return cls(specs=(), record=options.record, like=options.like, texts=single)
         lists = {name: split_list(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
         faults += [
             f"{name} must have a value between all commas, got {single[name]!r}"

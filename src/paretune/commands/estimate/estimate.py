@@ -75,10 +75,13 @@ class EstimateTable(Result):
     warnings: Sequence[str] = ()  # sentences to read before such a job is paid for
     run_id: str | None = None  # of the MLflow run that holds the table, if it was recorded
     open_command: str | None = None  # command or address that shows the run
+    like: str = ""  # the training of the first row, which has run, in words
 
     @property
     def title(self) -> str:
-        """Says that nothing of it has run."""
+        """Says what of it has run."""
+        if self.like:
+            return f"estimated from {self.like}, which ran on the cluster of the first row"
         return "estimated, none of these has run"
 
     def rows(self) -> list[Row]:
@@ -177,8 +180,27 @@ def estimate(
 
 def run_estimate(request: EstimateRequest) -> EstimateTable:
     """The table of the request."""
-    environment, first = dict(os.environ), request.specs[0]
+    environment = dict(os.environ)
     is_recorded = request.record or "MLFLOW_RUN_ID" in environment
+    table = _like(request) if request.like else _estimated(request, is_recorded)
+    if not is_recorded:
+        return table
+    note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
+    tracking, files = open_tracking(environment, SystemClock()), {"estimate.csv": table.csv()}
+    run_id, open_command = tracking.keep("estimate", note, files, origin=schema.ESTIMATED)
+    return replace(table, run_id=run_id, open_command=open_command)
+
+
+def _like(request: EstimateRequest) -> EstimateTable:
+    from paretune.commands.estimate.like import compare
+
+    made = compare(request)
+    pairs = [(item.spec, item) for item in made.estimates]
+    return EstimateTable(jobs=pairs, region=made.region, remarks=made.remarks, like=made.name)
+
+
+def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
+    environment, first = dict(os.environ), request.specs[0]
 
     def opened() -> Forecast:
         is_there = is_recorded or has_store(environment)
@@ -187,13 +209,7 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     prices = PriceList.read(environment)
     priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
     region = usual_region(first.region, environment)
-    table = _own_table(priced, region, opened()) if first.runs_user_code else _our_table(priced, region, opened)
-    if not is_recorded:
-        return table
-    note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
-    tracking, files = open_tracking(environment, SystemClock()), {"estimate.csv": table.csv()}
-    run_id, open_command = tracking.keep("estimate", note, files, origin=schema.ESTIMATED)
-    return replace(table, run_id=run_id, open_command=open_command)
+    return _own_table(priced, region, opened()) if first.runs_user_code else _our_table(priced, region, opened)
 
 
 def _own_table(priced: Sequence[tuple[JobSpec, Price | None]], region: str, forecast: Forecast) -> EstimateTable:

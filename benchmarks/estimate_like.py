@@ -1,0 +1,119 @@
+"""Measure the error of `estimate --like`: of two measured jobs, the second predicted from the seconds of the first.
+
+    python benchmarks/estimate_like.py                                       # tables of this folder and local jobs
+    python benchmarks/estimate_like.py --published runs.csv --table rates.csv
+
+Both jobs are of one source and on two clusters. At most so many pairs of a kind, drawn by chance with a fixed seed.
+`equal` takes device-seconds for a row of a cluster as those of the other, which is what people do on paper. The columns
+of --published are those of estimate_error.py, those of --table of estimate_error_cold.py.
+"""
+
+import argparse
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import arguments
+import estimate_error
+import estimate_error_cold
+import pandas as pd
+import published
+
+from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """A job that has run, and its seconds: of a step or, as `is_whole` says, of all."""
+
+    source: str
+    setting: TimingFeatures
+    seconds: float
+    is_whole: bool
+
+    @property
+    def device_seconds(self) -> float:
+        """Device-seconds of a row."""
+        item = self.setting
+        return self.seconds / (item.rows * item.accumulation * (item.steps if self.is_whole else 1))
+
+    def predict(self, other: "Measured") -> tuple[float, float]:
+        """Predicted seconds of the other job from those of this one, and the half-width of the interval."""
+        seconds, step = (self.seconds, None) if self.is_whole else (None, self.seconds)
+        measured = Measurement(setting=self.setting, seconds=seconds, step_seconds=step)
+        (found,) = TimeModel([measured]).predict([other.setting])
+        return found.seconds if self.is_whole else found.step_seconds, found.seconds_high / found.seconds
+
+
+KINDS: dict[str, Callable[[TimingFeatures, TimingFeatures], bool]] = {
+    "one type, one machine each": lambda one, two: one.chip == two.chip and one.instances == two.instances == 1,
+    "one type, several machines": lambda one, two: one.chip == two.chip and max(one.instances, two.instances) > 1,
+    "across types or precisions": lambda one, two: one.chip != two.chip,
+}
+
+
+def main() -> None:
+    """Print a row for each source and kind of pair."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--published", type=Path, help="CSV of published jobs, with 512 tokens a row")
+    parser.add_argument("--table", type=Path, action="append", default=[], help="CSV of published rates")
+    parser.add_argument("--most", type=int, default=150, help="pairs of a kind")
+    options = arguments.parse(parser, most=2)
+    rows = [
+        row
+        for source, jobs in itertools.groupby(read(options.published, options.table), lambda job: job.source)
+        for row in rows_of(source, list(jobs), options.most)
+    ]
+    header = [
+        "seconds, from one job elsewhere",
+        "pairs",
+        "equal",
+        "error",
+        "in the 80 % interval",
+        "its half-width",
+    ]
+    made = f"Published and local jobs, {published.conditions('paretune')}:"
+    print(published.block("estimate_like", [made, "", *published.table(header, rows)]))
+
+
+def read(jobs: Path | None, tables: Sequence[Path]) -> Iterator[Measured]:
+    """All jobs, those of a source one after the other."""
+    whole = {"local jobs": estimate_error.read_local()}
+    if jobs is not None:
+        whole = {"DistilBERT jobs": estimate_error.read_published(pd.read_csv(jobs), 512)} | whole
+    for source, members in whole.items():
+        yield from (Measured(source=source, setting=job.setting, seconds=job.seconds, is_whole=True) for job in members)
+    for rate in estimate_error_cold.read([*estimate_error_cold.TABLES, *tables]):
+        source = rate.source.partition(" ")[0]
+        yield Measured(source=source, setting=rate.setting, seconds=rate.step_seconds, is_whole=False)
+
+
+def rows_of(source: str, jobs: Sequence[Measured], most: int) -> Iterator[list[str]]:
+    """A row for each kind of pair that the source has."""
+    generator = random.Random(1)
+    for kind, holds in KINDS.items():
+        pairs = [
+            (one, two)
+            for one, two in itertools.permutations(jobs, 2)
+            if holds(one.setting, two.setting) and one.setting.cluster != two.setting.cluster
+        ]
+        if not pairs:
+            continue
+        pairs = generator.sample(pairs, min(most, len(pairs)))
+        made = [one.predict(two) for one, two in pairs]
+        errors = [abs(seconds / two.seconds - 1) for (seconds, _), (_, two) in zip(made, pairs, strict=True)]
+        equal = [abs(one.device_seconds / two.device_seconds - 1) for one, two in pairs]
+        inside = [
+            1 / width <= two.seconds / seconds <= width for (seconds, width), (_, two) in zip(made, pairs, strict=True)
+        ]
+        width = math.exp(statistics.mean(math.log(width) for _, width in made))
+        cells = [f"{statistics.mean(values):.0%}" for values in (equal, errors, inside)]
+        yield [f"{source}: {kind}", str(len(pairs)), *cells, f"x {width:.2f}"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""`estimate --like`: what a training that has run would have taken and cost on other clusters, from its seconds.
+
+The training is a run of the MLflow store or any SageMaker training job of one's account. Of the latter,
+DescribeTrainingJob tells the cluster, the seconds and the hyperparameters, which Hugging Face's examples have spelled
+in a few ways. What nobody tells is assumed, and the interval covers other assumptions: a model of half or three times
+the arithmetic, rows of half or twice the length. The number of rows need not be known: it follows from the seconds.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paretune.commands.estimate import LISTED_CLUSTERS, MAY_BE_LISTS, EstimateRequest
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput, LaunchRefused, refuse
+from paretune.core.result import value_of
+from paretune.estimating import hardware
+from paretune.estimating.architecture import Architecture, architecture_of
+from paretune.estimating.estimator import Estimate, Estimator, Forecast
+from paretune.estimating.evidence import DATA_FACTS, Evidence, built_of, read
+from paretune.estimating.features import describe
+from paretune.estimating.timing import Measurement, TimeModel
+from paretune.jobs.standing import find_run
+from paretune.jobs.workplace import has_store, open_tracking
+from paretune.presentation.text import duration, usd
+from paretune.pricing import Price, PriceList, usual_price
+from paretune.specification.catalog import instances, usual_region
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import split_list
+from paretune.specification.rules import launch_faults
+from paretune.tracking.recorded_job import RecordedJob
+
+_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
+_ROWS_ASSUMED = 100_000  # to begin with; their number follows from the seconds
+_USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
+_OTHER_MODELS, _OTHER_LENGTHS = ("distilbert-base-uncased", "bert-large-uncased"), (0.5, 2)
+_ASSUMED_MODEL, _ASSUMED_LENGTH = "bert-base-uncased", 256
+# Names in the hyperparameters of Hugging Face's examples and of the notebooks of AWS.
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "model": ("model_name_or_path", "model_name", "model_id", "model"),
+    "per_device_train_batch_size": ("per_device_train_batch_size", "train_batch_size", "batch_size"),
+    "gradient_accumulation_steps": ("gradient_accumulation_steps",),
+    "num_train_epochs": ("num_train_epochs", "epochs"),
+    "max_seq_length": ("max_seq_length", "max_length", "max_seq_len", "block_size"),
+    "max_train_samples": ("max_train_samples",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A training that has run."""
+
+    name: str  # what it is, in words
+    texts: Mapping[str, str]  # its parameters as they would be typed; without a number of rows if nobody tells it
+    seconds: float | None  # billed, of one instance
+    step_seconds: float | None = None
+    paid_usd: float | None = None  # None if its price is not recorded
+    facts: Mapping[str, float] | None = None
+    built: Architecture | None = None
+    is_own_code: bool = False  # whether paretune's own training has run
+    unknown: tuple[str, ...] = ()  # `model`, `max_seq_length`: parameters that nobody tells
+
+
+def of_run(job: RecordedJob) -> Reference:
+    """The training of a recorded run; raises BadInput if it has not completed."""
+    if not job.is_completed:
+        raise BadInput(
+            [f"like must name a training that has completed, {job.run_id[:8]} is {job.state or 'not begun'}"]
+        )
+    spec, measured = job.spec_as_run(), read([job.run]).times
+    seconds, step_seconds = (
+        (measured[0].seconds, measured[0].step_seconds) if measured else (job.billable_seconds, None)
+    )
+    texts = {name: text for name, text in spec.changed().items() if name not in _BATCH}
+    plan = job.used_plan(spec)
+    texts |= {"gradient_accumulation_steps": str(plan.gradient_accumulation_steps)}
+    texts |= {"per_device_train_batch_size": str(plan.per_device_train_batch_size)}
+    if spec.runs_user_code:
+        texts = {name: text for name, text in texts.items() if name in {*MAY_BE_LISTS, "region"}}
+    return Reference(
+        name=f"run {job.run_id[:8]} ({job.name})" if job.name else f"run {job.run_id[:8]}",
+        texts=texts | ({"dataset": "its/own"} if spec.runs_user_code else {"dataset": spec.dataset}),
+        seconds=seconds,
+        step_seconds=step_seconds,
+        paid_usd=job.cost_usd,
+        facts={name: job.run.metrics[name] for name in DATA_FACTS if name in job.run.metrics} or None,
+        built=None if spec.runs_user_code else built_of(spec, job.run.metrics),
+        is_own_code=not spec.runs_user_code,
+        unknown=tuple(name for name in ("model", "max_seq_length") if spec.runs_user_code and name not in texts),
+    )
+
+
+def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
+    """The training of an answer of DescribeTrainingJob; raises BadInput if it tells no cluster or no seconds."""
+    resources, status = answer.get("ResourceConfig", {}), answer.get("TrainingJobStatus")
+    is_spot = bool(answer.get("EnableManagedSpotTraining"))  # whose billable seconds are lower than those it took
+    seconds = answer.get("TrainingTimeInSeconds" if is_spot else "BillableTimeInSeconds")
+    if status != "Completed" or not seconds:
+        raise BadInput([f"like must name a training that has completed, training job {name} is {status}"])
+    if "InstanceType" not in resources:
+        raise BadInput([f"training job {name} has instance groups of several types: no cluster here is like that"])
+    given = {key: value_of(str(text).strip('"')) for key, text in (answer.get("HyperParameters") or {}).items()}
+    texts = {
+        parameter: str(found)
+        for parameter, names in _NAMES.items()
+        if (found := next((given[each] for each in names if given.get(each) is not None), None)) is not None
+    }
+    halves = [kind for kind in ("fp16", "bf16") if given.get(kind) in (True, "True")]
+    program = str(given.get("sagemaker_program", ""))
+    adapters = "qlora" if given.get("load_in_4bit") is True else "lora" if "lora_r" in given else ""
+    texts |= {
+        "instance_type": resources["InstanceType"],
+        "instance_count": str(resources.get("InstanceCount", 1)),
+        "dataset": "its/own",
+        "precision": halves[0] if halves else "fp32",
+        "strategy": "smddp" if given.get("sagemaker_distributed_dataparallel_enabled") is True else "ddp",
+    }
+    texts |= {"fine_tuning": adapters} if adapters else {}
+    texts |= {"task": "causal-lm"} if adapters or "clm" in program else {}
+    texts.setdefault("per_device_train_batch_size", _USUAL_BATCH)
+    unknown = tuple(each for each in ("model", "max_seq_length") if each not in texts)
+    return Reference(name=f"training job {name}", texts=texts, seconds=float(seconds), unknown=unknown)
+
+
+def find(name: str, environment: Mapping[str, str], region: str | None) -> Reference:
+    """The run of the store, else the SageMaker training job of this name; raises BadInput if there is neither."""
+    faults: list[str] = []
+    if has_store(environment):
+        try:
+            return of_run(RecordedJob(find_run(open_tracking(environment, SystemClock()), name)))
+        except BadInput as error:
+            if "must name" in error.faults[0]:
+                raise
+            faults += error.faults
+    from paretune.launchers.sagemaker.account import Account  # imports boto3
+    from paretune.launchers.sagemaker.jobs import described
+
+    try:
+        answer = described(Account(region, environment), name)
+    except LaunchRefused as error:
+        raise BadInput([*faults, f"SageMaker was not asked for a training job {name}: {error}"]) from error
+    if not answer:
+        raise BadInput([*faults, f"{usual_region(region, environment)} has no SageMaker training job {name}"])
+    return of_description(name, answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A training as it ran, and on other clusters."""
+
+    name: str
+    estimates: Sequence[Estimate]  # the first is as it ran
+    region: str
+    remarks: Sequence[str]
+
+
+def compare(request: EstimateRequest) -> Comparison:
+    """The training that `request.like` names, on the clusters that were asked for or on all that fit."""
+    environment, typed = dict(os.environ), request.texts
+    reference = find(request.like, environment, typed.get("region"))
+    unknown = tuple(name for name in reference.unknown if name not in typed)
+    region = usual_region(typed.get("region") or reference.texts.get("region"), environment)
+    prices = PriceList.read(environment)
+    texts = {"model": _ASSUMED_MODEL, "max_seq_length": str(_ASSUMED_LENGTH)} | dict(reference.texts)
+    clusters = {name: split_list(text) for name, text in typed.items() if name in LISTED_CLUSTERS and text}
+    texts |= {name: text for name, text in typed.items() if name not in clusters}
+    built = reference.built if "model" not in typed else None
+    ran = JobSpec.read(_with_rows(texts, _ROWS_ASSUMED, reference.facts))
+    specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
+    priced = [(spec, usual_price(spec, prices, environment)) for spec in specs]
+    store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
+    evidence = store.estimator.evidence if reference.is_own_code and not unknown else Evidence()
+    estimates = _estimates(priced, reference, built, evidence, environment)
+    for changes in _other_assumptions(texts, unknown):
+        other = [(spec.replace(**changes), price) for spec, price in priced]
+        estimates = list(map(_widened, estimates, _estimates(other, reference, None, Evidence(), environment)))
+    if (took := reference.seconds) is not None:
+        measured = replace(estimates[0].time, seconds=took, seconds_low=took, seconds_high=took)
+        estimates[0] = replace(estimates[0], time=measured, basis="measured")
+    if not clusters:
+        estimates = [estimates[0], *_cheapest_of_each(estimates[1:])]
+    remarks = [*_sentences(estimates, reference.paid_usd or estimates[0].cost_usd)]
+    remarks += [f"nobody tells {' and '.join(unknown)}: {_assumed(texts, unknown)}; typed options win"] * bool(unknown)
+    return Comparison(name=reference.name, estimates=estimates, region=region, remarks=remarks)
+
+
+def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Those that fit and have a price, of types with equal accelerators only the cheapest."""
+    fitting = [item for item in estimates if item.fits != "no" and item.cost_usd is not None]
+    cheapest: dict[tuple[str, int, int], Estimate] = {}
+    for item in sorted(fitting, key=lambda item: item.cost_usd or 0.0):
+        instance = item.spec.instance()
+        cheapest.setdefault((instance.accelerator, instance.accelerator_count, item.plan.devices), item)
+    return list(cheapest.values())
+
+
+def _with_rows(texts: Mapping[str, str], rows: int, facts: Mapping[str, float] | None) -> dict[str, str]:
+    is_known = "max_train_samples" in texts or (facts or {}).get("train_rows")
+    return {**texts} if is_known else {**texts, "max_train_samples": str(rows)}
+
+
+def _others(
+    ran: JobSpec,
+    texts: Mapping[str, str],
+    reference: Reference,
+    clusters: Mapping[str, Sequence[str]],
+    priced: Sequence[str],
+) -> Iterator[JobSpec]:
+    """The same training, with as many rows in a step, on each cluster; BadInput if one was asked for that cannot be.
+
+    Without any that was asked for: one machine of each priced type with accelerators of the same kind, GPUs or none.
+    """
+    common, batch = dict(texts), str(ran.plan().global_batch_size)
+    if all(texts.get(name) == reference.texts.get(name) for name in _BATCH):  # none was typed
+        common = {name: text for name, text in texts.items() if name not in _BATCH}
+        common |= {"global_batch_size": batch, "reference_batch_size": batch}
+    common = _with_rows(common, _ROWS_ASSUMED, reference.facts)
+    kinds = {name: item.has_gpu for name, item in instances().items()}
+    alike = [name for name in priced if kinds.get(name) is (ran.has_instances and kinds[ran.instance_type])]
+    lists = clusters or {"instance_type": alike, "instance_count": ["1"]}
+    lists = {"instance_type": [ran.instance_type], "instance_count": ["1"], **lists}
+    faults: list[str] = []
+    for values in itertools.product(*lists.values()):
+        try:
+            spec = JobSpec.read(common | dict(zip(lists, values, strict=True)))
+            refuse([*launch_faults(spec), *hardware.precision_faults(spec.precision, spec.instance())])
+        except BadInput as error:
+            faults += error.faults
+            continue
+        if (spec.instance_type, spec.instance_count) != (ran.instance_type, ran.instance_count):
+            yield spec
+    refuse(list(dict.fromkeys(faults)) if clusters else [])
+
+
+def _estimates(
+    priced: Sequence[tuple[JobSpec, Price | None]],
+    reference: Reference,
+    built: Architecture | None,
+    evidence: Evidence,
+    environment: Mapping[str, str],
+) -> list[Estimate]:
+    """The estimates of jobs from the measured seconds of the first and what else is known."""
+    ran, stack = priced[0][0], "own" if reference.is_own_code else reference.name
+    built = built or architecture_of(ran.model, ran.task, environment)
+    facts = reference.facts
+    specs = [spec for spec, _ in priced]
+    if reference.seconds and ran.max_train_samples == _ROWS_ASSUMED and not (facts or {}).get("train_rows"):
+        rows = _rows_of(reference.seconds, ran, built)
+        specs = [spec.replace(max_train_samples=rows) for spec in specs]
+    described = describe(specs[0], specs[0].plan(), built, facts)
+    if described is None:
+        raise BadInput([f"{reference.name} does not tell its rows: give max_train_samples"])
+    setting = replace(described.time, stack=stack)
+    measured = Measurement(setting=setting, seconds=reference.seconds, step_seconds=reference.step_seconds)
+    times = [item for item in evidence.times if item != measured]
+    estimator = Estimator(replace(evidence, times=[*times, measured]))
+    made = [
+        estimator.estimate(spec, built, price, facts=facts, stack=stack)
+        for spec, (_, price) in zip(specs, priced, strict=True)
+    ]
+    return [item for item in made if item is not None]
+
+
+def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
+    """The rows of an epoch with which a job usually takes so long; at least one batch."""
+    described = describe(spec, spec.plan(), built)
+    assert described is not None
+    (usual,) = TimeModel().predict([described.time])
+    share = max(0.1 * seconds, seconds - usual.startup_seconds) / (usual.seconds - usual.startup_seconds)
+    return max(spec.plan().global_batch_size, round(share * (spec.max_train_samples or _ROWS_ASSUMED)))
+
+
+def _other_assumptions(texts: Mapping[str, str], unknown: Sequence[str]) -> Iterator[dict[str, Any]]:
+    if "model" in unknown:
+        yield from ({"model": name} for name in _OTHER_MODELS)
+    if "max_seq_length" in unknown:
+        yield from ({"max_seq_length": round(factor * int(texts["max_seq_length"]))} for factor in _OTHER_LENGTHS)
+
+
+def _assumed(texts: Mapping[str, str], unknown: Sequence[str]) -> str:
+    covered = {
+        "model": f"{texts['model']} is assumed, and the intervals cover {' and '.join(_OTHER_MODELS)}",
+        "max_seq_length": f"{texts['max_seq_length']} tokens a row are assumed, and the intervals cover half and twice",
+    }
+    return "; ".join(covered[name] for name in unknown)
+
+
+def _widened(item: Estimate, other: Estimate) -> Estimate:
+    """The estimate with an interval that covers the other's."""
+    low, high = min(item.time.seconds_low, other.time.seconds_low), max(item.time.seconds_high, other.time.seconds_high)
+    return replace(item, time=replace(item.time, seconds_low=low, seconds_high=high))
+
+
+def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterator[str]:
+    """What the cheapest and the fastest cluster would have changed."""
+    ran, took_s = estimates[0], estimates[0].time.seconds
+    others = [item for item in estimates[1:] if item.fits != "no"]
+    priced = [item for item in others if item.cost_usd is not None]
+    yield f"it took {duration(took_s)} on {_cluster(ran)}" + (f" and cost {usd(paid_usd)}" if paid_usd else "")
+    if paid_usd is None or not priced:
+        return
+    cheapest = min(priced, key=lambda item: item.cost_usd or 0.0)
+    saved = paid_usd - (cheapest.cost_usd or 0.0)
+    if saved <= 0:
+        yield "none of these clusters would have cost less"
+    else:
+        later = cheapest.time.seconds - took_s
+        time = f"{duration(abs(later))} {'more' if later > 0 else 'less'}"
+        yield f"on {_cluster(cheapest)} it would have cost {usd(saved)} less, for {time} ({_between(cheapest)})"
+    fastest = min(others, key=lambda item: item.time.seconds)
+    sooner = took_s - fastest.time.seconds
+    if fastest is not cheapest and sooner > 0 and fastest.cost_usd is not None:
+        more = fastest.cost_usd - paid_usd
+        dollars = f"{usd(abs(more))} {'more' if more > 0 else 'less'}"
+        yield f"on {_cluster(fastest)} it would have taken {duration(sooner)} less, for {dollars} ({_between(fastest)})"
+
+
+def _cluster(item: Estimate) -> str:
+    return f"{item.spec.instance_count} x {item.spec.instance_type}"
+
+
+def _between(item: Estimate) -> str:
+    low, high = item.time.seconds_low, item.time.seconds_high
+    dollars = f"{usd(item.usd(low) or 0.0)} to {usd(item.usd(high) or 0.0)}"
+    return f"{dollars} and {duration(low)} to {duration(high)} in 80 % of such jobs"

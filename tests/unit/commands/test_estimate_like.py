@@ -1,0 +1,139 @@
+"""`paretune estimate --like`: what a training that has run would have cost elsewhere."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+
+from paretune.commands.estimate.like import of_description
+from paretune.core.errors import BadInput
+from paretune.specification.job import JobSpec
+from tests.stand_ins.aws import Aws
+from tests.unit.cli.conftest import Run
+
+Answer = Callable[..., dict[str, Any]]
+BERT = {"model": "bert-base-uncased", "dataset": "my/data", "max_train_samples": 100_000, "max_seq_length": 256}
+DESCRIBED: dict[str, Any] = {
+    "TrainingJobStatus": "Completed",
+    "BillableTimeInSeconds": 3000,
+    "ResourceConfig": {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 1},
+    "HyperParameters": {
+        "model_name_or_path": '"bert-base-uncased"',  # as the SageMaker SDK writes a text
+        "train_batch_size": "8",
+        "epochs": "3",
+        "max_length": "256",
+        "fp16": "true",
+    },
+}
+
+
+@pytest.fixture
+def client(workplace: Path) -> MlflowClient:
+    """A client of an empty store."""
+    return MlflowClient()
+
+
+@pytest.fixture
+def answer(workplace: Path, typed: Run, monkeypatch: pytest.MonkeyPatch) -> Answer:
+    """The JSON of `paretune estimate --like ...`."""
+    for name in [name for name in os.environ if name.startswith("PARETUNE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
+
+    def ask(like: str, **texts: object) -> dict[str, Any]:
+        words = [f"--{name}={text}" for name, text in {"like": like, "region": "us-east-1", **texts}.items()]
+        code, out, err = typed("estimate", "--json", *words)
+        assert code == 0, err
+        return dict(json.loads(out))
+
+    return ask
+
+
+def recorded(client: MlflowClient, seconds: float, **changes: Any) -> str:
+    run_id: str = client.create_run("0").info.run_id
+    client.log_batch(
+        run_id,
+        params=[Param(name, text) for name, text in JobSpec(**{**BERT, **changes}).as_text().items()],
+        tags=[RunTag("paretune.origin", "measured"), RunTag("paretune.state", "Completed")],
+        metrics=[Metric("billable_seconds", seconds, 0, 0)],
+    )
+    return run_id
+
+
+def test_a_run_of_the_store_is_shown_as_it_ran_and_on_what_was_asked_for(client: MlflowClient, answer: Answer) -> None:
+    run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge", per_device_train_batch_size=2)
+    made = answer(run_id[:8], instance_type="ml.g5.xlarge", instance_count="1,2")
+
+    first, *others = made["rows"]
+    assert (first["seconds"], first["seconds_high"], first["basis"]) == (3000, 3000, "measured")
+    assert [(row["instance_type"], row["instance_count"]) for row in others] == [("ml.g5.xlarge", n) for n in (1, 2)]
+    assert {row["global_batch_size"] for row in made["rows"]} == {16}  # as many rows in a step: 8 GPUs with 2
+    assert made["remarks"][0].startswith("it took 50 m on 1 x ml.p4d.24xlarge and cost 21.04")
+    assert made["remarks"][1].startswith("on 1 x ml.g5.xlarge it would have cost ")
+    assert " less, for " in made["remarks"][1]
+
+
+def test_without_clusters_it_is_shown_on_every_gpu_type_with_a_price(client: MlflowClient, answer: Answer) -> None:
+    made = answer(recorded(client, 3000.0, instance_type="ml.p4d.24xlarge", per_device_train_batch_size=2))
+
+    types = [row["instance_type"] for row in made["rows"]]
+    assert types[0] == "ml.p4d.24xlarge"
+    assert {"ml.g5.xlarge", "ml.g4dn.xlarge", "ml.p5.48xlarge"} <= set(types)
+    assert not {"ml.m5.large", "ml.g5.2xlarge"} & set(types)  # no GPU; the GPU of an ml.g5.xlarge for more dollars
+    assert all(row["cost_usd"] is not None and row["fits"] != "no" for row in made["rows"])
+
+
+def test_a_training_job_that_something_else_has_launched_is_described_by_sagemaker(answer: Answer, aws: Aws) -> None:
+    aws.sagemaker.jobs["their-job"] = {**DESCRIBED, "SecondaryStatusTransitions": []}
+    first, other = answer("their-job", instance_type="ml.g5.2xlarge")["rows"]
+
+    assert first["seconds"] == 3000
+    assert (first["model"], first["precision"], first["max_seq_length"]) == ("bert-base-uncased", "fp16", 256)
+    assert (other["instance_type"], other["global_batch_size"]) == ("ml.g5.2xlarge", 64)
+    assert 8 * first["seconds"] < other["seconds"] < 50 * first["seconds"]  # one GPU for eight, each a sixth as fast
+
+
+def test_what_nobody_tells_is_assumed_and_widens_the_interval(answer: Answer, aws: Aws) -> None:
+    aws.sagemaker.jobs["known"] = {**DESCRIBED, "SecondaryStatusTransitions": []}
+    aws.sagemaker.jobs["silent"] = {**aws.sagemaker.jobs["known"], "HyperParameters": {}}
+    known = answer("known", instance_type="ml.g5.2xlarge", precision="fp32")
+    silent = answer("silent", instance_type="ml.g5.2xlarge")
+    told = answer("silent", instance_type="ml.g5.2xlarge", model="bert-base-uncased", max_seq_length="256")
+
+    def width(made: dict[str, Any]) -> float:
+        return float(made["rows"][1]["seconds_high"] / made["rows"][1]["seconds_low"])
+
+    assert width(silent) > width(told) == pytest.approx(width(known), rel=0.15)
+    assert "nobody tells model and max_seq_length" in silent["remarks"][-1]
+    assert not any("nobody tells" in text for text in told["remarks"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"TrainingJobStatus": "Failed"}, "must name a training that has completed, training job x is Failed"),
+        ({"BillableTimeInSeconds": None}, "must name a training that has completed"),
+        ({"ResourceConfig": {"InstanceGroups": []}}, "instance groups of several types"),
+    ],
+)
+def test_a_job_without_seconds_or_cluster_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        of_description("x", {**DESCRIBED, **changes})
+
+
+def test_the_seconds_of_a_spot_job_are_those_that_it_took(answer: Answer) -> None:
+    spot = {**DESCRIBED, "EnableManagedSpotTraining": True, "TrainingTimeInSeconds": 9000}
+
+    assert of_description("x", spot).seconds == 9000
+
+
+def test_a_name_that_neither_the_store_nor_sagemaker_has_is_refused(typed: Run, workplace: Path, aws: Aws) -> None:
+    code, _, err = typed("estimate", "--like=nobody-knows", "--region=us-east-1")
+
+    assert code == 2
+    assert "us-east-1 has no SageMaker training job nobody-knows" in err
