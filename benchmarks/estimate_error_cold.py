@@ -209,9 +209,13 @@ def tables(rates: Sequence[Rate]) -> list[str]:
     groups = {name: [item for item in cold if holds(item.rate)] for name, holds in GROUPS.items()}
     lines = ["From data sheets alone:", ""]
     lines += published.table(header, [summary(name, made) for name, made in groups.items() if made])
+    sources = dict.fromkeys(rate.source for rate in rates)
+    by_source = {source: [item for item in cold if item.rate.source == source] for source in sources}
+    lines += ["", "The same by source:", ""]
+    lines += published.table(header, [summary(source, made) for source, made in by_source.items()])
     apart: list[Forecast] = []
     rows = []
-    for source in dict.fromkeys(rate.source for rate in rates):
+    for source in sources:
         others = [rate for rate in rates if rate.source != source]
         made = forecasts([rate for rate in rates if rate.source == source], others)
         rows.append(summary(source, made))

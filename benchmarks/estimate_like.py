@@ -3,9 +3,9 @@
     python benchmarks/estimate_like.py                                       # tables of this folder and local jobs
     python benchmarks/estimate_like.py --published runs.csv --table rates.csv
 
-Both jobs are of one source and on two clusters. At most so many pairs of a kind, drawn by chance with a fixed seed.
-`equal` takes device-seconds for a row of a cluster as those of the other, which is what people do on paper. The columns
-of --published are those of estimate_error.py, those of --table of estimate_error_cold.py.
+Both jobs are of one source and train one model, on two clusters. At most so many pairs of a kind, drawn by chance with
+a fixed seed. `equal` takes device-seconds for a row of a cluster as those of the other, which is what people do on
+paper. The columns of --published are those of estimate_error.py, those of --table of estimate_error_cold.py.
 """
 
 import argparse
@@ -99,7 +99,9 @@ def rows_of(source: str, jobs: Sequence[Measured], most: int) -> Iterator[list[s
         pairs = [
             (one, two)
             for one, two in itertools.permutations(jobs, 2)
-            if holds(one.setting, two.setting) and one.setting.cluster != two.setting.cluster
+            if one.setting.model == two.setting.model
+            and one.setting.cluster != two.setting.cluster
+            and holds(one.setting, two.setting)
         ]
         if not pairs:
             continue

@@ -167,7 +167,7 @@ def _estimate_error(axes: Any) -> None:
     axes.legend(loc="upper right")
 
 
-_GPUS = {"p3": "V100", "a100": "A100", "p4de": "A100", "p5": "H100", "g5": "A10G", "g6": "L4"}
+_GPUS = {"p3": "V100", "a100": "A100", "p4de": "A100", "p5": "H100", "g5": "A10G", "g6": "L4", "g4dn": "T4"}
 
 
 def _estimate_error_cold(axes: Any) -> None:

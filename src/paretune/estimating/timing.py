@@ -61,7 +61,7 @@ from typing import NamedTuple
 import numpy as np
 
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
-from paretune.estimating.phases import UPLOAD_RATE, Seconds, overhead_s
+from paretune.estimating.phases import UPLOAD_RATE, Seconds, overhead_s, usual
 from paretune.specification.parallelism import SHARDED, ZERO3, ParallelDegrees
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
@@ -176,6 +176,8 @@ class Prediction(Seconds):
     startup_seconds: float = 0.0  # the time around the steps, evaluation included
     step_seconds: float = 0.0
     steps: int = 0
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each of `PARTS`, which sum to those of the job; empty for a training of the user's own."""
     startup_factor: float = 1.0  # start-up of such jobs, as measured so far, against the usual one of public jobs
     uploaded_bytes: float = 0.0  # of the model
 
@@ -239,10 +241,11 @@ class TimeModel:
                 startup_seconds=around,
                 step_seconds=step,
                 steps=round(setting.steps),
+                parts=dict(zip(PARTS, parts, strict=True)),
                 startup_factor=startup,
                 uploaded_bytes=_BYTES_OF_A_WEIGHT * setting.parameters,
             )
-            for setting, width, (step, around, total, startup) in zip(
+            for setting, width, (step, around, total, startup, *parts) in zip(
                 settings, np.exp(deviations).tolist(), seconds(mean).T.tolist(), strict=True
             )
         ]
@@ -286,6 +289,10 @@ def _constants(setting: TimingFeatures) -> dict[str, str]:
 
 
 _STEP_SECONDS, _AROUND, _TOTAL = range(3)
+PARTS = ("compute", "memory", "launches", "exchange", "evaluation", "start", "upload")
+"""What the seconds of a job go to: matrix products; traffic of memory, the optimiser's included; what launches and the
+loop of the training add to both; what exchanges and waiting for other devices add; evaluations; everything before the
+first step; and the upload of what the job leaves."""
 
 
 def _observed(measurements: Sequence[Measurement]) -> Iterator[tuple[int, int, float, float, bool]]:
@@ -313,9 +320,9 @@ def _robust(residuals: np.ndarray) -> np.ndarray:
 
 
 def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> Callable[[np.ndarray], np.ndarray]:
-    """The function from logarithms of K constants, which have these indices, to 4 x N numbers of N settings.
+    """The function from logarithms of K constants, which have these indices, to 11 x N numbers of N settings.
 
-    These are the seconds of a step, around the steps, and in all, and the factor of start-up.
+    These are the seconds of a step, around the steps, and in all, the factor of start-up, and the seconds of `PARTS`.
     """
 
     @cache
@@ -338,25 +345,40 @@ def _seconds(settings: Sequence[TimingFeatures], indices: Mapping[str, int]) -> 
     upload = np.where(is_local, 0.0, _BYTES_OF_A_WEIGHT / UPLOAD_RATE * column("parameters"))
     overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
     overhead *= 1 + _GROWTH * np.log(instances)
+    ending = np.array([0.0 if item.is_local else usual("uploading", item.kind).seconds for item in settings])
 
     def seconds(theta: np.ndarray) -> np.ndarray:
         constant = dict(zip(roles[0], np.exp(np.append(theta, 0.0)[places]), strict=True))
         speed = math.prod(constant[name] for name in ("chip", "model", "stack", "several", "cluster"))
         launch = constant["launch"] * constant["host"]
-        traffic = (column("rows") * moved + read) / constant["stream"]
-        whole = (column("rows") * products / constant["utilisation"] + traffic) / speed
+        computing = column("rows") * products / (constant["utilisation"] * speed)
+        traffic = (column("rows") * moved + read) / (constant["stream"] * speed)
+        whole = computing + traffic
         rate = np.where(flow > 0, np.minimum(flow * constant["network"], limit), limit * constant["network"])
         exchange = np.maximum(link / constant["link"], network / (rate * constant["between"]))
         launching = column("kernels") * launch
         busy = np.where(is_ahead, _longer(whole, launching), whole + launching)
-        micro_batch = (1 + column("bubble")) * (busy + exchange[2]) + _exposed(exchange[0], whole)
-        update = (updated / constant["stream"] + column("update_kernels") * launch) * constant["update"]
-        step = column("accumulation") * micro_batch + update + _exposed(exchange[1], 2 / 3 * busy)
-        step = step + np.where(is_local, constant["loop"], 0.0)
+        waiting = column("bubble") * busy + (1 + column("bubble")) * exchange[2] + _exposed(exchange[0], whole)
+        in_memory, in_kernels = updated / constant["stream"], column("update_kernels") * launch
+        times = column("accumulation")
+        of_step = {
+            "compute": times * computing,
+            "memory": times * traffic + constant["update"] * in_memory,
+            "launches": times * (busy - whole) + constant["update"] * in_kernels + is_local * constant["loop"],
+            "exchange": times * waiting + _exposed(exchange[1], 2 / 3 * busy),
+        }
+        step = sum(of_step.values())
         compiling = np.where(is_compiled, constant["compiling"], 0.0)
         evaluation = whole_evaluation / (constant["utilisation"] * speed)
         around = constant["startup"] * overhead + compiling + evaluation + upload
-        return np.stack([step, around, around + column("steps") * step, constant["startup"]])
+        end = constant["startup"] * ending + upload
+        parts = [
+            *(column("steps") * seconds for seconds in of_step.values()),
+            evaluation,
+            around - evaluation - end,
+            end,
+        ]
+        return np.stack([step, around, around + column("steps") * step, constant["startup"], *parts])
 
     return seconds
 

@@ -72,6 +72,9 @@ def test_a_run_of_the_store_is_shown_as_it_ran_and_on_what_was_asked_for(client:
     first, *others = made["rows"]
     assert (first["seconds"], first["seconds_high"], first["basis"]) == (3000, 3000, "measured")
     assert [(row["instance_type"], row["instance_count"]) for row in others] == [("ml.g5.xlarge", n) for n in (1, 2)]
+    parts = ("compute", "memory", "launches", "exchange", "evaluation", "start", "upload")
+    assert sum(others[0][f"seconds_{part}"] for part in parts) == pytest.approx(others[0]["seconds"], abs=1)
+    assert others[1]["seconds_exchange"] > others[0]["seconds_exchange"] == 0
     assert {row["global_batch_size"] for row in made["rows"]} == {16}  # as many rows in a step: 8 GPUs with 2
     assert made["remarks"][0].startswith("it took 50 m on 1 x ml.p4d.24xlarge and cost 21.04")
     assert made["remarks"][1].startswith("on 1 x ml.g5.xlarge it would have cost ")

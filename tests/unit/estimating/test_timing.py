@@ -132,6 +132,19 @@ def test_start_up_grows_with_the_instances_of_which_the_slowest_is_waited_for() 
     assert several.startup_seconds == pytest.approx(USUAL * (1 + 0.2 * math.log(4)))
 
 
+def test_the_parts_say_what_the_seconds_go_to_and_sum_to_them() -> None:
+    (found,) = TimeModel().predict([replace(ROUND, instances=4, devices=8, exchange=ALL_REDUCED)])
+
+    once = PASS / SEVERAL
+    assert sum(found.parts.values()) == pytest.approx(found.seconds)
+    assert found.parts["compute"] == pytest.approx(100 * 2 * once)
+    assert found.parts["memory"] == pytest.approx(100 * 2 * 0.032)
+    assert found.parts["launches"] == pytest.approx(100 * (2 * (busy(once) - once) + 2 * 0.0008))
+    assert found.parts["exchange"] == pytest.approx(100 * exposed(0.75 * 8e8 / (1e9 * 0.5), 2 / 3 * busy(once)))
+    assert found.parts["evaluation"] == pytest.approx(12 / 32 / SEVERAL)
+    assert found.parts["upload"] > 4 * 1.5e8 / 200e6
+
+
 def test_a_processor_starts_an_operator_after_the_one_before() -> None:
     on_processor = replace(ROUND, host="", is_local=True)
     (found,) = TimeModel().predict([on_processor])

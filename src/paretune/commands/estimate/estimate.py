@@ -18,6 +18,7 @@ from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
 from paretune.estimating.estimator import Estimate, Forecast, estimate_own
 from paretune.estimating.phases import PHASES
+from paretune.estimating.timing import PARTS
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, warnings_of
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _Facts = Mapping[str, float] | None
 _SECONDS = ("seconds", "seconds_low", "seconds_high")
+PART_COLUMNS = tuple(f"seconds_{part}" for part in PARTS)
 PHASE_COLUMNS = tuple(f"{phase}_{name}" for phase in PHASES for name in _SECONDS)
 COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "seconds", "seconds_low", "seconds_high"),
@@ -47,14 +49,16 @@ COLUMNS = (
     *("dataset", "dataset_config_name", "task", "tokens", "days", "usd_per_billion_tokens"),
     *DIVISIONS,
     *PHASE_COLUMNS,
+    *PART_COLUMNS,
     "largest_batch_that_fits",
     *("project", "entry_point", "entry_script"),
 )
 """Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
 
-The columns of a phase are empty for a job on this machine; waiting and starting are not billed. Tokens are those of a
-causal-lm, counted as often as they are trained on; days and dollars those of the whole job. The largest batch is a
-power of two of rows per device, 0 if not even one row fits.
+The columns of a phase are empty for a job on this machine; waiting and starting are not billed. PART_COLUMNS say what
+the seconds go to (`paretune.estimating.timing.PARTS`), and sum to them. Tokens are those of a causal-lm, counted as
+often as they are trained on; days and dollars those of the whole job. The largest batch is a power of two of rows per
+device, 0 if not even one row fits.
 """
 MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
@@ -305,6 +309,7 @@ def _row(spec: JobSpec, item: Estimate | None, is_best: bool) -> Row:
     row |= {"cost_usd": item.cost_usd, "basis": item.basis}
     for phase, seconds in item.phases.items():
         row |= {f"{phase}_{name}": round(getattr(seconds, name), 1) for name in _SECONDS}
+    row |= {f"seconds_{part}": round(seconds, 1) for part, seconds in item.time.parts.items()}
     if (memory := item.memory) is not None:
         row |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
         row |= {f"memory_gib_{end}": round(getattr(memory, f"gib_{end}"), 3) for end in ("low", "high")}
