@@ -19,6 +19,7 @@ import pandas as pd
 
 from paretune.estimating import phases
 from paretune.estimating.architecture import well_known
+from paretune.launchers import deadlines
 from paretune.pricing import Balance, PriceList
 from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec
@@ -222,7 +223,7 @@ class Study:
     def _book(self, played: Played) -> None:
         self.booked.append(played)
         over_s = max(
-            played.public.uploading_s - phases.longest_upload_s(played.spec, {}),
+            played.public.uploading_s - deadlines.longest_upload_s(played.spec, {}),
             (played.cost_usd - played.public.usd(_worst_s(played.spec))) / played.public.usd(1.0),
         )
         self._exceeded_s = max(self._exceeded_s or 0.0, over_s)
@@ -231,8 +232,8 @@ class Study:
         minutes = max(1.0, factor * job.before_upload_s / 60)
         spec = JobSpec(instance_type=_OF_A_KIND[job.kind], max_runtime_minutes=minutes, entry_script=__file__)
         spec = spec if well_known(job.model) is None else spec.replace(model=job.model)
-        trained_s = min(job.training_s, phases.deadline_s(spec, 60 * minutes, {}))
-        extra_s = phases.first_upload_s(spec, {}) if self._exceeded_s is None else self._exceeded_s
+        trained_s = min(job.training_s, deadlines.deadline_s(spec, 60 * minutes, {}))
+        extra_s = deadlines.first_upload_s(spec, {}) if self._exceeded_s is None else self._exceeded_s
         billed_s = job.downloading_s + trained_s + job.uploading_s
         return Played(
             public=job,
@@ -245,7 +246,7 @@ class Study:
 
 
 def _worst_s(spec: JobSpec) -> float:
-    return 60 * spec.max_runtime_minutes + phases.billed_after_limit_s(spec, {})
+    return 60 * spec.max_runtime_minutes + deadlines.billed_after_limit_s(spec, {})
 
 
 @cache
@@ -259,5 +260,5 @@ def upload_share_of_7b() -> tuple[float, float]:
     """Share of the expected bill of two hours that uploading takes, and the bound of its seconds."""
     spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
     usually = phases.usual("uploading", phases.kind_of(spec.instance()))
-    expected = usually.seconds + phases.output_bytes(spec, {}) / phases.UPLOAD_RATE
-    return expected / 7200, phases.longest_upload_s(spec, {})
+    expected = usually.seconds + deadlines.output_bytes(spec, {}) / phases.UPLOAD_RATE
+    return expected / 7200, deadlines.longest_upload_s(spec, {})

@@ -26,7 +26,8 @@ import public_job_bounds
 import published
 
 from paretune.estimating.noise import Z80
-from paretune.estimating.phases import FINAL, UsualSeconds, seconds_since_epoch, usual, usual_of_row
+from paretune.estimating.phases import UsualSeconds, usual, usual_of_row
+from paretune.launchers.transitions import FINAL, seconds_since_epoch
 
 PROGRAM = Path(__file__).parents[1] / "src" / "paretune" / "estimating" / "phases.csv"
 KINDS = ("any", "cpu", "gpu", "multi_gpu")

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paretune.estimating.recorded_runs import OUT_OF_MEMORY
+from paretune.launchers.simulated.recorded_runs import OUT_OF_MEMORY
 from search.scoring import Booked
 from search.tables import Costs, Outcome, Point, Table
 

@@ -13,9 +13,9 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from paretune.core.clock import Interruption, SystemClock
-from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualClock
+from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TimelineFactory
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile

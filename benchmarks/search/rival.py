@@ -22,8 +22,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from paretune.core.pareto import front
-from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, STARTUP_SECONDS
 from paretune.estimating.workload import PROBE_STEPS
+from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY, STARTUP_SECONDS
 from paretune.studies.results.front import hypervolume
 from paretune.studies.sampler.sampler import hypervolume_improvement
 from search.peers import Asking

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, RecordedRow, ReplayedJob, RunTable
+from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY, RecordedRow, ReplayedJob, RunTable
 from paretune.pricing import PriceList, usual_price
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.parameters import spell

@@ -16,7 +16,9 @@ from paretune.core.errors import BadInput, TrackingUnavailable, refuse
 from paretune.core.result import CommandOutput
 from paretune.core.shell import options
 from paretune.estimating.architecture import config_in, of_config, well_known
-from paretune.estimating.recorded_runs import (
+from paretune.estimating.workload import training_rows
+from paretune.launchers.base import JobState
+from paretune.launchers.simulated.recorded_runs import (
     COMPLETED,
     OF_A_ROW,
     OUT_OF_MEMORY,
@@ -24,8 +26,6 @@ from paretune.estimating.recorded_runs import (
     RunTable,
     located,
 )
-from paretune.estimating.workload import training_rows
-from paretune.launchers.base import JobState
 from paretune.pricing import Price, PriceList, cost_usd, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec

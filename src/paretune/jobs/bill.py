@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.shell import command_line
-from paretune.estimating.phases import DOWNLOADING, UNBILLED
+from paretune.estimating.phases import UNBILLED
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
+from paretune.launchers.transitions import DOWNLOADING
 from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from paretune.estimating.architecture import Architecture, config_in, of_config
 from paretune.estimating.features import DeviceShare
-from paretune.estimating.phases import written_shares
 from paretune.estimating.workload import frozen_weight_bytes, trained_weights
+from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, FILE_BYTES, JobInputs
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP

@@ -12,7 +12,6 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.shell import command_line
-from paretune.estimating.phases import read_phases, seconds_since_epoch
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
@@ -25,6 +24,7 @@ from paretune.launchers.sagemaker.aws_errors import (
     refused_to,
 )
 from paretune.launchers.sagemaker.storage import Storage, download_output, read_output
+from paretune.launchers.transitions import read_phases, seconds_since_epoch
 from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
 
 RUN_VARIABLE = "PARETUNE_RUN"  # environment variable of a job: the run that records it

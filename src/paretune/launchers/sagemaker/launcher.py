@@ -21,9 +21,9 @@ from paretune.core.shell import command_line
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of
-from paretune.estimating.phases import billed_after_limit_s, deadline_s
 from paretune.launchers import archive
 from paretune.launchers.base import GONE_AFTER_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder
+from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard

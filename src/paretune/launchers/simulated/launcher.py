@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import collecting, refuse
-from paretune.estimating.phases import billed_after_limit_s, read_phases
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher
+from paretune.launchers.deadlines import billed_after_limit_s
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
+from paretune.launchers.transitions import read_phases
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
 from paretune.specification.job import JobSpec

@@ -17,7 +17,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import read_table
-from paretune.estimating.recorded_runs import COMPLETED, ReplayedJob
+from paretune.launchers.simulated.recorded_runs import COMPLETED, ReplayedJob
 from paretune.specification.job import JobSpec, share_of
 
 _NEEDED = ("instance_type", "billable_seconds")

@@ -17,8 +17,8 @@ from pydantic import TypeAdapter
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
-from paretune.estimating.recorded_runs import COMPLETED, OUT_OF_MEMORY, ReplayedJob, RunTable
 from paretune.launchers.simulated.own_runs import OwnRuns
+from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY, ReplayedJob, RunTable
 from paretune.specification import metrics
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
 from paretune.specification.job import JobSpec, Simulation

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact
-from paretune.estimating import phases
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
+from paretune.launchers import deadlines
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.pricing import ROUNDING_USD, cost_usd
 from paretune.specification import metrics
@@ -68,7 +68,7 @@ class Money:
             self._has_seen_upload = True
             uploaded_s = trial.measured.get(metrics.UPLOADING_SECONDS, 0.0)
             if spec.on_sagemaker:
-                bound_s = phases.longest_upload_s(spec, self._workplace.environment)
+                bound_s = deadlines.longest_upload_s(spec, self._workplace.environment)
                 launcher.exceeded_s = max(launcher.exceeded_s, uploaded_s - bound_s)
         if (over_usd := trial.cost_usd - trial.worst_usd) <= ROUNDING_USD:
             return ""
@@ -100,7 +100,7 @@ class Money:
         usd = launcher.worst_case_usd(spec)
         if usd is None or self._has_seen_upload or not spec.on_sagemaker:
             return usd
-        seconds = phases.first_upload_s(spec, self._workplace.environment)
+        seconds = deadlines.first_upload_s(spec, self._workplace.environment)
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
     def reserve(self, trial: Trial) -> Trial:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.phases import billed_after_limit_s
 from paretune.launchers.base import Job, JobState
+from paretune.launchers.deadlines import billed_after_limit_s
 from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualClock
 from paretune.launchers.simulated.timeline import STOP_SECONDS, Timeline
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport

@@ -16,7 +16,7 @@ from paretune.core.errors import (
     LostContact,
     TrackingUnavailable,
 )
-from paretune.estimating import phases
+from paretune.launchers import deadlines
 from paretune.specification.container import FailureKind, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
@@ -339,8 +339,8 @@ def test_a_job_beyond_its_worst_case_is_booked_in_full_said_and_learned_from(des
 def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(phases, "first_upload_s", lambda spec, environment: 900.0)
-    monkeypatch.setattr(phases, "longest_upload_s", lambda spec, environment: 40.0)
+    monkeypatch.setattr(deadlines, "first_upload_s", lambda spec, environment: 900.0)
+    monkeypatch.setattr(deadlines, "longest_upload_s", lambda spec, environment: 40.0)
     monkeypatch.setattr(ScriptedJob, "phase_seconds", lambda job: {"uploading": 70.0})
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 30}, budget_usd=1.4, n_parallel=2)
     searched(driver)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.phases import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
+from paretune.launchers.deadlines import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
 from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.recorded_runs import ReplayedJob, RunTable
+from paretune.launchers.simulated.recorded_runs import ReplayedJob, RunTable
 from paretune.specification.job import JobSpec
 
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"

@@ -1,0 +1,135 @@
+"""When a paid training must stop itself, and how much longer it may be billed: bounds, not estimates.
+
+What a job leaves is uploaded after its training, outside AWS's MaxRuntimeInSeconds, and the training must stop in time:
+
+    upload = START + bytes / RATE              billed after the training
+    deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
+
+Files are uploaded as they are (CompressionType NONE), which no public job shows: its rate is assumed, and its bound at
+about the slowest rate of public jobs that pack a known model with gzip before (read 2026-11-23): DistilBERT, 0.27 GB,
+in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s. Nobody knows what a script or a
+project leaves: its bound holds for 95 % of public jobs on such instances, 96 % of those of repositories that were left
+out, and its first upload may take twice as long as the longest of them; all of them pack, which should take longer.
+`benchmarks/public_jobs.py` measures all but the rates of known models.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+
+from paretune.core.errors import BadInput
+from paretune.core.untrusted import is_folder
+from paretune.estimating.architecture import Architecture, architecture_of, well_known
+from paretune.estimating.phases import kind_of, usual
+from paretune.estimating.workload import trained_weights
+from paretune.specification.inputs import IN_S3
+from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.parallelism import DEEPSPEED
+
+SCRIPT_BYTES = 1e9
+"""The output of a script counts with this, or with the size of `model`."""
+UNKNOWN_MODEL_BYTES = 4e9  # stands for a model whose size nobody tells before the launch: a billion weights in fp32
+BEFORE_CONTAINER_S = 200.0
+"""Seconds billed before the container starts that the deadline leaves room for: data and image usually take 167 s
+on several GPUs, and less on others."""
+LONGEST_BEFORE_CONTAINER_S = 300.0
+"""The same of 19 of 20 public jobs. AWS alone stops as late: 841 s after a limit of 603 (sagemaker-python-sdk#4451)
+and 350 after 60 (airflow#33982), because its limit does not count them."""
+LONGEST_SHARE = 2.0
+"""The first upload of a script counts with so many times the longest public one: leaving out each repository in turn,
+no longest upload of the others was exceeded by more (1,077 against 582 s)."""
+# Margins of the worst case; the first and the third are those of scripts, too.
+_START_S = 60.0  # bound of the seconds until an upload begins and after it
+_SLOWEST_UPLOAD_BYTES_PER_S = 10e6  # assumed
+_SAVING_BYTES_PER_S = 500e6  # of a checkpoint to the instance's own disk; assumed
+
+
+def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, float]:
+    """The sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
+
+    A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
+    in the model's and in its own format. Adapters are written without the frozen weights; merged, they are as large as
+    the pretrained model. A head counts as half of all weights: the output layer of a small language model.
+    Without an architecture, adapters count as all weights.
+    """
+    if spec.fine_tuning in ADAPTERS and built is not None:
+        share = trained_weights(spec, built) / built.parameters
+        return share, 3 * share
+    if spec.fine_tuning == "head":
+        return 1.0, 2.0
+    return 1.0, 5.0 if spec.strategy in DEEPSPEED else 3.0
+
+
+def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """The most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
+    if spec.runs_user_code:
+        names_model = "model" in spec.changed() and spec.project is None
+        return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
+    if spec.probe_steps is not None:
+        return 0.0
+    merged = spec.fine_tuning in ADAPTERS and spec.lora.merge
+    share = written_shares(spec, _architecture(spec, environment))[0] + (1.0 if merged else 0.0)
+    return share * _fp32_bytes(spec, environment)
+
+
+def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """The bound of the seconds of a job's upload that its worst case counts with."""
+    size = output_bytes(spec, environment)
+    seconds = _START_S + size / _SLOWEST_UPLOAD_BYTES_PER_S
+    if not spec.runs_user_code:
+        return seconds
+    public_s = usual("uploading", kind_of(spec.instance())).bound
+    return public_s if size <= SCRIPT_BYTES else max(public_s, seconds)
+
+
+def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """The seconds beyond its bound that a study reserves until it has seen an upload; 0 for paretune's training.
+
+    Only the script or project itself decides what it leaves, and all jobs of a study leave alike.
+    """
+    if not (spec.runs_user_code and spec.has_instances):
+        return 0.0
+    longest = LONGEST_SHARE * usual("uploading", kind_of(spec.instance())).longest
+    return max(0.0, longest - longest_upload_s(spec, environment))
+
+
+def deadline_s(spec: JobSpec, limit_s: float, environment: Mapping[str, str]) -> float:
+    """The seconds after its container's start at which a training with this maximum runtime stops itself.
+
+    What is billed before it and a checkpoint fit into the limit; but the training has at least half of it.
+    """
+    return max(limit_s / 2, limit_s - BEFORE_CONTAINER_S - _saving_s(spec, environment))
+
+
+def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """The most seconds that a job is billed beyond its maximum runtime: a late stop, saving and the upload."""
+    limit_s = spec.max_runtime_minutes * 60
+    late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
+    stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, limit_s, environment) + _saving_s(spec, environment)
+    return max(late_s, stopped_s - limit_s) + longest_upload_s(spec, environment)
+
+
+def _saving_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    if spec.runs_user_code:
+        return 0.0
+    checkpoint = written_shares(spec, _architecture(spec, environment))[1]
+    return checkpoint * _fp32_bytes(spec, environment) / _SAVING_BYTES_PER_S
+
+
+def _fp32_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    built = _architecture(spec, environment)
+    return UNKNOWN_MODEL_BYTES if built is None else 4.0 * built.parameters
+
+
+def _architecture(spec: JobSpec, environment: Mapping[str, str]) -> Architecture | None:
+    of_hub = tuple(item for item in environment.items() if item[0].startswith("HF_"))
+    return _architecture_of(spec.model, spec.task, of_hub)
+
+
+@lru_cache(maxsize=256)
+def _architecture_of(model: str, task: str, environment: tuple[tuple[str, str], ...]) -> Architecture | None:
+    if well_known(model) is None and not is_folder(model) and ("/" not in model or model.startswith(IN_S3)):
+        return None
+    with suppress(BadInput):  # preparing the job's inputs says so
+        return architecture_of(model, task, dict(environment))
+    return None

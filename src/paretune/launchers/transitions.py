@@ -1,0 +1,54 @@
+"""The phases of a SageMaker job that has run, read from an answer of DescribeTrainingJob."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+DOWNLOADING = "downloading"  # data and image together: a transition does not say where one ends and the other begins
+# Secondary statuses of the SageMaker API reference (read 2026-11-23). What Interrupted and Restarting last and cost is
+# assumed: no public job prints them.
+_PHASE_OF = {
+    **dict.fromkeys(("Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Restarting"), "starting"),
+    **dict.fromkeys(("Pending", "Interrupted"), "waiting"),
+    **dict.fromkeys(("Downloading", "DownloadingTrainingImage"), DOWNLOADING),
+    **dict.fromkeys(("Training", "Stopping"), "training"),
+    "Uploading": "uploading",
+}
+FINAL = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
+
+
+def read_phases(description: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
+    """The seconds of each phase in an answer of DescribeTrainingJob, `downloading` for data and image.
+
+    Times are datetimes, seconds since the epoch or ISO 8601 texts; a transition without one is left out. The last phase
+    of a job that has not ended lasts until `now`, seconds since the epoch, or until the last time in the answer. A
+    transition that begins before its predecessor begins with it, and one of an unknown status belongs to the phase
+    before it.
+    """
+    entries = description.get("SecondaryStatusTransitions") or ()
+    dated = [(begin, item) for item in entries if (begin := seconds_since_epoch(item.get("StartTime"))) is not None]
+    begins = list(itertools.accumulate((begin for begin, _ in dated), max))
+    seconds, phase = dict[str, float](), "starting"
+    for number, (begin, (_, item)) in enumerate(zip(begins, dated, strict=True)):
+        if item.get("Status") in FINAL:
+            break
+        phase = _PHASE_OF.get(item.get("Status", ""), phase)
+        if item.get("Status") == "Starting" and "capacity" in (item.get("StatusMessage") or "").lower():
+            phase = "waiting"  # "Insufficient capacity error from EC2 while launching instances, retrying!"
+        is_last = number == len(dated) - 1
+        end = max(begin, seconds_since_epoch(item.get("EndTime")) or now or begin) if is_last else begins[number + 1]
+        seconds[phase] = seconds.get(phase, 0.0) + end - begin
+    return seconds
+
+
+def seconds_since_epoch(value: object) -> float | None:
+    """A time of an AWS answer, a datetime or a number or an ISO 8601 text, as seconds; None if it is none."""
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        number = value.timestamp() if isinstance(value, datetime) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
