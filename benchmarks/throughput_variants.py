@@ -240,5 +240,5 @@ def _three(left: torch.Tensor, right: torch.Tensor, gradient: torch.Tensor) -> N
 def _rows_of(options: argparse.Namespace, prepared: PreparedDataset) -> tuple[TokenRows, GlobalBatchSampler]:
     """The rows and the batches of a paretune job."""
     rows = TokenRows(prepared.folder / "train", pad_id=0, pad_multiple=8 if device.has_gpu() else 1)
-    plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch)
+    plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch, global_batch_size=0)
     return rows, GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)

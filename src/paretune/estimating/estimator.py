@@ -164,7 +164,7 @@ class Estimator:
         sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
 
         def is_too_large(size: int) -> bool:
-            plan = replace(item.plan, per_device_train_batch_size=size)
+            plan = replace(item.plan, per_device_train_batch_size=size, global_batch_size=0)
             estimate = self.estimate(item.spec, built, None, plan=plan, facts=facts)
             return estimate is None or estimate.fits != "yes"
 

@@ -117,7 +117,7 @@ class Attempts:
         """The attempt that follows, and a message about it; None, and why no smaller batch is tried.
 
         `kind` is how the attempt failed, None if it was stopped as asked; `billed_s` are its billed seconds. After a
-        lack of memory the per-device batch is halved, but not of a trial, whose batch is searched; after a lack
+        lack of memory the per-device batch is halved, but not of a trial whose batch is searched or given; after a lack
         of capacity the next instance type is tried. A spot job that waited too long has found no capacity either: its
         seconds are billed, and the next type continues from its checkpoints.
         """
@@ -147,7 +147,7 @@ class Attempts:
         batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
         if plan is None:
             return None, "with the smallest per-device batch that could be tried"
-        if self.record.is_trial:
+        if self.record.is_trial and job.per_device_train_batch_size is not None:
             return None, f"{batch}; a trial of a study is not tried again with a smaller one"
         if (smaller := attempt(plan=plan)) is None:
             return None, f"{batch}; max_runtime_minutes leaves no time to try a smaller one"

@@ -235,10 +235,9 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         raise BadInput([refusal])
     phases = {} if job.estimate is None else job.estimate.phases
     rounded = {name: {key: round(value, 1) for key, value in asdict(part).items()} for name, part in phases.items()}
-    batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
     parts = {
         "specification": spec.as_text(),
-        "batch": batch if not spec.runs_user_code else None,
+        "batch": asdict(document.plan) if not spec.runs_user_code else None,
         "script": script_in_words(spec, document.plan) if spec.entry_script else None,
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,

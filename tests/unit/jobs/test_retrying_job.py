@@ -306,6 +306,17 @@ def test_a_trial_is_not_tried_again_with_a_smaller_batch_by_any_process(desk: De
     assert "smallest" not in desk.tags["failure_reason"]
 
 
+def test_a_trial_whose_per_device_batch_is_not_searched_goes_on_with_a_smaller_one(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([MEMORY, DONE])
+    job = desk.attempts(launcher, global_batch_size=64)
+    desk.client.set_tag(desk.run_id or "", schema.STUDY, "a study")
+
+    desk.follow(job)
+
+    assert launcher.created == names(2)
+    assert [job.document.plan.per_device_train_batch_size for job in launcher.jobs.values()] == [64, 32]
+
+
 def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
     launcher = ScriptedLauncher([DONE])
     desk.follow(desk.attempts(launcher))

@@ -107,7 +107,10 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"training_arguments": '{"a": 1'}, "training_arguments must be a JSON object such as"),
     ({"tags": {"team": ["a"]}}, "tags.team must be a text, got a"),
     ({"text_column": "a" * 5000}, "text_column must have at most 4,096 characters, got 5,000"),
-    ({"global_batch_size": 10, "per_device_train_batch_size": 4}, "global_batch_size 10 on 1 device cannot be made wi"),
+    (
+        {"global_batch_size": 10, "per_device_train_batch_size": 16},
+        "global_batch_size 10 on 1 device cannot be made wi",
+    ),
     ({"learning_rate": 0.5}, "learning_rate must be at most 0.1 for full fine-tuning, got 0.5"),
     ({"init": "random", "fine_tuning": "head"}, "fine_tuning must be full with init=random, got head"),
     ({"lora": {"r": 4}}, "lora goes with fine_tuning=lora or qlora, got full"),

@@ -55,8 +55,13 @@ def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
     [
         ({}, 16, 1, 16),
         ({"per_device_train_batch_size": 3, "gradient_accumulation_steps": 5, "devices": 2}, 3, 5, 30),
-        ({"global_batch_size": 36}, 12, 3, 36),  # divisors of 36 up to 16: 1 2 3 4 6 9 12
-        ({"global_batch_size": 17}, 1, 17, 17),  # a prime
+        ({"global_batch_size": 127}, 127, 1, 127),  # of 128 tokens: 16,256
+        ({"global_batch_size": 255}, 128, 2, 255),  # trained as 128 and 127 rows
+        ({"global_batch_size": 512, "devices": 2}, 128, 2, 512),
+        ({"global_batch_size": 256, "max_seq_length": 512}, 32, 8, 256),
+        ({"global_batch_size": 36, "max_seq_length": 4096}, 12, 3, 36),  # 16 rows at most, in three equal parts
+        ({"global_batch_size": 36, "entry_script": "train.py"}, 12, 3, 36),  # the divisors of 36 up to 16 end with 12
+        ({"global_batch_size": 10, "per_device_train_batch_size": 4}, 4, 3, 10),  # trained as 4, 3 and 3 rows
         ({"global_batch_size": 64, "devices": 8}, 8, 1, 64),
         ({"global_batch_size": 64, "per_device_train_batch_size": 4}, 4, 16, 64),
         ({"global_batch_size": 96, "devices": 2, "gradient_accumulation_steps": 3}, 16, 3, 96),
@@ -71,7 +76,9 @@ def test_what_is_left_open_is_derived(arguments: dict[str, int], batch: int, acc
 
 def test_a_refusal_names_what_was_asked_and_all_that_is_possible() -> None:
     with pytest.raises(BadInput) as refused:
-        plan(global_batch_size=24, devices=2, per_device_train_batch_size=5)
+        plan(global_batch_size=24, devices=2, per_device_train_batch_size=5, entry_script="train.py")
+    with pytest.raises(BadInput, match="per_device_train_batch_size 6 and gradient_accumulation_steps 3: possible"):
+        plan(global_batch_size=24, devices=2, per_device_train_batch_size=6, gradient_accumulation_steps=3)
 
     assert str(refused.value) == (
         "global_batch_size 24 on 2 devices cannot be made with per_device_train_batch_size 5: possible "
@@ -87,6 +94,10 @@ def test_less_memory_divides_the_batch_by_its_smallest_factor_until_it_is_one() 
         step = step.with_less_memory()
 
     assert sizes == [(12, 2), (6, 4), (3, 8), (1, 24)]
+    uneven = plan(global_batch_size=10, per_device_train_batch_size=3).with_less_memory()
+    assert uneven is not None
+    assert (uneven.per_device_train_batch_size, uneven.gradient_accumulation_steps) == (1, 10)
+    assert uneven.global_batch_size == 10
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
         ([HEADER.replace(",f1", ""), ROW], "column f1 is missing: it has instance_type"),
         ([f"{HEADER},f1", f"{ROW},1"], "column f1 is there twice"),
         ([HEADER, ROW + ",7"], "line 2: has 7 cells, the header line 6"),
-        ([f"{HEADER},global_batch_size", f"{ROW},100"], "line 2: global_batch_size 100 on 1 device"),
+        ([f"{HEADER},global_batch_size", f"{ROW},10"], "line 2: global_batch_size 10 on 1 device"),
     ],
 )
 def test_a_table_with_a_fault_is_refused_with_one_clear_message(tmp_path: Path, lines: list[str], part: str) -> None:

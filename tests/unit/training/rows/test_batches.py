@@ -11,13 +11,28 @@ from paretune.specification.parallelism import BatchPlan
 from paretune.training.rows.tokenised import GlobalBatchSampler
 
 LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=200).map(np.array)
-PLANS = st.builds(
+WHOLE = st.builds(
     BatchPlan,
     per_device_train_batch_size=st.integers(1, 9),
     gradient_accumulation_steps=st.integers(1, 5),
     devices=st.integers(1, 5),
     learning_rate=st.just(1e-4),
 )
+
+
+def uneven(devices: int, share: int, most: int) -> BatchPlan:
+    """The plan of a step whose micro-batches may differ by a row."""
+    steps = -(-share // most)
+    return BatchPlan(
+        per_device_train_batch_size=-(-share // steps),
+        gradient_accumulation_steps=steps,
+        devices=devices,
+        learning_rate=1e-4,
+        global_batch_size=share * devices,
+    )
+
+
+PLANS = WHOLE | st.builds(uneven, devices=st.integers(1, 5), share=st.integers(1, 40), most=st.integers(1, 9))
 EPOCHS = st.integers(0, 3)
 SEEDS = st.integers(0, 2**32 - 1)
 
