@@ -142,7 +142,16 @@ def processor(cores: int, memory_gib: float) -> Accelerator:
 @cache
 def this_processor() -> Accelerator:
     """The processors and the memory of this machine that this process may use."""
-    return processor(usable_cores(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
+    return processor(usable_cores(), usable_memory_bytes() / 2**30)
+
+
+def usable_memory_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int:
+    """The bytes of memory that this process may use: those of the machine, or fewer by its container's limit."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of cgroups 2 and 1; "max" or a huge number if none
+        with suppress(OSError, ValueError):
+            sizes.append(int((folder / name).read_text()))
+    return min(sizes)
 
 
 def usable_cores() -> int:

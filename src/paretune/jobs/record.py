@@ -76,6 +76,8 @@ class JobRecord:
             if estimate is not None:
                 self.former_metrics = estimate.as_metrics()
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
+            if inputs.model is not None and inputs.model.parent.name == "snapshots":  # of the hub's cache
+                self.run.set_tags({schema.MODEL_REVISION: inputs.model.name})
             if (dataset := inputs.dataset) is not None:
                 self.former_metrics = {**dataset.facts, **self.former_metrics}
                 rows = {"training": "train_rows", "validation": "validation_rows"}

@@ -27,6 +27,7 @@ JOB = "paretune.job"
 GIVEN = "paretune.given"  # the given parameters of the job, as JSON
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
+MODEL_REVISION = "paretune.model_revision"  # commit of the hub's repository that the model was taken from
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
 MODEL_URI = "paretune.model_uri"  # address from which MLflow loads it: `models:/m-...`, or its folder in S3
 NO_MODEL = "paretune.no_model"  # why MLflow cannot load a model of a job that has finished, in words

@@ -229,5 +229,5 @@ def _speed(trainer: LengthGroupedTrainer, counts: tuple[int, int], document: Job
             hidden_size=built.hidden_size,
             mean_length=float(trainer.train_dataset.lengths.mean()),
         )
-        measured[metrics.MFU] = flops * throughput[1] / (peak * document.plan.devices)
+        measured[metrics.MFU] = flops * throughput[1] / (peak * document.spec.degrees.devices)
     return measured

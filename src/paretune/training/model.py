@@ -44,7 +44,8 @@ def find_model(name: str, init: str = "pretrained") -> Path:
             raise BadInput([f"model {name} is not a folder: give a Hugging Face model folder or a hub id"])
         patterns = [*_SMALL_FILES, _WEIGHTS[0]] if needs_weights else [*_SMALL_FILES]
         try:
-            path = Path(snapshot_download(name, allow_patterns=patterns))
+            # Some repositories hold all weights once more, in files of their authors' own format.
+            path = Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["consolidated*"]))
             if needs_weights and not any(path.rglob(_WEIGHTS[0])):  # the repository has the older format only
                 path = Path(snapshot_download(name, allow_patterns=[_WEIGHTS[1]]))
         except Exception as error:

@@ -26,6 +26,8 @@ from paretune.specification.job import JobSpec
 
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
+_FITTED_WEIGHTS = 2_000_000
+"""Largest number of weights of one regression, classes x words, of which its solver keeps 20 copies: 320 MB."""
 _EXAMPLES = 5  # rows or labels that a fault names
 _REMEDIES = {  # type of a cell that holds no class to what to do
     list: ": set task=multi-label for rows with several labels, or label_column to another column",
@@ -55,7 +57,9 @@ def summed_loss(
         total = functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
     elif task == metrics.MULTI_LABEL:
         total = functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
-    else:  # a row at a time, because a cross-entropy makes copies
+    elif task == metrics.TOKEN_CLASSIFICATION:
+        total = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
+    else:  # a row at a time, because a cross-entropy makes copies, here of a large vocabulary
         rows = zip(logits, labels, strict=True)
         total = torch.stack([functional.cross_entropy(row.float(), of_row, reduction="sum") for row, of_row in rows])
     return total.sum() / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
@@ -147,7 +151,8 @@ def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
     has_flags = labels.ndim == 2
     most = min(_TFIDF_ROWS, max(2_000, _FITTED_CELLS // labels.shape[1])) if has_flags else _TFIDF_ROWS
     index = np.random.default_rng(0).permutation(len(texts))[:most]
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
+    words = max(1, _FITTED_WEIGHTS // (1 if has_flags else len(answers)))  # the most frequent ones
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, max_features=words)
     try:
         features = vectorizer.fit_transform([texts[row] for row in index])
     except ValueError:  # no word occurs twice

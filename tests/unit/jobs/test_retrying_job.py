@@ -317,6 +317,14 @@ def test_a_trial_whose_per_device_batch_is_not_searched_goes_on_with_a_smaller_o
     assert [job.document.plan.per_device_train_batch_size for job in launcher.jobs.values()] == [64, 32]
 
 
+def test_a_run_names_the_commit_of_a_model_of_the_hub(desk: Desk) -> None:
+    record = desk.attempts(ScriptedLauncher([DONE])).record
+
+    record.describe(JobInputs(model=Path("models--google--bert", "snapshots", "0a1b2c")))
+
+    assert desk.tags["model_revision"] == "0a1b2c"
+
+
 def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
     launcher = ScriptedLauncher([DONE])
     desk.follow(desk.attempts(launcher))

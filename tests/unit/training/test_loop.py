@@ -10,9 +10,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, Trainer
 
+from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.training import callback
+from paretune.training import callback, device
 from paretune.training.callback import Diverged
 from paretune.training.loop import train
 from paretune.training.model import load_tokenizer
@@ -40,6 +41,18 @@ def test_a_probe_makes_its_steps_although_the_rows_are_fewer_and_keeps_nothing(f
     assert report.labels == report.confusion_matrix == ()
     assert not [path for path in folder.model.rglob("*") if path.is_file()]
     assert not list(folder.checkpoints.glob("checkpoint-*"))
+
+
+def test_utilisation_counts_every_device_also_those_that_share_rows(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "peak_flops", lambda _: 1.0)
+    monkeypatch.setattr(metrics, "training_flops", lambda **_: 1.0)
+    eight = {"instance_type": "ml.p4d.24xlarge", "strategy": "device_map", "fine_tuning": "lora"}
+
+    measured = report_of(SPEC.replace(probe_steps=20, **eight), folder).metrics
+
+    assert measured["mfu"] == pytest.approx(measured["throughput_tokens_per_second"] / 8)
 
 
 def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(folder: JobFolder) -> None:

@@ -9,11 +9,14 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, EvalPrediction, GPT2Config, GPT2LMHeadModel
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
+from paretune.training import tasks
 from paretune.training.rows.sources import read_rows
 from paretune.training.tasks import Evaluation, entities, read_targets, summed_loss, text_baselines, word_metrics
 
@@ -138,6 +141,22 @@ def test_the_loss_of_next_tokens_is_that_of_transformers() -> None:
     assert summed_loss("causal-lm", outputs, labels, 1).item() == pytest.approx(12 * outputs.loss.item())
 
 
+def test_the_loss_of_words_takes_as_many_operators_for_one_row_as_for_many() -> None:
+    class Count(TorchDispatchMode):
+        number = 0
+
+        def __torch_dispatch__(self, function: Any, *rest: Any) -> Any:
+            self.number += 1
+            return function(*rest[1], **(rest[2] or {}))
+
+    numbers = []
+    for rows in (1, 32):
+        with Count() as count:
+            summed_loss("token-classification", {"logits": torch.zeros(rows, 5, 3)}, torch.zeros(rows, 5).long(), 7)
+        numbers.append(count.number)
+    assert numbers[0] == numbers[1]
+
+
 # --- metrics
 
 RANDOM = np.random.default_rng(0)
@@ -210,3 +229,21 @@ def test_the_most_frequent_set_and_single_words_predict_labels() -> None:
     # always {first, third}: F1 of 2 x 2 / (2 x 2 + 1), none, and all of the last label, which every row has
     assert result["baseline_f1_majority"] == pytest.approx((4 / 5 + 0 + 1) / 3)
     assert result["baseline_f1_tfidf"] == 1.0
+
+
+def test_the_baseline_of_many_classes_has_a_bound_on_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, labels = [f"common word{number % 50}" for number in range(200)], np.arange(200) % 50
+    shapes = []
+    fit = LogisticRegression.fit
+
+    def noted(self: Any, features: Any, *rest: Any) -> Any:
+        shapes.append(features.shape)
+        return fit(self, features, *rest)
+
+    monkeypatch.setattr(tasks, "_FITTED_WEIGHTS", 1000)
+    monkeypatch.setattr(LogisticRegression, "fit", noted)
+
+    result = text_baselines((texts, labels), (texts[:50], labels[:50]))
+
+    assert shapes == [(200, 20)]  # words x 50 classes
+    assert 0 < result["baseline_f1_tfidf"] < 1

@@ -32,7 +32,8 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     for name in ("distilbert/distilbert-base-uncased", "someone/secret"):
         shutil.copytree(tiny_model, root / "models" / name)
     model = root / "models" / "distilbert" / "distilbert-base-uncased"
-    (model / "pytorch_model.bin").write_bytes(b"the same weights in an older format")
+    for name in ("pytorch_model.bin", "consolidated.safetensors"):
+        (model / name).write_bytes(b"the same weights in another format")
     return root
 
 
@@ -66,6 +67,8 @@ def test_old_names_load_with_their_splits_the_same_weights_once_and_all_works_ag
     assert "fancyzhx/ag_news/resolve" in text
     assert "model.safetensors" in text
     assert "pytorch_model.bin" not in text
+    assert "consolidated" not in text
+    assert Path(first.answer["model"]).parent.name == "snapshots"  # and its own name is the commit
     assert gone.code == 0, gone.faults
     assert gone.answer == first.answer
 
