@@ -32,7 +32,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import F1, THROUGHPUT_SAMPLES
 from paretune.training import device
-from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, as_batch
+from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, masked, pad_multiple
 
 WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
 RECIPE_SHARE = 4  # the recipe does a fourth of the steps: all its batches are 512 tokens long, more tell nothing new
@@ -167,7 +167,7 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, options.steps)
-    collate: Any = as_batch  # of a whole batch, as the rows give one: not what DataLoader says
+    collate: Any = masked  # of a whole batch, as the rows give one: not what DataLoader says
     loader = torch.utils.data.DataLoader(
         rows, batch_sampler=sampler, collate_fn=collate, pin_memory=workspace == "cuda"
     )
@@ -239,6 +239,6 @@ def _three(left: torch.Tensor, right: torch.Tensor, gradient: torch.Tensor) -> N
 
 def _rows_of(options: argparse.Namespace, prepared: PreparedDataset) -> tuple[TokenRows, GlobalBatchSampler]:
     """The rows and the batches of a paretune job."""
-    rows = TokenRows(prepared.folder / "train", pad_id=0, pad_multiple=8 if device.has_gpu() else 1)
+    rows = TokenRows(prepared.folder / "train", pad_id=0, pad_multiple=pad_multiple(128) if device.has_gpu() else 1)
     plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch, global_batch_size=0)
     return rows, GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)

@@ -10,7 +10,7 @@ from paretune.specification import metrics
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP, BatchPlan
 
-EVALUATIONS = 4  # least number of evaluations of a training, spread over it; with more epochs, one after each
+EVALUATIONS = 4  # of a training with eval_strategy=steps, spread over it, unless eval_steps is given
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, or those of a training batch if these are more
 EVALUATED_LOGITS = 2**26
 """Logits of a language model's evaluation batch on one device, 256 MiB in fp32; more only if a training batch has."""
@@ -128,8 +128,9 @@ def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> float:
     """The number of evaluations: at least that of the returned model; 0 for a probe."""
     if spec.probe_steps:
         return 0
-    is_short = spec.num_train_epochs < EVALUATIONS or _whole_argument(spec, "max_steps") is not None
-    strategy = spec.training_arguments.get("eval_strategy", "steps" if is_short else "epoch")
+    strategy = spec.training_arguments.get(
+        "eval_strategy", "steps" if "eval_steps" in spec.training_arguments else "no"
+    )
     if strategy == "no":
         return 1
     if strategy == "epoch":

@@ -19,9 +19,9 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, mlflow_model, processes, strategies
 from paretune.training.callback import EventWriter, MetricsCallback, ProfileCallback
-from paretune.training.model import build_model, load_tokenizer, parameter_counts, write_model
+from paretune.training.model import build_model, load_tokenizer, lowest_score, parameter_counts, write_model
 from paretune.training.processes import StopSignal
-from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, as_batch
+from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, masked, pad_multiple
 from paretune.training.strategies import Division
 from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
@@ -71,6 +71,7 @@ def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
     folder: JobFolder
+    pad_multiple: int  # of the tokens of a batch's rows
     prepared: PreparedDataset
     tokenizer: Any
     model: Any  # the share of it that this process has
@@ -80,10 +81,9 @@ class _Inputs:
     def rows(self, split: str) -> TokenRows | None:
         """The rows of a split, those of an evaluation longest first; None if the data set does not have it."""
         folder, pad_id = self.folder.dataset / split, self.tokenizer.pad_token_id
-        multiple = 8 if device.has_gpu() else 1  # tensor cores are fastest with multiples of 8
         if not folder.exists():
             return None
-        return TokenRows(folder, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
+        return TokenRows(folder, pad_id=pad_id, pad_multiple=self.pad_multiple, longest_first=split != "train")
 
 
 def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
@@ -102,7 +102,15 @@ def _open(spec: JobSpec, folder: JobFolder) -> _Inputs:
     division = Division(spec, build) if strategies.divides(spec) else None
     model = build()[0] if division is None else division.model
     counts = parameter_counts(model) if division is None else division.counts
-    return _Inputs(folder=folder, prepared=prepared, tokenizer=tokenizer, model=model, division=division, counts=counts)
+    return _Inputs(
+        folder=folder,
+        pad_multiple=pad_multiple(spec.max_seq_length) if device.has_gpu() else 1,
+        prepared=prepared,
+        tokenizer=tokenizer,
+        model=model,
+        division=division,
+        counts=counts,
+    )
 
 
 def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) -> LengthGroupedTrainer:
@@ -115,7 +123,7 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
         document,
         folder.checkpoints,
         steps_per_epoch=sampler.steps,
-        of_strategy=strategies.trainer_arguments(spec),
+        of_strategy=strategies.trainer_arguments(spec, inputs.model.config),
         in_place=division is not None,
     )  # initialises the process group
     built = of_config(inputs.model.config.to_dict(), spec.task)
@@ -127,7 +135,10 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
         args=arguments,
         train_dataset=rows,
         eval_dataset=inputs.rows("validation"),
-        data_collator=as_batch,
+        # A pipeline divides the mask with its batches.
+        data_collator=dict
+        if division and division.pipeline
+        else partial(masked, lowest=lowest_score(inputs.model, spec)),
         compute_metrics=None if is_language_model else Evaluation(spec.task, inputs.prepared.labels),
         compute_loss_func=None if is_language_model else partial(summed_loss, spec.task, smoothing=smoothing),
         sampler=sampler,

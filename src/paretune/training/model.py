@@ -26,6 +26,10 @@ from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device, processes
 from paretune.training.rows import hub
 
+PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
+"""Types of encoders whose layers all have the same mask, and whose weights all have gradients in each step."""
+PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"})
+"""Types of decoders whose weights all have gradients in each step."""
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
 _WEIGHTS = ("*.safetensors", "*.bin")
 _SAVED = "model.safetensors"  # the name that transformers gives a single file
@@ -269,6 +273,16 @@ def _correct_four_bits(model: Any) -> None:
             plain = torch.nn.Linear(layer.in_features, layer.out_features, device="meta")
             plain.weight, plain.bias = layer.weight, layer.bias
             model.set_submodule(name, plain)
+
+
+def lowest_score(model: Any, spec: JobSpec) -> float | None:
+    """The number by which a mask, added to all scores, hides padding; None for a model that makes its own masks."""
+    config = model.config
+    if config.model_type not in PLAIN_ENCODERS or getattr(config, "is_decoder", False):
+        return None
+    if config._attn_implementation not in {"eager", "sdpa"}:
+        return None
+    return torch.finfo(device.half_format(device.choose_precision(spec.precision)) or torch.float32).min
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:

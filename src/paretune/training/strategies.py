@@ -43,7 +43,7 @@ from paretune.core.packages import can_be_imported
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, ZERO3
 from paretune.training import device, processes
-from paretune.training.model import layers_of, parameter_counts
+from paretune.training.model import PLAIN_DECODERS, PLAIN_ENCODERS, layers_of, parameter_counts
 from paretune.training.pipeline import Pipeline
 
 PROCESS_TIMEOUT_S = 600
@@ -112,9 +112,11 @@ def data_rank(spec: JobSpec) -> int:
     return spec.degrees.data_rank(rank) if divides(spec) else rank
 
 
-def trainer_arguments(spec: JobSpec) -> dict[str, Any]:
-    """TrainingArguments that the strategy needs; those of the user replace them."""
+def trainer_arguments(spec: JobSpec, config: Any = None) -> dict[str, Any]:
+    """TrainingArguments that the strategy needs for a model with this `config`; those of the user replace them."""
     arguments: dict[str, Any] = {"ddp_timeout": PROCESS_TIMEOUT_S}
+    if spec.fine_tuning == "full" and getattr(config, "model_type", "") in PLAIN_ENCODERS | PLAIN_DECODERS:
+        arguments["ddp_find_unused_parameters"] = False  # a search through the graph and an exchange in each step
     if divides(spec):  # the Trainer cannot read names of labels from a stage, and the `Division` saves the optimiser
         arguments |= {"label_names": ["labels"], "save_only_model": True}
     if spec.strategy in DEEPSPEED:

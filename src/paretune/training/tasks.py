@@ -72,9 +72,9 @@ class Evaluation:
         self._task, self._names = task, names
         self.report_entries: Mapping[str, Any] | None = None
 
-    def predict(self, logits: torch.Tensor) -> np.ndarray:
+    def predict(self, logits: torch.Tensor) -> torch.Tensor:
         """The predictions that stay in memory until all rows are evaluated: classes, or flags of labels."""
-        return (logits >= 0 if self._task == metrics.MULTI_LABEL else logits.argmax(-1)).cpu().numpy()
+        return logits >= 0 if self._task == metrics.MULTI_LABEL else logits.argmax(-1)
 
     def __call__(self, prediction: Any) -> dict[str, float]:
         """The metrics of a transformers `EvalPrediction` with N such predictions, of rows of words not equally long."""

@@ -44,7 +44,6 @@ def training_arguments(
     precision = device.choose_precision(spec.precision)
     limit = spec.probe_steps or int(spec.training_arguments.get("max_steps", -1))  # no limit unless positive
     total = limit if limit > 0 else int(np.ceil(steps_per_epoch * spec.num_train_epochs))
-    by_steps = spec.num_train_epochs < EVALUATIONS or limit > 0
     options: dict[str, Any] = {
         "bf16": precision == "bf16",
         "fp16": precision == "fp16",
@@ -58,8 +57,9 @@ def training_arguments(
         "use_cpu": not device.has_gpu(),
         "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
         "prediction_loss_only": spec.task == CAUSAL_LM,
-        "eval_strategy": "steps" if by_steps else "epoch",
-        **({"eval_steps": max(1, -(-total // EVALUATIONS))} if by_steps else {}),
+        # The returned model is evaluated in any case.
+        "eval_strategy": "steps" if "eval_steps" in spec.training_arguments else "no",
+        "eval_steps": max(1, -(-total // EVALUATIONS)),
         **(of_strategy or {}),
         **spec.training_arguments,
     }
@@ -114,6 +114,8 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         # The Trainer would remove old checkpoints from this disk, and S3 would keep them.
         callback.checkpoints_kept, self.args.save_total_limit = self.args.save_total_limit, None
         self._sampler, self.callback, self.division = sampler, callback, division
+        is_shifted = self.compute_loss_func is None and getattr(self, "_loss_shifts_labels", False)
+        self._items = self.train_dataset.items(shifted=is_shifted)
         self._waits_for_others = waits_for_others or division is not None
         self._summed_loss = self.compute_loss_func or partial(summed_loss, CAUSAL_LM)
         if division is not None:
@@ -134,6 +136,20 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             prefetch_factor=args.dataloader_prefetch_factor,
             persistent_workers=args.dataloader_persistent_workers,
         )
+
+    def _get_num_items_in_batch(self, batch_samples: Any, device: Any) -> Any:
+        """The labels of the optimiser step on all devices: known from the rows, so that no process waits for others."""
+        args = self.args
+        if not args.average_tokens_across_devices and args.world_size > 1:
+            return super()._get_num_items_in_batch(batch_samples, device)
+        times = args.world_size // self._sampler.plan.devices  # that a row is computed, in a tensor group or a pipeline
+        items = times * self._sampler.items(self.state.global_step, self._items)
+        return torch.full((), items, dtype=torch.float32, device=device)
+
+    def _prepare_input(self, data: Any) -> Any:
+        if isinstance(data, torch.Tensor) and not self.is_deepspeed_enabled:
+            return data.to(self.args.device, non_blocking=True)
+        return super()._prepare_input(data)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """The loss of one micro-batch, after its gradients were added to the parameters'."""
@@ -214,20 +230,24 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         (rank, shares, is_reported), pipeline = (self.args.process_index, self.args.world_size, True), None
         if self.division is not None:
             (rank, shares, is_reported), pipeline = self.division.share(), self.division.pipeline
-        share, batches = np.arange(len(rows))[rank::shares], []
+        share, measured = np.arange(len(rows))[rank::shares], []
         for start in range(0, -(-len(rows) // shares), size):
             index = share[start : start + size].tolist()
-            batch = self._prepare_inputs(self.data_collator(rows.__getitems__(index or [0])))
+            batch = self.data_collator(rows.__getitems__(index or [0]))
+            answers = batch["labels"]
+            batch = self._prepare_inputs(batch)
             labels = batch.pop("labels")
             with self.compute_loss_context_manager():
                 logits = model(**batch)["logits"] if pipeline is None else pipeline.predict(batch)
             if logits is None or not index or not is_reported:
                 continue
             loss = self._summed_loss({"logits": logits}, labels, num_items_in_batch=1, smoothing=0.0)
-            counted = labels if self.compute_loss_func is not None else labels[:, 1:]  # of words, those with a label
-            items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
-            results: list[Any] = []
-            if self.compute_metrics is not None:
-                results = [self.compute_metrics.predict(logits), labels.cpu().numpy()]
-            batches.append(EvaluatedBatch(float(loss), items, *results))
-        return batches
+            counted = answers if self.compute_loss_func is not None else answers[:, 1:]  # of words, those with a label
+            items = counted.numel() if answers.is_floating_point() else int((counted != -100).sum())
+            results = () if self.compute_metrics is None else (self.compute_metrics.predict(logits), answers)
+            measured.append((loss, items, results))
+        # Read at the end: for each batch by itself the device would wait.
+        return [
+            EvaluatedBatch(float(loss), items, *(result.cpu().numpy() for result in results))
+            for loss, items, results in measured
+        ]

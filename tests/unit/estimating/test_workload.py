@@ -81,10 +81,11 @@ def test_steps_are_those_of_the_trainer(changes: dict[str, Any], steps: int) -> 
 @pytest.mark.parametrize(
     ("changes", "evaluations"),
     [
-        ({}, 4),
-        ({"num_train_epochs": 9.0}, 9),
-        ({"num_train_epochs": 4.5}, 5),
-        ({"training_arguments": {"eval_strategy": "no"}}, 1),  # the returned model is judged in any case
+        ({}, 1),  # the returned model is judged in any case
+        ({"num_train_epochs": 9.0}, 1),
+        ({"training_arguments": {"eval_strategy": "no"}}, 1),
+        ({"training_arguments": {"eval_strategy": "steps"}}, 4),
+        ({"training_arguments": {"eval_strategy": "epoch"}, "num_train_epochs": 4.5}, 5),
         ({"training_arguments": {"eval_strategy": "epoch"}, "num_train_epochs": 2.0}, 2),
         ({"training_arguments": {"eval_steps": 10}}, 6),  # of 57 steps
         ({"training_arguments": {"eval_steps": 0.1}}, 10),

@@ -318,9 +318,10 @@ def test_a_trial_whose_per_device_batch_is_not_searched_goes_on_with_a_smaller_o
 
 
 def test_a_run_names_the_commit_of_a_model_of_the_hub(desk: Desk) -> None:
-    record = desk.attempts(ScriptedLauncher([DONE])).record
+    job = desk.attempts(ScriptedLauncher([DONE]))
 
-    record.describe(JobInputs(model=Path("models--google--bert", "snapshots", "0a1b2c")))
+    job.record.describe(JobInputs(model=Path("models--google--bert", "snapshots", "0a1b2c")))
+    desk.follow(job)
 
     assert desk.tags["model_revision"] == "0a1b2c"
 

@@ -15,7 +15,7 @@ from paretune.specification.job import JobSpec
 from paretune.training import processes
 from paretune.training.callback import EventWriter, MetricsCallback
 from paretune.training.rows import tokenised
-from paretune.training.rows.tokenised import GlobalBatchSampler, Rows, TokenRows, as_batch
+from paretune.training.rows.tokenised import GlobalBatchSampler, Rows, TokenRows, masked
 from paretune.training.tasks import Evaluation, summed_loss
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
@@ -89,7 +89,7 @@ def trainer_of(rows: TokenRows, tiny_model: Path, folder: JobFolder) -> LengthGr
         args=arguments_of(BASE.replace(training_arguments={"per_device_eval_batch_size": 8}), folder),
         train_dataset=rows,
         eval_dataset=rows,
-        data_collator=as_batch,
+        data_collator=masked,
         compute_metrics=Evaluation("classification", ("a", "b", "c")),
         compute_loss_func=partial(summed_loss, "classification"),
         sampler=sampler,

@@ -29,6 +29,7 @@ from paretune.training.tasks import text_baselines, word_baselines
 
 _FORMAT = 4
 _BATCH = 1000  # texts given to the tokenizer at once
+MOST_LENGTHS = 8  # different lengths of batches on a GPU: few shapes to compile
 POOL_STEPS = 50  # steps sorted by length together, as in transformers' LengthGroupedSampler
 
 
@@ -63,6 +64,15 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
         self._pad_id = pad_id
         self._pad_multiple = pad_multiple
+
+    def items(self, *, shifted: bool = False) -> np.ndarray:
+        """How many labels of each row count in a loss, (N,) int64; of next tokens that are `shifted`, one less."""
+        if self._labels is None:
+            return np.asarray(np.maximum(self.lengths - shifted, 0))
+        if self._labels.dtype == np.int32:
+            counted = np.concatenate([[0], np.cumsum(self._labels != -100)])
+            return np.asarray(counted[self._start + self.lengths] - counted[self._start])
+        return np.full(len(self), self._labels[0].size)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -110,7 +120,7 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def __init__(self, lengths: np.ndarray, plan: BatchPlan, *, rank: int, seed: int) -> None:
         self._lengths = lengths
-        self._plan = plan
+        self.plan = plan
         self._rank = rank
         self._seed = seed
         self._epoch = 0
@@ -123,20 +133,28 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
     @property
     def steps(self) -> int:
         """Number of optimiser steps per epoch."""
-        return -(-len(self._lengths) // self._plan.global_batch_size)
+        return -(-len(self._lengths) // self.plan.global_batch_size)
 
     def __len__(self) -> int:
         """Number of micro-batches per epoch."""
-        full, rest = divmod(len(self._lengths), self._plan.global_batch_size)
-        return full * self._plan.gradient_accumulation_steps + self._micro_batches(rest)
+        full, rest = divmod(len(self._lengths), self.plan.global_batch_size)
+        return full * self.plan.gradient_accumulation_steps + self._micro_batches(rest)
 
     def __iter__(self) -> Iterator[list[int]]:
         for step in self.epoch_steps(self._epoch):
             for part in np.array_split(step, self._micro_batches(len(step))):
                 # Rows of similar length go to the devices in turn. Every device needs a row, or the others wait for
                 # it: with too few rows it repeats the first.
-                rows = part[self._rank :: self._plan.devices] if self._rank < len(part) else part[:1]
+                rows = part[self._rank :: self.plan.devices] if self._rank < len(part) else part[:1]
                 yield rows.tolist()
+
+    def items(self, step: int, of_rows: np.ndarray) -> int:
+        """The sum of `of_rows`, (N,), over what all devices compute in the optimiser step of this number, from 0."""
+        epoch, index = divmod(step, self.steps)
+        rows = self.epoch_steps(epoch)[index]
+        parts = np.array_split(rows, self._micro_batches(len(rows)))
+        repeated = sum(max(0, self.plan.devices - len(part)) * of_rows[part[0]] for part in parts)
+        return int(of_rows[rows].sum() + repeated)
 
     def epoch_steps(self, epoch: int) -> list[np.ndarray]:
         """Rows of each optimiser step of `epoch`, over all devices, longest row first within a step."""
@@ -145,7 +163,7 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
         return self._cached[1]
 
     def _make_steps(self, epoch: int) -> list[np.ndarray]:
-        size, rows = self._plan.global_batch_size, len(self._lengths)
+        size, rows = self.plan.global_batch_size, len(self._lengths)
         random = np.random.default_rng((self._seed, epoch))
         order = random.permutation(rows)
         if epoch == 0:  # keep the longest row out of the smaller last step
@@ -165,11 +183,27 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
         return rows[np.argsort(-self._lengths[rows], kind="stable")]
 
     def _micro_batches(self, rows: int) -> int:
-        return -(-rows // (self._plan.per_device_train_batch_size * self._plan.devices))
+        return -(-rows // (self.plan.per_device_train_batch_size * self.plan.devices))
 
 
-def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The batch unchanged: collate function for `TokenRows`, whose items are batches already."""
+def pad_multiple(longest: int) -> int:
+    """The number of tokens whose multiples are lengths of batches on a GPU: a multiple of 8, for its tensor cores.
+
+    Rows of up to `longest` tokens have at most MOST_LENGTHS lengths, so that few shapes are compiled.
+    """
+    return 8 * -(-longest // (8 * MOST_LENGTHS))
+
+
+def masked(batch: dict[str, torch.Tensor], lowest: float | None = None) -> dict[str, torch.Tensor]:
+    """A batch of `TokenRows` as its model computes it with the fewest kernels: without a mask if no row is padded.
+
+    With `lowest` the mask is added to the scores of all layers, (B, 1, 1, T): 0, or this number for padding.
+    """
+    mask = batch["attention_mask"]
+    if mask.numpy().all():
+        del batch["attention_mask"]
+    elif lowest is not None:
+        batch["attention_mask"] = (1.0 - mask[:, None, None, :]) * lowest
     return batch
 
 

@@ -100,6 +100,19 @@ def test_micro_batches_of_all_ranks_make_up_their_step(
         assert {row for batches in ranks for batch in batches[part] for row in batch} == set(step.tolist())
 
 
+@given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)
+def test_the_items_of_a_step_are_those_that_all_ranks_compute(
+    lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int
+) -> None:
+    ranks = by_rank(lengths, plan, seed, epoch)
+    sampler, steps = GlobalBatchSampler(lengths, plan, rank=0, seed=seed), plan.gradient_accumulation_steps
+
+    for number in range(sampler.steps):
+        part = slice(number * steps, (number + 1) * steps)
+        computed = sum(int(lengths[batch].sum()) for batches in ranks for batch in batches[part])
+        assert sampler.items(epoch * sampler.steps + number, lengths) == computed
+
+
 @given(lengths=LENGTHS, plan=PLANS, seed=SEEDS)
 def test_the_first_step_of_all_holds_the_longest_row_in_its_first_micro_batch(
     lengths: np.ndarray, plan: BatchPlan, seed: int

@@ -1,0 +1,143 @@
+"""What a step does not do: masks that nobody needs, searches for unused weights, waits for the device."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoConfig, TrainerCallback
+
+from paretune.specification.container import JobFolder
+from paretune.specification.job import JobSpec
+from paretune.training import callback
+from paretune.training.model import PLAIN_DECODERS, PLAIN_ENCODERS, auto_class, lowest_score
+from paretune.training.rows.tokenised import MOST_LENGTHS, TokenRows, masked, pad_multiple
+from tests.unit.training.conftest import SPEC
+from tests.unit.training.test_loop import report_of
+
+SMALL = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+    "num_key_value_heads": 2,
+    "num_labels": 3,
+    "head_dim": 8,
+}
+NAMES_OF = {
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    "electra": {"embedding_size": 16},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40},
+}
+
+
+def small(kind: str, task: str = "classification", attention: str = "sdpa") -> Any:
+    torch.manual_seed(0)
+    values = {name: value for name, value in SMALL.items() if kind != "gpt2" or name in ("vocab_size", "num_labels")}
+    config = AutoConfig.for_model(kind, **{**values, "pad_token_id": 0, **NAMES_OF.get(kind, {})})
+    return auto_class(task).from_config(config, attn_implementation=attention)
+
+
+def batch_of(lengths: list[int]) -> dict[str, torch.Tensor]:
+    inside = (torch.arange(9) < torch.tensor(lengths)[:, None]).long()
+    return {"input_ids": torch.randint(5, 60, inside.shape) * inside, "attention_mask": inside}
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("kind", sorted(PLAIN_ENCODERS))
+def test_a_mask_that_is_added_gives_the_logits_of_the_plain_one(kind: str, attention: str) -> None:
+    model, batch = small(kind, attention=attention).eval(), batch_of([9, 4, 0])
+    lowest = lowest_score(model, JobSpec(precision="fp32"))
+
+    prepared = masked(dict(batch), lowest)
+
+    assert prepared["attention_mask"].shape == (3, 1, 1, 9)
+    logits = model(**prepared).logits
+    assert torch.equal(logits[:2], model(**batch).logits[:2])
+    assert logits.isfinite().all()  # also of a row without tokens
+
+
+def test_rows_without_padding_have_no_mask_and_other_models_keep_theirs() -> None:
+    assert "attention_mask" not in masked(batch_of([9, 9]), None)
+    assert masked(batch_of([9, 4]), None)["attention_mask"].shape == (2, 9)
+    assert lowest_score(small("gpt2"), JobSpec()) is None
+    assert lowest_score(small("bert"), JobSpec(precision="fp16")) == -65504
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"),
+    [(kind, task) for kind in sorted(PLAIN_ENCODERS) for task in ("classification", "token-classification")]
+    + [(kind, task) for kind in sorted(PLAIN_DECODERS) for task in ("classification", "causal-lm")],
+)
+def test_all_weights_have_gradients_so_that_nobody_looks_for_unused_ones(kind: str, task: str) -> None:
+    model = small(kind, task)
+
+    model(**batch_of([9, 4])).logits.sum().backward()
+
+    assert [name for name, item in model.named_parameters() if item.grad is None] == []
+
+
+def test_batches_on_a_gpu_have_few_lengths_and_little_padding() -> None:
+    for longest in range(4, 1025):
+        multiple = pad_multiple(longest)
+        assert multiple % 8 == 0
+        assert -(-longest // multiple) <= MOST_LENGTHS
+        assert multiple <= max(8, longest / MOST_LENGTHS + 8)
+
+
+def test_the_labels_of_a_row_are_those_of_its_batch(tmp_path: Path) -> None:
+    lengths, random = np.array([3, 0, 5]), np.random.default_rng(0)
+    words = random.integers(-1, 3, 8).astype(np.int32)
+    words[words < 0] = -100
+    for name, labels in {
+        "classes": np.arange(3),
+        "flags": np.ones((3, 4), np.float32),
+        "words": words,
+        "": None,
+    }.items():
+        folder = tmp_path / f"of {name}"
+        folder.mkdir()
+        np.save(folder / "lengths.npy", lengths)
+        np.save(folder / "tokens.npy", random.integers(5, 60, 8).astype(np.int32))
+        if labels is not None:
+            np.save(folder / "labels.npy", labels)
+        rows = TokenRows(folder, pad_id=0)
+
+        counted = [int((rows[number]["labels"] != -100).sum()) for number in range(3)]
+
+        assert rows.items().tolist() == counted
+        if labels is None:
+            assert rows.items(shifted=True).tolist() == [2, 0, 4]
+
+
+@pytest.mark.slow
+def test_a_step_reads_nothing_from_the_device(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = dict[int, int]()
+
+    class Reads(TorchDispatchMode):
+        step = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+            if function is torch.ops.aten._local_scalar_dense.default:
+                reads[self.step] = reads.get(self.step, 0) + 1
+            return function(*inputs, **(options or {}))
+
+    mode = Reads()
+
+    def count(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        mode.step = state.global_step
+
+    monkeypatch.setattr(TrainerCallback, "on_step_begin", count)
+    monkeypatch.setattr(callback, "AGREE_S", math.inf)
+    arguments = {"logging_steps": 100, "warmup_steps": 0, "save_strategy": "no"}
+    with mode:
+        report_of(SPEC.replace(num_train_epochs=2.0, training_arguments=arguments), folder)
+
+    assert reads  # at the end
+    assert [reads.get(step, 0) for step in range(2, 5)] == [0, 0, 0]  # exchanges come after 1 and 11
