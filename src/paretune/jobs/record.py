@@ -72,12 +72,10 @@ class JobRecord:
         with self.run.later():  # written together with the job's name
             self._describe_request()
             self.run.set_tags(schema.given_tag(self.spec.given()))  # an adopted job keeps what was typed
-            self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
+            self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None, schema.MODEL_REVISION: inputs.revision})
             if estimate is not None:
                 self.former_metrics = estimate.as_metrics()
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
-            if inputs.model is not None and inputs.model.parent.name == "snapshots":  # of the hub's cache
-                self.run.set_tags({schema.MODEL_REVISION: inputs.model.name})
             if (dataset := inputs.dataset) is not None:
                 self.former_metrics = {**dataset.facts, **self.former_metrics}
                 rows = {"training": "train_rows", "validation": "validation_rows"}

@@ -168,6 +168,11 @@ class JobInputs:
     model: Path | None = None
     project: ProjectPayload | None = None
 
+    @property
+    def revision(self) -> str | None:
+        """The commit of a model that lies in the hub's cache; None for any other."""
+        return self.model.name if self.model is not None and self.model.parent.name == "snapshots" else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobDocument:

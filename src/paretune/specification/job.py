@@ -198,7 +198,7 @@ class JobSpec(Parameters):
     strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
         "ddp", "seconds memory", group="strategy: how one job is spread over devices"
     )
-    """who has which part of the model; smp is for scripts of your own"""
+    """who has which part of the model; smp and deepspeed are for scripts of your own"""
     tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1)
     """fsdp, smp: number of devices of one instance that split each layer's matrices"""
     pipeline_parallel_degree: int | None = parameter(None, "seconds memory", ge=1)

@@ -355,10 +355,11 @@ def launch_faults(job: "JobSpec") -> list[str]:
     Recorded jobs may have such a specification, so it is no fault of the specification itself.
     """
     faults = []
-    if job.strategy == "smp" and not job.runs_user_code:
+    if job.strategy in ("smp", *DEEPSPEED) and not job.runs_user_code:
+        library = "torch.sagemaker" if job.strategy == "smp" else "DeepSpeed"
         return [
-            "strategy=smp needs a training script of your own that uses torch.sagemaker: give an entry_script, or take "
-            "strategy=fsdp, which also trains with tensor_parallel_degree"
+            f"strategy={job.strategy} needs a training script of your own that uses {library}: give an entry_script, "
+            "or take strategy=fsdp, which shards weights, gradients and optimiser state"
         ]
     for name in job.instance_types() if job.has_instances else ():
         instance = job.instance(name)

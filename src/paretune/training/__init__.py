@@ -10,7 +10,7 @@ Processes that others start:
 One training:
     loop.train              from the job document to report.json
     trainer, callback       the Hugging Face Trainer with our batches; its events, throughput, stop requests, profile
-    strategies, pipeline    what ddp, fsdp, smddp and deepspeed mean; weights and layers divided over devices
+    strategies, pipeline    what ddp, fsdp and smddp mean; weights and layers divided over devices
     processes, checkpoints  torchrun, exchange between processes, stop signal; checkpoints that all have written
     device                  what this machine can do; attention and dropout without a GPU
     model, mlflow_model     finds, builds and writes the model that trains; the files by which MLflow loads it

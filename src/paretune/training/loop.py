@@ -16,7 +16,6 @@ from paretune.estimating.workload import evaluation_batch
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import DEEPSPEED
 from paretune.training import checkpoints, device, mlflow_model, processes, strategies
 from paretune.training.callback import EventWriter, MetricsCallback, ProfileCallback
 from paretune.training.model import build_model, load_tokenizer, lowest_score, parameter_counts, write_model
@@ -144,7 +143,6 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
         sampler=sampler,
         callback=MetricsCallback(events, sampler, rows.lengths, lambda: stop_signal.stop_requested, on_spot=spec.spot),
         division=division,
-        waits_for_others=spec.strategy in DEEPSPEED,
     )
 
 
@@ -186,9 +184,7 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
 def _save(trainer: LengthGroupedTrainer, inputs: _Inputs, spec: JobSpec) -> None:
     """Write the trained model as a Hugging Face folder; all processes must call it."""
     folder, events, division = inputs.folder, trainer.callback.events, inputs.division
-    if spec.strategy in DEEPSPEED:  # every process takes part; adapters stay unmerged
-        trainer.save_model(str(folder.model))
-    elif division is not None or processes.is_first():
+    if division is not None or processes.is_first():
         write_model(trainer.model, folder.model, spec, lambda text: events.write(0, {}, message=text), division)
     if processes.is_first():
         inputs.tokenizer.save_pretrained(str(folder.model))

@@ -4,11 +4,10 @@
     fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over
                 tensor groups, or layers into the stages of a pipeline                      (PyTorch)
     smddp       as ddp, with SageMaker's collective operations                              (some AWS images)
-    deepspeed   optimiser state and gradients are sharded: ZeRO stage 2; with deepspeed_zero3 also the weights, which
-                are gathered for the saved model                                            (package deepspeed)
     device_map  one process loads the layers onto all of its devices                        (Hugging Face)
 
-smddp and deepspeed need GPUs and further packages. No training has run with them. smp is for scripts of the user's own.
+smddp needs GPUs and an image with its package. No training has run with it. smp, deepspeed and deepspeed_zero3 are for
+scripts of the user's own.
 
 The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism (transformers
 5.23), and it has no pipelines. Only the first process ever holds the whole model, in the machine's memory, while it
@@ -41,7 +40,6 @@ from transformers import TrainerCallback, TrainerState, TrainingArguments
 from paretune.core.errors import BadInput
 from paretune.core.packages import can_be_imported
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import DEEPSPEED, ZERO3
 from paretune.training import device, processes
 from paretune.training.model import PLAIN_DECODERS, PLAIN_ENCODERS, layers_of, parameter_counts
 from paretune.training.pipeline import Pipeline
@@ -49,8 +47,6 @@ from paretune.training.pipeline import Pipeline
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
 the other processes fail after this time. No process may work alone for longer, as when it writes a file."""
-_PACKAGES = {"smddp": "smdistributed", **dict.fromkeys(DEEPSPEED, "deepspeed")}  # modules that the image must have
-
 _STATE = "shares"  # folder of a checkpoint with the trained weights and the optimiser's moments
 _WEIGHTS, _SCHEDULER = "model.safetensors", "scheduler.pt"  # the Trainer's own names
 _TRAINED = StateDictOptions(ignore_frozen_params=True, strict=False, flatten_optimizer_state_dict=True)
@@ -64,13 +60,13 @@ Build = Callable[..., tuple[Any, list[str]]]
 
 
 def begin(spec: JobSpec) -> None:
-    """Initialise the strategy's library, and the process group if the Trainer would not make the right one.
+    """Initialise smddp's library, and the process group if the Trainer would not make the right one.
 
-    Raises BadInput if the image lacks the library, and for a pipeline in fp16: each stage would scale the loss itself.
+    Raises BadInput if the image lacks that library, and for a pipeline in fp16: each stage would scale the loss itself.
     """
     strategy = _of(spec)
-    if strategy in _PACKAGES and not can_be_imported(_PACKAGES[strategy]):
-        rule = f"strategy {strategy} needs package {_PACKAGES[strategy]}, which this image lacks"
+    if strategy == "smddp" and not can_be_imported("smdistributed"):
+        rule = "strategy smddp needs package smdistributed, which this image lacks"
         raise BadInput([f"{rule}: set sagemaker.training_image to an image that has it, or use ddp or fsdp"])
     if divides(spec) and spec.degrees.pipeline > 1 and device.choose_precision(spec.precision) == "fp16":
         raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
@@ -119,14 +115,6 @@ def trainer_arguments(spec: JobSpec, config: Any = None) -> dict[str, Any]:
         arguments["ddp_find_unused_parameters"] = False  # a search through the graph and an exchange in each step
     if divides(spec):  # the Trainer cannot read names of labels from a stage, and the `Division` saves the optimiser
         arguments |= {"label_names": ["labels"], "save_only_model": True}
-    if spec.strategy in DEEPSPEED:
-        sizes = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
-        gathers = {"stage3_gather_16bit_weights_on_model_save": True} if spec.strategy == ZERO3 else {}
-        arguments["deepspeed"] = {
-            **dict.fromkeys((*sizes, "gradient_clipping"), "auto"),
-            **{precision: {"enabled": "auto"} for precision in ("bf16", "fp16")},
-            "zero_optimization": {"stage": 3 if gathers else 2, "overlap_comm": True, **gathers},
-        }
     return arguments
 
 

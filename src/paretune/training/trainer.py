@@ -94,8 +94,8 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
     """A Trainer with batches from a `GlobalBatchSampler`.
 
     An evaluation computes each row once, so that its metrics do not depend on the number of processes and the size of
-    its batches, which become smaller if one does not fit into memory. With `waits_for_others`, or a division, a forward
-    pass needs all processes: none can repeat or leave out a batch.
+    its batches, which become smaller if one does not fit into memory. With a division a forward pass needs all
+    processes: none can repeat or leave out a batch.
     """
 
     def __init__(
@@ -104,7 +104,6 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         sampler: GlobalBatchSampler,
         callback: MetricsCallback,
         division: Division | None = None,
-        waits_for_others: bool = False,
         **arguments: Any,
     ) -> None:
         super().__init__(callbacks=[*([] if division is None else [division]), callback], **arguments)
@@ -116,7 +115,6 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         self._sampler, self.callback, self.division = sampler, callback, division
         is_shifted = self.compute_loss_func is None and getattr(self, "_loss_shifts_labels", False)
         self._items = self.train_dataset.items(shifted=is_shifted)
-        self._waits_for_others = waits_for_others or division is not None
         self._summed_loss = self.compute_loss_func or partial(summed_loss, CAUSAL_LM)
         if division is not None:
             # Mixed precision only: else accelerate would add plain data parallelism when training begins.
@@ -147,7 +145,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         return torch.full((), items, dtype=torch.float32, device=device)
 
     def _prepare_input(self, data: Any) -> Any:
-        if isinstance(data, torch.Tensor) and not self.is_deepspeed_enabled:
+        if isinstance(data, torch.Tensor):
             return data.to(self.args.device, non_blocking=True)
         return super()._prepare_input(data)
 
@@ -208,7 +206,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         if hasattr(self.optimizer, "eval"):
             self.optimizer.eval()
         size = self.args.eval_batch_size
-        if self._waits_for_others:
+        if self.division is not None:
             share = self._evaluate_share(size, model, rows)
         else:
             share = find_executable_batch_size(self._evaluate_share, starting_batch_size=size)(model, rows)

@@ -52,14 +52,6 @@ def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(
     assert strategies.data_rank(spec) == 3
 
 
-def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int], None]) -> None:
-    as_rank(0)
-    chosen = strategies.trainer_arguments(JobSpec(strategy="deepspeed", **GPU))["deepspeed"]
-
-    assert chosen["zero_optimization"]["stage"] == 2
-    assert chosen["train_micro_batch_size_per_gpu"] == chosen["gradient_accumulation_steps"] == "auto"
-
-
 SIZES = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 
 
