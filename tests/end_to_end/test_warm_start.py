@@ -17,7 +17,7 @@ def study(workplace: Path, tiny_model: Path, reviews: Path) -> dict[str, object]
     shared = {"model": str(tiny_model), "dataset": str(reviews), "max_seq_length": 32, "precision": "fp32"}
     study = {
         "name": "warm",
-        "job": shared | {"per_device_train_batch_size": 8, "log_model": False},
+        "job": shared | {"per_device_train_batch_size": 8},
         "search": {"learning_rate": {"choices": [1e-3, 2e-3]}},
         "objectives": {"cost_usd": "minimize", "f1": "maximize"},
         "sampler": "grid",

@@ -51,7 +51,7 @@ _JOB_OF_AGENTS = {
     *("dataset", "dataset_config_name", "validation_file", "test_file", "text_column", "label_column", "missing_rows"),
     *("max_train_samples", "max_eval_samples", "max_seq_length", "num_train_epochs"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size", "micro_batches"),
-    *("learning_rate", "learning_rate_scaling", "reference_batch_size"),
+    *("learning_rate", "learning_rate_scaling"),
     *("strategy", "tensor_parallel_degree", "pipeline_parallel_degree", "hybrid_shard_degree"),
     *("activation_offloading", "cpu_offload", "launcher", "instance_type", "instance_count", "fallback_instance_types"),
     *("spot", "max_runtime_minutes", "max_silence_minutes", "max_cost_usd", "probe_steps", "profile_steps"),

@@ -105,7 +105,7 @@ def record_model(run: Run, job: "JobOutcome") -> str:
         run.set_tags({schema.NO_MODEL: f"there is no folder {job.model}" if job.model else "the job has left no model"})
         return ""
     is_ours, fault = spec.entry_script is None, "" if job.report is None else printable(job.report.model_fault)
-    run.set_tags({schema.MODEL: job.model, schema.NO_MODEL: (fault or None) if spec.log_model else "log_model=false"})
+    run.set_tags({schema.MODEL: job.model, schema.NO_MODEL: fault or None})
     if fault and not is_ours:
         return ""
     data_hash = run.tags().get(schema.DATASET_KEY, "")
@@ -116,8 +116,6 @@ def record_model(run: Run, job: "JobOutcome") -> str:
         if is_ours or not (folder / _CARD).exists():  # or the script's own
             with suppress(OSError):  # the run has it, too
                 (folder / _CARD).write_text(card, encoding="utf-8")
-        if not spec.log_model:
-            return ""
         model = JobModel(
             # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
             name=run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model",
@@ -145,7 +143,7 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         version = None if is_simulated or fault else tracking.register_model(name, run_id)
         if version is None and run.tags.get(schema.GAP) == "true":
             return f"nothing is registered as {name} yet: MLflow has not taken its model"
-        missing = fault or "its run has no model in MLflow (see log_model)"
+        missing = fault or "its run has no model in MLflow"
         reason = "a simulated job has no model" if is_simulated else missing
         tracking.run(run_id).set_tags({schema.REGISTERED: version or f"no: {reason}"})
     except (*TROUBLE, ParetuneError) as error:

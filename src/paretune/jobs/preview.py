@@ -29,7 +29,7 @@ from paretune.pricing import Price, price_remarks
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.specification.parallelism import BatchPlan
+from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, BatchPlan
 from paretune.specification.script_arguments import own_settings, script_in_words
 from paretune.storage.database import redacted
 
@@ -82,15 +82,13 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
 def unscaled_rate(job: ForeseenJob) -> str:
     """Warn if a large batch is trained with the rate of a small one, and nobody has raised it by hand."""
     spec, plan = job.spec, job.spec.plan()
-    size, reference = plan.global_batch_size, spec.reference_batch_size
+    size, reference = plan.global_batch_size, REFERENCE_BATCH_SIZE
     scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
     if spec.learning_rate_scaling != "none" or size <= reference or plan.learning_rate >= _ROUNDED_DOWN * scaled:
         return ""
     return (
-        f"global batch size {size} is above reference_batch_size {reference} and learning rate "
-        f"{plan.learning_rate:g} is not scaled: fewer steps of the same size usually learn less; "
-        f"{options(learning_rate_scaling='sqrt')}, or {options(reference_batch_size=size)} if this rate suits that "
-        "batch"
+        f"global batch size {size} is above {reference} and learning rate {plan.learning_rate:g} is not scaled: fewer "
+        f"steps of the same size usually learn less; {options(learning_rate_scaling='sqrt')}, or a higher learning_rate"
     )
 
 

@@ -148,9 +148,7 @@ class JobSpec(Parameters):
     learning_rate: float | None = parameter(None, "quality batch", gt=0, le=10, basic=True, also="lr")
     """peak learning rate (5e-5, with adapters 5e-4)"""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter("none", "quality batch")
-    """how the learning rate grows with the global batch size"""
-    reference_batch_size: int = parameter(16, "quality batch", ge=1, le=LARGEST_BATCH_SIZE)
-    """global batch size for which learning_rate is given"""
+    """how the learning rate grows with the global batch size, from that of 16 rows, for which it is given"""
     num_train_epochs: float = parameter(1.0, "quality", gt=0, le=10_000, basic=True, also="epochs")
     """passes over the training rows"""
     seed: int = parameter(42, "noise", ge=0, le=2**32 - 1, also="seed_everything")
@@ -276,8 +274,6 @@ class JobSpec(Parameters):
     """only measure time and memory: train this many optimiser steps and evaluate nothing"""
     profile_steps: int | None = parameter(None, "launcher", ge=1, le=MOST_PROFILED_STEPS)
     """profile this many steps: trace.json.gz, profile.md"""
-    log_model: bool = parameter(True, "launcher")
-    """record the model in MLflow; false: leave it with the job"""
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
         None, "launcher", not_searched="it changes no result; a study registers the model that it recommends"
     )

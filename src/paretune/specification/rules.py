@@ -163,8 +163,8 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "end, as AWS names Model Package Groups, got {register}: take one such as sentiment-en": lambda job: (
         job.register and not _REGISTERED_NAME.fullmatch(job.register)
     ),
-    "register={register} needs a model, and probe_steps or log_model=false leaves none: leave it out": lambda job: (
-        job.register and (job.probe_steps is not None or not job.log_model)
+    "register={register} needs a model, and probe_steps leaves none: leave it out": lambda job: (
+        job.register and job.probe_steps is not None
     ),
     "profile_steps={profile_steps} goes with a real training of paretune's own, got launcher={launcher} and "
     "entry_script={entry_script}: leave it out, or call torch.profiler in your script": lambda job: (

@@ -26,7 +26,7 @@ _PLANNED = ("per_device_train_batch_size", "gradient_accumulation_steps", "globa
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
     *("project", "entry_point", "project_parameters", "environment"),
-    *("learning_rate_scaling", "reference_batch_size", *_PLANNED),
+    *("learning_rate_scaling", *_PLANNED),
 }
 """Parameters that reach a script by other ways: its processes, the batch plan, arguments of its own."""
 OF_SCRIPTS = tuple(

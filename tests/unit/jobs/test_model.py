@@ -99,16 +99,11 @@ def that_is_gone(job: JobOutcome) -> JobOutcome:
     return replace(job, model=f"{job.model}-gone")
 
 
-def left_out(job: JobOutcome) -> JobOutcome:
-    return replace(job, spec=job.spec.replace(log_model=False))
-
-
 @pytest.mark.parametrize(
-    ("change", "reason", "has_card"),
+    ("change", "reason"),
     [
-        (of_a_script, "no weights", False),
-        (that_is_gone, "there is no folder", False),
-        (left_out, "log_model=false", True),
+        (of_a_script, "no weights"),
+        (that_is_gone, "there is no folder"),
     ],
 )
 def test_a_run_without_a_model_says_why(
@@ -117,12 +112,11 @@ def test_a_run_without_a_model_says_why(
     job: JobOutcome,
     change: Callable[[JobOutcome], JobOutcome],
     reason: str,
-    has_card: bool,
 ) -> None:
     assert record_model(run, change(job)) == ""
 
     assert run.tags()[schema.NO_MODEL].startswith(reason)
-    assert (Path(job.model) / "README.md").exists() == has_card
+    assert not (Path(job.model) / "README.md").exists()
     assert client.search_logged_models(["0"]) == []
 
 

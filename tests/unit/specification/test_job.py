@@ -220,12 +220,12 @@ CHANGES_THE_RESULT = """
 model=gpt2 init=random dataset=rows dataset_config_name=sst2 test_file=t.csv text_column=t label_column=c
 missing_rows=drop task=causal-lm max_train_samples=10 max_eval_samples=9 max_seq_length=64
 per_device_train_batch_size=8 global_batch_size=32 gradient_accumulation_steps=2 learning_rate=1e-4
-learning_rate_scaling=sqrt seed=1 reference_batch_size=32 num_train_epochs=2 precision=fp32 fine_tuning=head
+learning_rate_scaling=sqrt seed=1 num_train_epochs=2 precision=fp32 fine_tuning=head
 training_arguments.weight_decay=0.1 entry_script=t.py instance_count=2 probe_steps=40 environment.A=b
 """
 CHANGES_NOTHING = """
 launcher=local max_runtime_minutes=5 max_silence_minutes=5 max_cost_usd=1 budget=team.yaml tags.team=search
-region=eu-west-1 role=R on_interrupt=detach sagemaker.s3_bucket=b profile_steps=10 log_model=false register=a force=true
+region=eu-west-1 role=R on_interrupt=detach sagemaker.s3_bucket=b profile_steps=10 register=a force=true
 dry_run=true keep_alive_minutes=0
 """
 

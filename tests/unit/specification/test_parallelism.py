@@ -110,4 +110,4 @@ def test_less_memory_divides_the_batch_by_its_smallest_factor_until_it_is_one() 
     ],
 )
 def test_the_learning_rate_follows_the_global_batch_size(scaling: str, total: int, expected: float) -> None:
-    assert scale_learning_rate(2e-5, scaling, total, 16) == pytest.approx(expected, rel=1e-12)
+    assert scale_learning_rate(2e-5, scaling, total) == pytest.approx(expected, rel=1e-12)
