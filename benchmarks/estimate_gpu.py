@@ -1,7 +1,7 @@
 """Measure the error of predicted speed and memory of jobs on one GPU, before any job has run there.
 
     python benchmarks/estimate_gpu.py                                       # a second: compares results/gpu_jobs.csv
-    python benchmarks/estimate_gpu.py --measure --tokenizer FOLDER          # on a GPU, ten minutes: makes that file
+    python benchmarks/estimate_gpu.py --measure                             # on a GPU, ten minutes: makes that file
 
 Models have random weights and rows have random words, all longer than max_seq_length: speed and memory do not depend on
 what the words are. Nothing here was used to choose a constant of paretune.estimating.
@@ -28,6 +28,7 @@ from paretune.estimating.architecture import of_config
 from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.specification.container import JobDocument, JobFolder, JobReport, write_json
+from paretune.specification.inputs import BUNDLED_MODEL
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import MFU, PEAK_MEMORY_GIB, THROUGHPUT_SAMPLES
 
@@ -72,12 +73,11 @@ def main() -> None:
     """Print one line per job, then the errors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--measure", action="store_true", help="run the jobs on this machine's GPU and print the file")
-    parser.add_argument("--tokenizer", type=Path, help="folder with a tokenizer of at most 30,522 tokens")
     options = arguments.parse(parser)
     if options.measure:
         writer = csv.writer(sys.stdout)
         writer.writerow(["model", "changes", "samples_per_second", "peak_gib", "mfu"])
-        for row in measured(options.tokenizer):
+        for row in measured():
             writer.writerow(row)
             sys.stdout.flush()
         return
@@ -91,19 +91,25 @@ def spec_of(changes: Mapping[str, Any], **inputs: Any) -> JobSpec:
     return JobSpec(max_train_samples=ROWS, **given | {"training_arguments": arguments_of_trainer})
 
 
-def measured(tokenizer: Path) -> Iterator[list[str]]:
-    """Train everything once; rows of the file."""
+def rows_of_words(path: Path) -> None:
+    """Write rows of random words, each of more tokens than any max_seq_length here."""
     words = [f"{first}{second}" for first in ("un", "re", "over", "out") for second in ("done", "run", "come", "go")]
+    source = random.Random(0)
+    lines = [f"{' '.join(source.choices(words, k=WORDS))},{number % 2}" for number in range(ROWS + 500)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+
+
+def measured() -> Iterator[list[str]]:
+    """Train everything once; rows of the file."""
     with tempfile.TemporaryDirectory(prefix="gpu-") as name:
-        folder, source = Path(name), random.Random(0)
-        lines = [f"{' '.join(source.choices(words, k=WORDS))},{number % 2}" for number in range(ROWS + 500)]
-        (folder / "rows.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+        folder = Path(name)
+        rows_of_words(folder / "rows.csv")
         for model, changes in TRAINED:
             path = folder / model.replace(" ", "-")
             if not path.exists():
-                _make_model(model, path, tokenizer)
+                make_model(model, path)
             spec = spec_of(changes, model=str(path), dataset=str(folder / "rows.csv"))
-            report = _trained(spec, folder)
+            report = trained(spec, folder)
             speed, peak = report.metrics[THROUGHPUT_SAMPLES], report.metrics[PEAK_MEMORY_GIB]
             mfu = f"{report.metrics[MFU]:.3f}" if MFU in report.metrics else ""
             yield [model, json.dumps(changes), f"{speed:.1f}", f"{peak:.2f}", mfu]
@@ -115,20 +121,25 @@ def _config(model: str) -> Any:
     return AutoConfig.for_model(**{"vocab_size": 30522, **MODELS[model]})
 
 
-def _make_model(model: str, path: Path, tokenizer: Path) -> None:
+def make_model(model: str, path: Path, *, layers: int | None = None) -> None:
+    """Write the folder of a model with random weights, with fewer layers if their number is given."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
+    from paretune.training.rows.hub import bundled_model
+
     config = _config(model)
+    config.num_hidden_layers = layers or config.num_hidden_layers
     kind = AutoModelForCausalLM if config.model_type == "llama" else AutoModelForMaskedLM
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         kind.from_config(config).save_pretrained(path)
-    for file in tokenizer.glob("*"):
+    for file in bundled_model(BUNDLED_MODEL).glob("*"):  # of 30,522 tokens
         if file.name.startswith(("tokenizer", "vocab", "special_tokens")):
             shutil.copy(file, path)
 
 
-def _trained(spec: JobSpec, folder: Path) -> JobReport:
+def trained(spec: JobSpec, folder: Path) -> JobReport:
+    """The report of a job on this machine; SystemExit with the end of its log if it fails."""
     job, answer = JobFolder(folder / "job"), folder / "answer.json"
     shutil.rmtree(job.root, ignore_errors=True)
     job.make()

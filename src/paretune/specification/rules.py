@@ -38,9 +38,12 @@ RESERVED_TRAINING_ARGUMENTS = {
     "auto_find_batch_size": "paretune halves the batch itself and keeps the global batch size",
     "train_sampling_strategy": "batches are always grouped by length",
     "dataloader_drop_last": "every row is trained on in every epoch",
+    "eval_accumulation_steps": "an evaluation keeps predictions, not logits",
+    "batch_eval_metrics": "metrics are those of all rows together",
     "resume_from_checkpoint": "the next attempt of a job continues by itself",
 }
 """Training arguments that have a parameter of their own or that paretune sets itself, each with what to do instead."""
+_OF_THE_STRATEGY = {"fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"}
 HIGHEST_LEARNING_RATE = 0.1  # of full fine-tuning, ten times the highest rate that published recipes use
 LONGEST_REGISTERED_NAME = 57  # characters; a managed MLflow server appends some of its own
 _REGISTERED_NAME = re.compile(rf"(?=.{{1,{LONGEST_REGISTERED_NAME}}}$)[a-zA-Z0-9](-*[a-zA-Z0-9])*")
@@ -83,12 +86,6 @@ def _is_divided(degree: int | None) -> bool:
     return (degree or 1) > 1
 
 
-def _of_a_strategy(job: "JobSpec") -> set[str]:
-    """Training arguments that only the parameter strategy sets; a configuration of DeepSpeed may be the user's own."""
-    names = {"fsdp", "fsdp_config", "ddp_backend", "parallelism_config"}
-    return names if job.strategy in DEEPSPEED else names | {"deepspeed"}
-
-
 def _is_changed(job: "JobSpec", name: str) -> bool:
     return bool(getattr(job, name) != type(job).model_fields[name].default)
 
@@ -125,7 +122,7 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     ),
     "training_arguments must set nothing that belongs to the strategy (fsdp, fsdp_config, deepspeed, ddp_backend, "
     "parallelism_config): use the parameter strategy": lambda job: (
-        not job.runs_user_code and _of_a_strategy(job) & {*job.training_arguments}
+        not job.runs_user_code and _OF_THE_STRATEGY & {*job.training_arguments}
     ),
     "lora goes with fine_tuning=lora or qlora, got {fine_tuning}": lambda job: (
         job.lora.model_fields_set and not _adapts(job) and not job.runs_user_code

@@ -161,7 +161,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     def count_loss(self, loss: torch.Tensor) -> None:
         """Count the loss of a micro-batch in this process, without waiting for the device."""
-        self._not_finite = torch.where(torch.isfinite(loss).all(), 0, self._not_finite.to(loss.device) + 1)
+        self._not_finite = torch.where(
+            torch.isfinite(loss).all(), 0, self._not_finite.to(loss.device, non_blocking=True) + 1
+        )
 
     def _agree(self, args: TrainingArguments, step: int) -> tuple[bool, bool, float, float]:
         """The most that any process asks for: to stop, to save, seconds of a step, batches without a finite loss."""

@@ -18,7 +18,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.training import checkpoints, device, mlflow_model, processes, strategies
 from paretune.training.callback import EventWriter, MetricsCallback, ProfileCallback
-from paretune.training.model import build_model, load_tokenizer, lowest_score, parameter_counts, write_model
+from paretune.training.model import build_model, load_tokenizer, mask_format, parameter_counts, write_model
 from paretune.training.processes import StopSignal
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, masked, pad_multiple
 from paretune.training.strategies import Division
@@ -135,9 +135,7 @@ def _trainer(document: JobDocument, inputs: _Inputs, stop_signal: StopSignal) ->
         train_dataset=rows,
         eval_dataset=inputs.rows("validation"),
         # A pipeline divides the mask with its batches.
-        data_collator=dict
-        if division and division.pipeline
-        else partial(masked, lowest=lowest_score(inputs.model, spec)),
+        data_collator=dict if division and division.pipeline else partial(masked, form=mask_format(inputs.model, spec)),
         compute_metrics=None if is_language_model else Evaluation(spec.task, inputs.prepared.labels),
         compute_loss_func=None if is_language_model else partial(summed_loss, spec.task, smoothing=smoothing),
         sampler=sampler,

@@ -275,14 +275,14 @@ def _correct_four_bits(model: Any) -> None:
             model.set_submodule(name, plain)
 
 
-def lowest_score(model: Any, spec: JobSpec) -> float | None:
-    """The number by which a mask, added to all scores, hides padding; None for a model that makes its own masks."""
+def mask_format(model: Any, spec: JobSpec) -> torch.dtype | None:
+    """The format of a mask that is added to the scores of all layers; None for a model that makes its own masks."""
     config = model.config
     if config.model_type not in PLAIN_ENCODERS or getattr(config, "is_decoder", False):
         return None
     if config._attn_implementation not in {"eager", "sdpa"}:
         return None
-    return torch.finfo(device.half_format(device.choose_precision(spec.precision)) or torch.float32).min
+    return device.half_format(device.choose_precision(spec.precision)) or torch.float32
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:

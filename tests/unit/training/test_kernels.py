@@ -13,7 +13,7 @@ from transformers import AutoConfig, TrainerCallback
 from paretune.specification.container import JobFolder
 from paretune.specification.job import JobSpec
 from paretune.training import callback
-from paretune.training.model import PLAIN_DECODERS, PLAIN_ENCODERS, auto_class, lowest_score
+from paretune.training.model import PLAIN_DECODERS, PLAIN_ENCODERS, auto_class, mask_format
 from paretune.training.rows.tokenised import MOST_LENGTHS, TokenRows, masked, pad_multiple
 from tests.unit.training.conftest import SPEC
 from tests.unit.training.test_loop import report_of
@@ -53,9 +53,7 @@ def batch_of(lengths: list[int]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("kind", sorted(PLAIN_ENCODERS))
 def test_a_mask_that_is_added_gives_the_logits_of_the_plain_one(kind: str, attention: str) -> None:
     model, batch = small(kind, attention=attention).eval(), batch_of([9, 4, 0])
-    lowest = lowest_score(model, JobSpec(precision="fp32"))
-
-    prepared = masked(dict(batch), lowest)
+    prepared = masked(dict(batch), mask_format(model, JobSpec(precision="fp32")))
 
     assert prepared["attention_mask"].shape == (3, 1, 1, 9)
     logits = model(**prepared).logits
@@ -66,8 +64,8 @@ def test_a_mask_that_is_added_gives_the_logits_of_the_plain_one(kind: str, atten
 def test_rows_without_padding_have_no_mask_and_other_models_keep_theirs() -> None:
     assert "attention_mask" not in masked(batch_of([9, 9]), None)
     assert masked(batch_of([9, 4]), None)["attention_mask"].shape == (2, 9)
-    assert lowest_score(small("gpt2"), JobSpec()) is None
-    assert lowest_score(small("bert"), JobSpec(precision="fp16")) == -65504
+    assert mask_format(small("gpt2"), JobSpec()) is None
+    assert mask_format(small("bert"), JobSpec(precision="fp16")) == torch.float16
 
 
 @pytest.mark.parametrize(

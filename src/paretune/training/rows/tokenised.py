@@ -194,16 +194,16 @@ def pad_multiple(longest: int) -> int:
     return 8 * -(-longest // (8 * MOST_LENGTHS))
 
 
-def masked(batch: dict[str, torch.Tensor], lowest: float | None = None) -> dict[str, torch.Tensor]:
+def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> dict[str, torch.Tensor]:
     """A batch of `TokenRows` as its model computes it with the fewest kernels: without a mask if no row is padded.
 
-    With `lowest` the mask is added to the scores of all layers, (B, 1, 1, T): 0, or this number for padding.
+    With a number format the mask is added to the scores of all layers, (B, 1, 1, T): 0, or the lowest for padding.
     """
     mask = batch["attention_mask"]
     if mask.numpy().all():
         del batch["attention_mask"]
-    elif lowest is not None:
-        batch["attention_mask"] = (1.0 - mask[:, None, None, :]) * lowest
+    elif form is not None:
+        batch["attention_mask"] = (1 - mask[:, None, None, :]).to(form) * torch.finfo(form).min
     return batch
 
 

@@ -1,0 +1,290 @@
+"""Count what a training step asks of a GPU: kernels that it launches, and waits of the host. No GPU is needed.
+
+    python benchmarks/count_kernels.py            # about five minutes
+
+Counted on a processor below autograd and autocast, without views and allocations, as CUDA would launch them. There
+attention is one kernel forward and three backward, dropout is one, norms are fp32 under autocast, and an operator on a
+list of tensors takes the launches of PyTorch's multi-tensor rule. A wait is a line of Python that reads a tensor, or
+moves one to the device without `non_blocking`. (The package `kernels`, which transformers looks for, has no such name.)
+"""
+
+import argparse
+import io
+import json
+import math
+import operator
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import arguments
+import published
+import torch
+import transformers
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from paretune.specification.container import JobDocument, JobFolder
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import CAUSAL_LM, CLASSIFICATION, TOKEN_CLASSIFICATION
+from paretune.training import callback, device
+from paretune.training.loop import train
+from paretune.training.model import auto_class, load_tokenizer
+from paretune.training.processes import StopSignal
+from paretune.training.rows import hub
+from paretune.training.rows.sources import read_rows
+from paretune.training.rows.tokenised import TokenRows, prepare
+
+_FREE = {"detach", "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "alias", "_unsafe_view"}
+_FREE |= {"lift_fresh", "_local_scalar_dense", "is_same_size", "set_"}
+_MOST_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # of one launch, by the number of lists
+_CHUNK, _BLOCKS = 65_536, 320  # elements of a block, and blocks of a launch; multi_tensor_apply.cuh of torch 2.13
+_READS = {"item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__"}
+_BATCH, _COUNTED = 2, 4  # rows of a step, and the step that is counted
+_LLAMA = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
+CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "BERT base": (CLASSIFICATION, {"model_type": "bert"}),
+    "BERT base, labels of words": (TOKEN_CLASSIFICATION, {"model_type": "bert"}),
+    "a Llama of 16 layers": (CAUSAL_LM, {"model_type": "llama", "num_hidden_layers": 16, **_LLAMA}),
+}
+Step = tuple[int, int]  # kernels, and waits
+
+
+class _Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch
+    """Counts operators that compute something."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+        result, name = function(*inputs, **(options or {})), function._schema.name.split("::")[1]
+        aliases = any(
+            each.alias_info is not None and not each.alias_info.is_write for each in function._schema.arguments
+        )
+        if name.startswith(("_foreach", "_fused")):
+            lists = [each for each in inputs if isinstance(each, list | tuple) and each and torch.is_tensor(each[0])]
+            equal = [each for each in lists if len(each) == len(lists[0])]
+            self.count += _launches(equal[:4]) + name.startswith("_foreach_norm")
+        elif name not in _FREE and not function.is_view and not (aliases and not function._schema.is_mutable):
+            self.count += 1
+        return result
+
+
+def _launches(lists: list[Any]) -> int:
+    most, count, blocks, tensors = _MOST_TENSORS.get(len(lists), 30), 0, 0, 0
+    for tensor in lists[0]:
+        tensors += 1
+        chunks = max(1, -(-tensor.numel() // _CHUNK))
+        for chunk in range(chunks):
+            blocks, is_last = blocks + 1, chunk == chunks - 1
+            if (tensors == most and is_last) or blocks == _BLOCKS:
+                count, blocks, tensors = count + 1, 0, 0 if is_last else 1
+    return count + bool(blocks)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        context.heads = key.shape[1]  # fewer than those of the queries, if several share one
+        return query * 1
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> Any:
+        shared = gradients[0][:, : context.heads]
+        return gradients[0] * 1, shared * 1, shared * 1
+
+
+class _Cuda(TorchFunctionMode):
+    """Does what CUDA does otherwise than a processor, and counts the lines that wait for the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+
+    def __torch_function__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+        options, functional, name = dict(options or {}), torch.nn.functional, getattr(function, "__name__", "")
+        if name in _READS or (name == "to" and _moves(inputs, options)):
+            file = sys._getframe(1).f_code.co_filename
+            # PyTorch moves nothing that is on the device already; and batches are made in the machine's memory.
+            self.waits += "/torch/" not in file and not file.endswith("tokenised.py")
+        is_half = torch.is_autocast_enabled("cpu")
+        if function is functional.layer_norm and is_half:
+            inputs = (inputs[0].float(), *inputs[1:])
+        if function is functional.dropout and options.get("training", True):
+            return inputs[0] * 1  # one kernel, and one backward
+        if function is functional.scaled_dot_product_attention:
+            mask = options.get("attn_mask")
+            query, key, value = (each.to(torch.bfloat16) if is_half else each for each in inputs[:3])
+            if mask is not None and mask.dtype == torch.bool:  # each layer makes numbers of it
+                torch.where(mask, torch.full((), 0.0), torch.full((), float("-inf")))
+            return _Attention.apply(query, key, value)  # type: ignore[no-untyped-call]
+        return function(*inputs, **options)
+
+
+def _moves(inputs: Any, options: Mapping[str, Any]) -> bool:
+    given = [*inputs[1:], *options.values()]
+    return not options.get("non_blocking") and any(isinstance(each, str | torch.device) for each in given)
+
+
+@contextmanager
+def _counted() -> Iterator[tuple[Callable[[], None], list[Step]]]:
+    """A function to call at the begin of each step, and the counts that it notes."""
+    kernels, cuda, notes = _Kernels(), _Cuda(), list[Step]()
+    with kernels, cuda:
+        yield lambda: notes.append((kernels.count, cuda.waits)), notes
+
+
+def _of_step(notes: list[Step]) -> Step:
+    (before, waited), (after, waits) = notes[_COUNTED - 1 : _COUNTED + 1]
+    return after - before, waits - waited
+
+
+class Case:
+    """A model with random weights, and rows of random words of which some are shorter than others."""
+
+    def __init__(self, name: str, folder: Path, *, is_small: bool) -> None:
+        self.task, values = CASES[name]
+        self.folder, self.model_folder = JobFolder(folder / "job"), folder / "model"
+        sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4}
+        labels = {} if self.task == CAUSAL_LM else {"num_labels": 2}
+        tokenizer = load_tokenizer(hub.bundled_model("bundled:all-MiniLM-L6-v2"))
+        values = {**values, **(sizes if is_small else {}), **labels, "vocab_size": len(tokenizer), "pad_token_id": 0}
+        config = transformers.AutoConfig.for_model(**values)
+        auto_class(self.task).from_config(config).save_pretrained(self.model_folder)
+        tokenizer.save_pretrained(self.model_folder)
+        words = ["great", "warm", "dull", "cold", "the", "film"]
+        texts = [random.choices(words, k=random.randint(4, 20)) for _ in range(200)]
+        rows: list[dict[str, Any]]
+        rows = [{"text": " ".join(text), "label": ["a", "b"][number % 2]} for number, text in enumerate(texts)]
+        if self.task == TOKEN_CLASSIFICATION:
+            rows = [{"text": text, "label": random.choices("ab", k=len(text))} for text in texts]
+        (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        self.spec = JobSpec(
+            model=str(self.model_folder),
+            dataset=str(folder / "rows.jsonl"),
+            task=self.task,  # type: ignore[arg-type]  # one of CASES
+            max_seq_length=32,
+            per_device_train_batch_size=_BATCH,
+            probe_steps=10,
+            training_arguments={"logging_steps": 100},
+        )
+        prepared = prepare(self.spec, *read_rows(self.spec), tokenizer, folder / "prepared")
+        self.folder.make()
+        for link, target in ((self.folder.dataset, prepared.folder), (self.folder.model_source, self.model_folder)):
+            if link.is_dir():
+                link.rmdir()
+            link.symlink_to(target)
+        self._rows = TokenRows(prepared.folder / "train", pad_id=0)
+
+    def model(self) -> Any:
+        """The model, as it was."""
+        return auto_class(self.task).from_pretrained(self.model_folder, dtype=torch.float32)
+
+    def batches(self) -> Iterator[dict[str, torch.Tensor]]:
+        """Batches of rows, with padding if rows are not all of one length."""
+        for number in range(_COUNTED + 2):
+            yield self._rows.__getitems__([number * _BATCH + row for row in range(_BATCH)])
+
+
+def of_paretune(case: Case, precision: str) -> Step:
+    """A step of paretune's own training, as on a GPU."""
+    spec = case.spec.replace(precision=precision)
+    with (
+        patch.object(device, "use_cpu_kernels", lambda *_: None),
+        patch.object(device, "keep_freed_memory", lambda: None),
+        patch.object(callback, "AGREE_S", math.inf),
+        redirect_stdout(io.StringIO()),
+        _counted() as (note, notes),
+        patch.object(callback.MetricsCallback, "on_step_begin", lambda *_, **__: note(), create=True),
+    ):
+        train(JobDocument.first("job", spec), case.folder, StopSignal())
+    return _of_step(notes)
+
+
+class _Begin(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    def __init__(self, note: Callable[[], None]) -> None:
+        self._note = note
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._note()
+
+
+def of_trainer(case: Case, precision: str) -> Step:
+    """A step of the Trainer with its defaults."""
+    options = {"use_cpu": True, "report_to": "none", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 100}
+    arguments = TrainingArguments(
+        output_dir=str(case.folder.root / "trainer"),
+        max_steps=_COUNTED + 2,
+        per_device_train_batch_size=1,  # a row of the data set is a batch
+        bf16=precision == "bf16",
+        **options,
+    )
+    with _counted() as (note, notes):
+        Trainer(
+            model=case.model(),
+            args=arguments,
+            train_dataset=list(case.batches()),
+            data_collator=operator.itemgetter(0),
+            callbacks=[_Begin(note)],
+        ).train()
+    return _of_step(notes)
+
+
+def of_loop(case: Case, precision: str) -> Step:
+    """A step of a bare loop: in fp32, in bf16 with autocast, or with weights in bf16."""
+    model = case.model().train()
+    if precision == "bf16 weights":
+        model = model.to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+    with _counted() as (note, notes):
+        for batch in case.batches():
+            note()
+            batch = {name: value.to("cpu", non_blocking=True) for name, value in batch.items()}
+            with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+                loss = model(**batch).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    return _of_step(notes)
+
+
+VARIANTS: Mapping[str, tuple[Callable[[Case, str], Step], str]] = {
+    "paretune, bf16": (of_paretune, "bf16"),
+    "paretune, fp32": (of_paretune, "fp32"),
+    "Trainer defaults, bf16": (of_trainer, "bf16"),
+    "Trainer defaults, fp32": (of_trainer, "fp32"),
+    "a bare loop, bf16 with autocast": (of_loop, "bf16"),
+    "a bare loop, bf16 weights": (of_loop, "bf16 weights"),
+}
+
+
+def main() -> None:
+    """Print a line per variant, then the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--narrow", action="store_true", help="models of width 32: all launches but the optimiser's")
+    options = arguments.parse(parser, narrow=True)
+    transformers.logging.set_verbosity_error()
+    random.seed(0)
+    made, counts = published.conditions("torch", "transformers"), dict[str, list[Step]]()
+    for name in CASES:
+        with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
+            case = Case(name, Path(folder), is_small=options.narrow)
+            for variant, (count, precision) in VARIANTS.items():
+                counts.setdefault(variant, []).append(count(case, precision))
+                print(f"# {name}, {variant}: {counts[variant][-1]}", file=sys.stderr, flush=True)
+    head = ("kernels of a step, and waits of the host", *CASES)
+    lines = [(name, *(f"{kernels:,}, {waits}" for kernels, waits in steps)) for name, steps in counts.items()]
+    body = [f"Counted {made}, {_BATCH} rows a step:", "", *published.table(head, lines)]
+    print("\n".join(body))
+
+
+if __name__ == "__main__":
+    main()
