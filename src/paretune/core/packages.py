@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, requires, version
 _PURPOSES = {
     "train": "to train on this machine",
     "design": "for designs that are neither full nor a table",
-    "report": "to compare groups of runs",
     "mcp": "to serve agents",
     "sagemaker": "to launch jobs on SageMaker",
 }

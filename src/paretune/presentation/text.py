@@ -60,11 +60,6 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
 
 
-def p_value(value: float) -> str:
-    """The p-value of a test: p 0.0006, p 0.12, p < 0.0001."""
-    return "p < 0.0001" if value < 0.0001 else f"p {plain(value, 1 if value < 0.01 else 2)}"
-
-
 def texts(frame: "DataFrame", columns: Mapping[str, str | tuple[str, Format]]) -> "DataFrame":
     """Columns of a frame as texts, without those that would be empty; what is not known is an empty text.
 

@@ -5,7 +5,7 @@ line, and neither do billed and notional dollars. Here: finds the runs, and keep
 
     jobs.py             recorded jobs as a pandas frame: settings and measurements
     costs.py            view=runs: every run at its own and at other prices, totals, errors of estimates
-    groups.py           view=scaling and view=compare: the runs of each value of a setting, and tests of them
+    groups.py           view=scaling and view=compare: the runs of each value of a setting
     document.py         a report as text, Markdown, CSV and one HTML page with charts of plotly
 """
 
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, ParetuneError, did_you_mean
-from paretune.core.packages import missing
+from paretune.core.errors import ParetuneError, did_you_mean
 from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.core.shell import command_line
 from paretune.core.untrusted import markdown, without_secrets
@@ -86,8 +85,6 @@ class ReportRequest(Parameters):
 
 def _run(request: ReportRequest) -> CommandOutput:
     """Report recorded runs; the runs themselves do not change."""
-    if request.view != "runs" and (reason := missing("report")):
-        raise BadInput([reason])
     from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
     from paretune.commands.report.groups import groups_report
     from paretune.pricing import PriceList
@@ -116,7 +113,7 @@ def _run(request: ReportRequest) -> CommandOutput:
         request.changed(),
         "simulated" if is_simulated else None,
     )
-    findings = [text for section in report.sections for text in section.findings()]
+    findings = [text for section in report.sections for text in section.sentences]
     storage = [] if request.view != "runs" else _storage(jobs, tracking, environment)
     where = f"report.csv is in run {run_id}, with report.html and report.md: {open_command}"
     return CommandOutput(

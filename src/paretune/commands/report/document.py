@@ -35,18 +35,12 @@ class Chart(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading with tables of texts and tests of what they show (each with its caption), sentences and charts."""
+    """A heading with tables of texts (each with its caption), sentences and charts."""
 
     heading: str
     sentences: Sequence[str] = ()
     tables: Sequence[tuple[str, pd.DataFrame]] = ()
-    tests: Sequence[tuple[str, pd.DataFrame]] = ()
     charts: Sequence[Chart | None] = ()  # None has nothing to draw
-
-    def findings(self) -> list[str]:
-        """Its sentences, and the rows of its tests, each with the test's caption."""
-        rows = [f"{about}: {' '.join(row)}" for about, table in self.tests for row in table.to_numpy()]
-        return [*self.sentences, *rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +75,7 @@ class Report:
         yield written(" ".join(self.about))
         for section in self.sections:
             yield written(f"{mark}{section.heading}")
-            for about, table in (*section.tables, *section.tests):
+            for about, table in section.tables:
                 yield from (written(f"{about}:"), tabled(table))
             if section.sentences:
                 yield written("\n".join(f"- {sentence}" for sentence in section.sentences))
@@ -123,6 +117,7 @@ def scatter(
         opacity=0.8,
         log_x=True,
         log_y=y != metrics.F1,
+        render_mode="svg",  # the other one is not in the script of our pages
     )
     for name, line in lines.items():
         drawn = {"color": "#808080", "dash": "dash"}  # a grey that is seen on light and dark pages
