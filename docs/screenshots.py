@@ -86,8 +86,10 @@ def photograph_page(page: Any, client: MlflowClient, run_id: str, path: Path) ->
     """Take a picture of the page of a study."""
     with tempfile.TemporaryDirectory() as target:
         page.goto(Path(client.download_artifacts(run_id, "pareto.html", target)).as_uri())
+        page.set_viewport_size({"width": 940, "height": 790})
         page.wait_for_timeout(1000)  # the chart takes its size
         page.screenshot(path=path)
+        page.set_viewport_size({"width": _WIDTH, "height": _HEIGHT})
 
 
 def photograph_run(page: Any, address: str, run_id: str, path: Path) -> None:
@@ -107,6 +109,7 @@ def main(study: Path, folder: Path) -> None:
         workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
         (workspace / "studies").symlink_to(study.parent)  # the pictures show paths as a user types them
         os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
+        os.environ["PARETUNE_PRICES"] = str(_HOUSE / "studies" / "polarity_prices.csv")  # of the demo's machines
         command = [sys.executable, "-m", "paretune", "study", "--study", f"studies/{study.name}"]
         subprocess.run(command, cwd=workspace, check=True)
         client = MlflowClient(store)

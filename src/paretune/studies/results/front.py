@@ -127,7 +127,13 @@ class StudyFront:
     def unit(self, name: str) -> tuple[float, str]:
         """The divisor with which a value is stated, and its unit: all times of a study have the same."""
         unit = OBJECTIVES[name].unit if name in OBJECTIVES else ""
-        return self._time_unit if unit == "s" else (1.0, unit)
+        return self._time_unit if unit == "s" else self._money_unit if unit == "USD" else (1.0, unit)
+
+    @cached_property
+    def _money_unit(self) -> tuple[float, str]:
+        """Notional dollars of a small job are stated for a thousand of them."""
+        usd = [trial.values[metrics.COST_USD] for trial in self.trials if metrics.COST_USD in trial.values]
+        return (0.001, "USD per 1,000 jobs") if usd and median(usd) < 0.01 else (1.0, "USD")
 
     @cached_property
     def _time_unit(self) -> tuple[float, str]:

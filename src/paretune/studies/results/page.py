@@ -3,9 +3,12 @@
 The chart is drawn with plotly on the page and in a notebook.
 """
 
+import platform
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,6 +16,7 @@ import pandas as pd
 from paretune.core.untrusted import code_span, markdown
 from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, template
 from paretune.specification import metrics
+from paretune.specification.inputs import BUNDLED
 from paretune.studies.results.answer import StudyAnswer, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick, failures
@@ -21,6 +25,10 @@ from paretune.tracking import schema
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 
+_BASELINES = {
+    metrics.BASELINE_TFIDF: "TF-IDF + logistic regression",
+    metrics.BASELINE_WORDS: "most frequent label of each word",
+}
 _MOST_POINTS = 30  # rows of the table of the front
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
 _BETTER = {"minimize": "less is better", "maximize": "more is better"}
@@ -60,6 +68,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         return url if url.startswith(("http://", "https://")) else ""
 
     figure = front_figure(front, answer.picks, web_address)
+    picked, table = {str(pick.point.number) for pick in answer.picks}, front_table(front)
     about = "Chart of all configurations; the tables below have the same values"
     chart = "" if figure is None else chart_html(figure, about)
     goals = [f"{way} {label(name)}" for name, way in front.objectives.items()]
@@ -72,13 +81,36 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         chart=chart,
         goal=f"Wanted: {', '.join(goals)}",
         failures=failures(front.trials),
-        front_table=front_table(front),
+        others=table[~table["trial"].isin(picked)] if len(table) else table,
+        about=_about(front),
+        wide=[label(name) for name in front.objectives if figure is not None and _is_wide(front, name)],
         most=_MOST_POINTS,
         trials_table=trials_table(front),
         web_address=web_address,
         label=label,
     )
     return text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's script for secrets
+
+
+def _about(front: StudyFront) -> str:
+    """Model, data, machines and day of a study, in one line."""
+    if front.is_foreign or not front.trials:
+        return ""
+    spec = front.trials[0].spec
+    what = f"{Path(spec.model).name.removeprefix(BUNDLED)} on {spec.dataset.removeprefix(BUNDLED)}"
+    if spec.runs_user_code:
+        what = Path(str(spec.entry_script or spec.project)).name
+    types = sorted({trial.spec.instance_type for trial in front.trials})
+    machines = ", ".join(platform.node() or "this machine" if name == "local" else name for name in types)
+    ended = datetime.fromtimestamp(max(trial.ended_at for trial in front.trials), UTC)
+    return f"{what}; {machines}; {ended:%Y-%m-%d}"
+
+
+def _is_wide(front: StudyFront, name: str) -> bool:
+    """Whether the errors of an objective are as large as its differences, so that bars would hide the points."""
+    points = [point for point in front.points if name in point.means]
+    values = [point.means[name] for point in points]
+    return len(points) > 1 and max(point.errors[name] for point in points) > (max(values) - min(values)) / 2
 
 
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
@@ -98,7 +130,7 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
         layout: dict[str, Any] = {}
         for name, axis in zip(("xaxis", "yaxis"), axes, strict=True):
             layout |= {f"{name}.title.text": axis.title.text, f"{name}.type": axis.type, f"{name}.autorange": True}
-        data["line.shape"] = traces[-1]["line"]["shape"]
+        data["line.shape"] = [trace.get("line", {}).get("shape") for trace in traces]
         buttons.append({"label": as_html(" and ".join(map(label, pair))), "method": "update", "args": [data, layout]})
     figure = charts[front.main_pair]
     if len(buttons) > 1:
@@ -118,8 +150,8 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         figure.add_scatter(
             x=group[x].tolist(),
             y=group[y].tolist(),
-            error_x={**bars, "array": group[f"{x} error"].tolist()},
-            error_y={**bars, "array": group[f"{y} error"].tolist()},
+            error_x={**bars, "array": group[f"{x} error"].tolist(), "visible": not _is_wide(front, x)},
+            error_y={**bars, "array": group[f"{y} error"].tolist(), "visible": not _is_wide(front, y)},
             mode="markers",
             name=f"{look.name} ({len(group)})",
             marker={"symbol": look.symbol, "color": look.colour, "size": look.size},
@@ -127,7 +159,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
             hovertext=group["text"],
             customdata=group["url"],
         )
-    picked, middle = marks[marks["label"] != ""], (marks[x].min() + marks[x].max()) / 2
+    picked = marks[marks["label"] != ""].sort_values(x)
     figure.add_scatter(
         x=picked[x].tolist(),
         y=picked[y].tolist(),
@@ -135,7 +167,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         name=PICKED.name,
         marker={"symbol": PICKED.symbol, "color": PICKED.colour, "size": PICKED.size, "line": {"width": PICKED.edge}},
         text=picked["label"].map(as_html),
-        textposition=["middle left" if value > middle else "middle right" for value in picked[x]],  # where is room
+        textposition=_places(picked[x], marks[x].max() - marks[x].min()),
         cliponaxis=False,
         hoverinfo="skip",
     )
@@ -145,11 +177,25 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
     figure.add_scatter(
         x=best[x].tolist(), y=best[y].tolist(), mode="lines", line=line, hoverinfo="skip", showlegend=False
     )
+    baseline = {name: value for trial in front.trials for name, value in trial.measured.items() if name in _BASELINES}
+    if front.quality == metrics.F1 and baseline:
+        name, value = next(iter(baseline.items()))
+        ends = [marks[x].min(), marks[x].max()] if y == metrics.F1 else []
+        look = {"color": "#8C8C8C", "width": 1.5, "dash": "dash"}
+        figure.add_scatter(x=ends, y=[value] * len(ends), mode="lines", line=look, name=_BASELINES[name])
     for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
         is_log = name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()
         title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
         update(title={"text": title}, type="log" if is_log else "linear")
     return figure
+
+
+def _places(values: pd.Series, width: float) -> list[str]:
+    """Where the labels of marks stand, from left to right: above them, and below one that has a near neighbour."""
+    places = list[str]()
+    for near in values.diff() < width / 6:
+        places.append("bottom right" if near and places[-1] == "top center" else "top center")
+    return places
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:
@@ -165,7 +211,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
         row: dict[str, Any] = {"number": point.number, "kind": kind, "url": address(point.trial.run_id)}
         row["text"] = as_html("\n".join([*lines, *point.trial.settings()]))
-        row["label"] = ", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])) if pick else ""
+        row["label"] = f"trial {point.number}" if pick else ""
         for name in front.objectives:
             size = front.unit(name)[0]
             row |= {name: point.means[name] / size, f"{name} error": point.errors[name] / size}
@@ -189,7 +235,9 @@ def live_chart() -> Callable[[StudyAnswer], None] | None:
             return
         title = {"text": as_html(answer.state()), "font": {"size": 14}}
         dressed(figure).update_layout(title=title, margin={"t": 80})
-        bundle = {"text/plain": answer.state()} | figure._repr_mimebundle_()
+        # Saved as a page, a notebook shows its HTML; where it runs, plotly's own kind of output.
+        html = {"text/html": chart_html(figure, "Chart of all configurations")}
+        bundle = {"text/plain": answer.state()} | html | figure._repr_mimebundle_()
         if handle is None:
             handle = display(bundle, raw=True, display_id=True)  # type: ignore[no-untyped-call]  # IPython has no types
         else:

@@ -5,9 +5,9 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-import plotly
 import pytest
 
+from paretune.presentation.page import plotly_script
 from paretune.studies.results.page import front_figure, page, study_note
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -16,7 +16,7 @@ from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial
 VOID = {"meta", "br", "wbr", "img", "input", "hr", "link"}
 ALL_THREE = {**COST_AND_F1, "train_seconds": "minimize"}
 EVIL = '</script><script>alert("1")</script><!--&amp;$x$\u2028'
-PLOTLY = plotly.offline.get_plotlyjs()
+PLOTLY = plotly_script()
 
 
 class Reader(HTMLParser):
