@@ -127,14 +127,6 @@ def _training_throughput(axes: Any) -> None:
     axes.set(xlabel="training samples per second (median, range)")
 
 
-def _launch_overhead(axes: Any) -> None:
-    rows = tables("launch_overhead")[0]
-    names = ["plain script with the SDK", "paretune train", "mlflow run", "mlflow run, the first time"]
-    values = [numbers(row["seconds to CreateTrainingJob, median (range)"])[0] for row in rows]
-    _bars(axes, names, values, accent=1)
-    axes.set(xlabel="seconds until CreateTrainingJob")
-
-
 def _batch_and_rate(axes: Any) -> None:
     rows = _read_csv("batch_and_rate")
     for rate, label, colour in (("fixed", "rate 5e-5", _BLUE), ("sqrt", "rate scaled with the square root", _ORANGE)):
@@ -225,7 +217,6 @@ PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
     "search_statements": ("search_cost.txt", 2.6, _search_statements),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
     "batch_and_rate": ("batch_and_rate.csv", 3.2, _batch_and_rate),
-    "launch_overhead": ("launch_overhead.txt", 2.1, _launch_overhead),
     "estimate_error": ("estimate_error.txt", 3.8, _estimate_error),
     "estimate_error_cold": ("estimate_error_cold.txt", 2.8, _estimate_error_cold),
     "estimate_memory": ("estimate_memory.txt", 3.6, _estimate_memory),

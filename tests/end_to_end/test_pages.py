@@ -79,12 +79,8 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     )
     for project in ("sklearn_elasticnet", "torch_mlp"):
         (workplace / project).symlink_to(REPOSITORY / "tests" / "foreign" / project)
-    recipes = (REPOSITORY / "docs" / "recipes.md").read_text()
-    for folder in ("sft", "axolotl", "factory"):
-        (workplace / folder).mkdir()
-        (workplace / folder / "run.sh").touch()
-    project = re.findall(r"^```yaml\n(name: .*?command: .*?)^```", recipes, re.MULTILINE | re.DOTALL)[-1]
-    (workplace / "factory" / "MLproject").write_text("name: " + project.rpartition("name: ")[2])
+    (workplace / "sft").mkdir()
+    (workplace / "sft" / "run.sh").touch()
     runs = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,usd an hour"
     (workplace / "runs.csv").write_text(
         f"{runs}\nml.p3.2xlarge,1,32,5e-5,65000,0.94,3.825\nml.p3.16xlarge,2,32,5e-5,5000,0.93,28.152\n"
