@@ -181,8 +181,8 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
     if front.quality == metrics.F1 and baseline:
         name, value = next(iter(baseline.items()))
         ends = [marks[x].min(), marks[x].max()] if y == metrics.F1 else []
-        look = {"color": "#8C8C8C", "width": 1.5, "dash": "dash"}
-        figure.add_scatter(x=ends, y=[value] * len(ends), mode="lines", line=look, name=_BASELINES[name])
+        dashes = {"color": "#8C8C8C", "width": 1.5, "dash": "dash"}
+        figure.add_scatter(x=ends, y=[value] * len(ends), mode="lines", line=dashes, name=_BASELINES[name])
     for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
         is_log = name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()
         title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
