@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import NoCredentialsError
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
@@ -133,6 +134,19 @@ def test_the_seconds_of_a_spot_job_are_those_that_it_took(answer: Answer) -> Non
     spot = {**DESCRIBED, "EnableManagedSpotTraining": True, "TrainingTimeInSeconds": 9000}
 
     assert of_description("x", spot).seconds == 9000
+
+
+def test_an_account_that_may_not_be_asked_is_a_message(
+    typed: Run, workplace: Path, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: str) -> None:
+        raise NoCredentialsError()
+
+    monkeypatch.setattr(aws.sagemaker, "describe_training_job", refuse)
+    code, _, err = typed("estimate", "--like=their-job", "--region=us-east-1")
+
+    assert code == 2
+    assert "SageMaker was not asked for a training job their-job" in err
 
 
 def test_a_name_that_neither_the_store_nor_sagemaker_has_is_refused(typed: Run, workplace: Path, aws: Aws) -> None:

@@ -73,6 +73,8 @@ def of_run(job: RecordedJob) -> Reference:
     seconds, step_seconds = (
         (measured[0].seconds, measured[0].step_seconds) if measured else (job.billable_seconds, None)
     )
+    if seconds is None and step_seconds is None:
+        raise BadInput([f"like must name a training with measured seconds, {job.run_id[:8]} has none"])
     texts = {name: text for name, text in spec.changed().items() if name not in _BATCH}
     plan = job.used_plan(spec)
     texts |= {"gradient_accumulation_steps": str(plan.gradient_accumulation_steps)}
@@ -135,10 +137,12 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
                 raise
             faults += error.faults
     from paretune.launchers.sagemaker.account import Account  # imports boto3
+    from paretune.launchers.sagemaker.aws_errors import refused_to
     from paretune.launchers.sagemaker.jobs import described
 
     try:
-        answer = described(Account(region, environment), name)
+        with refused_to("describe a training job (sagemaker:DescribeTrainingJob)"):
+            answer = described(Account(region, environment), name)
     except LaunchRefused as error:
         raise BadInput([*faults, f"SageMaker was not asked for a training job {name}: {error}"]) from error
     if not answer:
@@ -215,7 +219,7 @@ def _others(
     common, batch = dict(texts), str(ran.plan().global_batch_size)
     if all(texts.get(name) == reference.texts.get(name) for name in _BATCH):  # none was typed
         common = {name: text for name, text in texts.items() if name not in _BATCH}
-        common |= {"global_batch_size": batch, "reference_batch_size": batch}
+        common["global_batch_size"] = batch
     common = _with_rows(common, _ROWS_ASSUMED, reference.facts)
     kinds = {name: item.has_gpu for name, item in instances().items()}
     alike = [name for name in priced if kinds.get(name) is (ran.has_instances and kinds[ran.instance_type])]
