@@ -37,6 +37,8 @@ from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.specification.job import JobSpec
 
 LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
+FOUR = {"eval_strategy": "steps", "eval_steps": 0.25}
+"""Evaluations of the jobs of LOCAL, with four epochs or more one after each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -113,6 +115,7 @@ def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
                 instance_count=row["instance_count"],
                 strategy="smddp" if row.get("strategy") == "smddp" else "ddp",
                 precision="fp32",
+                training_arguments={"eval_strategy": "epoch"},
             ),
             float(row["billable_seconds"]),
         )
@@ -129,6 +132,7 @@ def read_local() -> list[Job]:
             JobSpec(
                 max_eval_samples=1000,
                 precision="bf16",
+                training_arguments=FOUR if float(row["num_train_epochs"]) < 4 else {"eval_strategy": "epoch"},
                 num_train_epochs=float(row["num_train_epochs"]),
                 **{name: row[name] for name in names},
             ),
