@@ -1,8 +1,9 @@
 """Measure the dollars that a search needs until its front is good, and what it has at the end.
 
     python benchmarks/search_cost.py                            # held-out worlds; hours on two quiet threads
-    python benchmarks/search_cost.py --tables saturating,noisy --seeds 3 --methods random,tpe,split
+    python benchmarks/search_cost.py --tables cliff,heavy --seeds 3 --methods random,tpe,split
     python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
+    python benchmarks/search_cost.py --tables "" --statements 0 --outside FOLDER    # trainings that others measured
 
 Searches are run on worlds, tables of jobs that are drawn from a seed, see benchmarks/search/README.md. Every method
 searches the same points for dollars and F1, and is told the same answers. Nothing is billed and nothing is trained.
@@ -13,8 +14,8 @@ range beyond its worst values. This product is given the budget as `budget_usd` 
 fit. Other libraries know no budget and may overspend with the last job. Every search is kept in --results; one that is
 there already is not run again.
 
-Peers are those of benchmarks/search/peers.py; those that are not installed are left out (`pip install
-".[benchmarks]"`).
+Peers are those of benchmarks/search/peers.py, the price-aware forest and the plain rival beside it. With --outside the
+trainings that others have measured on EC2 are searched too.
 """
 
 import argparse
@@ -28,24 +29,24 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import arguments
 import published
-from search import peers, product, report, rival, statements, worlds
+from search import forest, measured, peers, product, report, rival, statements, worlds
+from search.measured import Measured
 from search.report import Searches
 from search.scoring import Course, Score
 from search.tables import Table
 
 RESULTS = Path(__file__).parent / "results"
-SLOW = ("gp", "smac-parego")
-LIBRARIES = {"syne-morea": "syne_tune", "smac-parego": "smac", "flaml-blendsearch": "flaml"}
-"""Method to the module that it needs."""
-METHODS = ("random", "tpe", "gp", "rival", "sampler", "syne-morea", "flaml-blendsearch", "smac-parego", "split")
+SLOW = ("gp",)
+METHODS = ("random", "nsga2", "tpe", "gp", "forest", "rival", "sampler", "split")
+ON_WORLDS_ONLY = "rival"  # it knows what batch and rate do
 RANGES = ("learning_rate", "per_device_train_batch_size")
 """Axes that are ranges in the continuous worlds."""
-PACKAGES = ("paretune", "optuna", "syne-tune", "smac", "flaml", "mlflow", "torch", "scipy", "numpy")
+PACKAGES = ("paretune", "optuna", "mlflow", "scikit-learn", "scipy", "numpy")
 
 
 @dataclass(frozen=True)
@@ -82,26 +83,17 @@ def _asking(table: Table, task: Task) -> peers.Asking:
             return product.Sampler(table)
         case "rival":
             return rival.Rival(table)
-        case "syne-morea":
-            return peers.SyneTune(table, task.seed)
-        case "flaml-blendsearch":
-            return peers.Flaml(table, task.seed)
-        case "smac-parego":
-            return peers.Smac(table, task.seed, task.most)
+        case "forest":
+            return forest.Forest(table, task.seed)
         case _:
             return peers.OptunaAlone(table, task.method, task.seed)
 
 
 @cache
-def _table(path: str, name: str) -> tuple[Table, Score]:
-    table = Table(Path(path), RANGES if name == "continuous" else ())
+def _table(path: str, name: str) -> tuple[Any, Score]:
+    ranges = RANGES if name == "continuous" else ()
+    table: Any = Measured(Path(path)) if name in measured.SOURCES else Table(Path(path), ranges)
     return table, Score(table)
-
-
-def is_there(method: str) -> str:
-    """Why a method cannot be had; empty where it can."""
-    module = LIBRARIES.get(method)
-    return f'{module} is not installed (pip install ".[benchmarks]")' if module and find_spec(module) is None else ""
 
 
 class Searched:
@@ -137,11 +129,13 @@ def compare(
     dollars = sorted(usd for usd, _ in table.truths)
     axes = ", ".join(f"{axis} ({len(values)})" for axis, values in table.axes.items())
     print(
-        f"\n{name}, world {seeds[0]}: {len(table.points)} recorded points, {table.lost_share:.0%} do not end well; "
+        f"\n{name}, {seeds[0]}: {len(table.points)} points, of which {len(table.truths)} run to their end; "
         f"a job costs {dollars[0]:.3g} to {dollars[-1]:.3g} USD, median {table.median_usd:.3g}; searched: {axes}"
     )
     result = []
-    for method in (method for method in options.methods if not is_there(method)):
+    for method in options.methods:
+        if method == ON_WORLDS_ONLY and name in measured.SOURCES:
+            continue
         tasks = [(Task(name, method, seed, options.budget, options.slow_jobs), path) for seed, path in paths]
         courses = searched.courses(tasks)
         result.append(Searches(method=method, budget=options.budget, courses=courses))
@@ -156,6 +150,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = ",".join(worlds.KINDS)
     parser.add_argument("--tables", default=every, help=f"kinds of worlds, of {every}; empty for none")
+    parser.add_argument("--outside", type=Path, help="folder with the files of benchmarks/search/measured.py")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--development", action="store_true", help="worlds that are not kept aside")
@@ -164,7 +159,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.jsonl", help="where searches are kept")
     parser.add_argument("--statements", type=int, default=20, help="studies whose statements are checked; 0: none")
-    few = {"tables": "tiny", "methods": "random,flaml-blendsearch,smac-parego,sampler,split", "seeds": 1}
+    few = {"tables": "tiny", "methods": "random,forest,sampler,split", "seeds": 1}
     options = arguments.parse(
         parser, **few, budget=3.0, slow_jobs=12, processes=1, statements=1, results=None, development=True
     )
@@ -180,9 +175,6 @@ def main() -> None:
     """Read the arguments, search, print."""
     options = _options()
     print(made := published.conditions(*PACKAGES))
-    for method in options.methods:
-        if reason := is_there(method):
-            print(f"{method}: {reason}")
     print("medians over seeds (range); `not in X (n/N)`: half or more of the searches never did, spending X each")
     print("lost/again/all: median jobs that did not complete, that repeated an earlier one, and all")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -196,10 +188,18 @@ def main() -> None:
             for seed, path in paths:
                 worlds.World.draw(name, seed).write(path)
             settings[name] = compare(name, paths, options, searched)
+        outside = dict[str, list[Searches]]()
+        for name, source in measured.SOURCES.items() if options.outside else ():
+            path = Path(folder) / f"{name}.csv"
+            measured.convert(source, options.outside, path)
+            outside[name] = compare(name, [(seed, path) for seed in range(options.seeds)], options, searched)
     worlds_are = f"worlds {'development' if options.development else 'kept aside'}."
     if settings:
         head = f"{made}; simulated; {options.seeds} seeds, {worlds_are}"
         print(published.block("search_cost", report.block(head, settings, options.slow_jobs)))
+    if outside:
+        head = f"{made}; trainings measured by others, replayed; {options.seeds} seeds."
+        print(published.block("search_outside", report.block(head, outside, options.slow_jobs)))
     if options.statements:
         rows = [statements.AIMS, *statements.rows(range(seeds.start, seeds.start + options.statements))]
         head = f"{made}; simulated; {options.statements} studies a row, {worlds_are}"

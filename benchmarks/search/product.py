@@ -17,8 +17,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualClock
 from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TimelineFactory
-from paretune.specification.job import JobSpec
-from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.sampler import SplitSampler
@@ -28,7 +27,7 @@ from paretune.studies.search.study_run import open_run
 from paretune.studies.search.table import StudyTable, distribution_of
 from paretune.tracking.store import Tracking
 from search.peers import Asking
-from search.scoring import GOALS, Booked
+from search.scoring import Booked
 from search.tables import Costs, Outcome, Point, Table
 
 _EMPTY = Path(tempfile.gettempdir()) / f"paretune-search-{os.getpid()}"
@@ -43,7 +42,7 @@ def search(table: Table, *, seed: int, budget_usd: float, most: int) -> list[Boo
         "name": "search",
         "job": {**table.job, "simulation": {"seed": seed}},
         "search": {name: entry(table, name) for name in table.axes},
-        "objectives": GOALS,
+        "objectives": goals_of(table),
         "seed": seed,
         "budget_usd": budget_usd,
         "n_trials": most,
@@ -63,6 +62,11 @@ def empty_home() -> Iterator[Path]:
         yield home
 
 
+def goals_of(table: Table) -> dict[str, str]:
+    """The objectives of a table, with their directions."""
+    return {"cost_usd": "minimize", table.metric: "maximize"}
+
+
 def entry(table: Table, name: str) -> Choices | Range:
     """The values of an axis that a study searches."""
     values = table.axes[name]
@@ -76,17 +80,19 @@ def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
     storage = f"sqlite:///{home / 'studies.db'}"
     kept = StudyTable(file, storage, origin="simulated")
     course = TimelineFactory(predict=lambda document: None)
-    course.read_table = lambda path: table.runs  # read once for all studies
+    setattr(course, "read_own" if table.metric != "f1" else "read_table", lambda path: table.runs)  # read once
+    names = {full_name(file.job.given(), name): name for name in table.axes}
     booked: list[Booked] = []
+    goals = goals_of(table).keys()
 
     def finished(trial: Trial) -> None:
-        point = _point_of(trial, table)
-        is_done = trial.status is TrialStatus.COMPLETED and point is not None and GOALS.keys() <= trial.values.keys()
+        point = None if trial.is_probe else {names[name]: value for name, value in trial.point.items()}
+        is_done = trial.status is TrialStatus.COMPLETED and point is not None and goals <= trial.values.keys()
         booked.append(
             Booked(
                 usd=trial.cost_usd or 0.0,
                 point=point,
-                costs=(trial.values["cost_usd"], -trial.values["f1"]) if is_done else None,
+                costs=(trial.values["cost_usd"], -trial.values[table.metric]) if is_done else None,
                 status=trial.status.value if point is not None else f"Probe {trial.status.value}",
             )
         )
@@ -96,10 +102,10 @@ def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
         kept,
         run_id=open_run(tracking, kept, file),
         workplace=Workplace(
-            launcher=SimulatedLauncher(home, clock, {}, course),
+            launcher=SimulatedLauncher(home, clock, table.environment, course),
             home=home,
             clock=clock,
-            environment={},
+            environment=table.environment,
             interruption=Interruption(),
             store=tracking,
         ),
@@ -117,7 +123,11 @@ class Sampler(Asking):
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         searched = {name: distribution_of(name, entry(table, name)) for name in table.axes}
         self._sampler = SplitSampler(
-            table.job, searched, objectives=tuple(GOALS), price_of=lambda spec: table.usd(spec, 1.0), rows=table.rows
+            table.job,
+            searched,
+            objectives=tuple(goals_of(table)),
+            price_of=lambda spec: table.usd(spec, 1.0),
+            rows=table.rows,
         )
         directions = [StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE]
         self._study = optuna.create_study(directions=directions, sampler=self._sampler)
@@ -144,24 +154,6 @@ class Sampler(Asking):
             self._study.tell(handle, state=TrialState.PRUNED)
         else:
             self._study.tell(handle, [costs[0], -costs[1]])
-
-
-def _point_of(trial: Trial, table: Table) -> Point | None:
-    """Where a trial is in the search space, or beside it with gradient accumulation; None for a probe."""
-    spec = trial.spec
-    if spec.probe_steps is not None:
-        return None
-    point: dict[str, Any] = {name: trial.point.get(name, _own(spec, name)) for name in table.axes}
-    steps = spec.plan().gradient_accumulation_steps
-    if steps != 1:
-        point["gradient_accumulation_steps"] = steps
-        point["per_device_train_batch_size"] = spec.plan().per_device_train_batch_size
-    return point
-
-
-def _own(spec: JobSpec, name: str) -> Any:
-    plan = spec.plan()
-    return getattr(plan, name) if hasattr(plan, name) else getattr(spec, name)
 
 
 def _fast_folder() -> str | None:

@@ -118,7 +118,7 @@ def _aims(by_method: Mapping[str, Sequence[Searches]]) -> Iterable[tuple[str, ..
     by_worst = row(lambda searches: min(search.share(40.0) for search in searches), max)
     yield "share held at 40 median jobs, worst table", "0.94 and best peer's", *by_worst
     lines = sum(len(path.read_text().splitlines()) for path in _SAMPLER.glob("*.py"))
-    yield "lines of the search and its models", "at most 700", str(lines), "", "", ""
+    yield "lines of the search and its models", "at most 800", str(lines), "", "", ""
 
 
 def _by_method(settings: Settings) -> dict[str, list[Searches]]:

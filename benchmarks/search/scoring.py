@@ -9,7 +9,6 @@ from paretune.core.pareto import front
 from paretune.studies.results.front import MARGIN, hypervolume
 from search.tables import Costs, Point, Table
 
-GOALS = {"cost_usd": "minimize", "f1": "maximize"}
 SHARES = (0.8, 0.9, 0.95)
 _MINIMISED = (False, False)
 

@@ -53,6 +53,9 @@ class Table:
         truths: costs of all points that run to their end, between those of the table too.
     """
 
+    metric = "f1"
+    environment: Mapping[str, str] = {}
+
     def __init__(self, path: Path, ranges: Collection[str] = ()) -> None:
         self.runs = RunTable.read(path)
         rows = self.runs.rows

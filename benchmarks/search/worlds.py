@@ -10,22 +10,14 @@ its kind says what is unusual about it. Seconds and F1 follow formulas:
                  `cliff_power` octaves an octave of the batch
 
     plain        growth 0: a ring; noise 0.0015 of F1 and 1.5 % of seconds
-    noisy        both five times as large
     cliff        the rate from which training diverges falls as the batch grows, while the best rate rises
-    saturating   growth 1 to 2.5: some clusters gain nothing from further instances, or take longer with them
     failing      15 % of the jobs fail after a part of their time; the same job with another seed may not
-    wide         epochs (1, 2, 3) and rows of text (64, 128 tokens) are searched as well: both change F1 and seconds
     continuous   batch and rate are ranges
-    collapsing   10 % of the runs collapse to what the majority class gets; the same job with another seed may not
-    brittle      20 % of them do, and noise is five times as large
 
 Others have another structure than any model of a search here:
 
-    bumpy        F1 has bumps of 0.005 between neighbouring settings, which no repeat shows as noise
-    stepped      batches are padded to 32 rows, and small ones use a type badly
     heavy        noise of F1 has heavy tails (Student's t with 2 degrees of freedom), and 25 % of the jobs fail
     far          the best rate is eight times the usual one, or an eighth of it
-    slow         a model 25 times as slow on every type
     tiny         two types, three batches, two rates, one instance
 
 Seeds of DEVELOPMENT may be looked at while something is being built; what is reported comes from HELD_OUT alone. Seeds
@@ -43,19 +35,11 @@ import numpy as np
 
 KINDS = {
     "plain": 0,
-    "noisy": 1,
     "cliff": 2,
-    "saturating": 3,
     "failing": 4,
-    "wide": 5,
     "continuous": 6,
-    "collapsing": 8,
-    "brittle": 9,
-    "bumpy": 12,
-    "stepped": 13,
     "heavy": 14,
     "far": 15,
-    "slow": 16,
     "tiny": 17,
 }
 """Kind to a number that its draws begin from."""
@@ -118,7 +102,6 @@ class World:
     cliff_power: float
     noise: float
     failing: float
-    collapsing: float = 0.0
 
     @classmethod
     def draw(cls, kind: str, seed: int) -> "World":
@@ -127,8 +110,7 @@ class World:
         best_rate = 5e-5 * 2.0 ** draw.uniform(-1, 1.5)
         if kind == "far":
             best_rate *= 8.0 if best_rate < 5e-5 else 0.125
-        saturating = kind == "saturating"
-        clusters = _clusters(draw, slow_network=saturating)
+        clusters = _clusters(draw)
         return cls(
             kind=kind,
             seed=seed,
@@ -136,7 +118,7 @@ class World:
             rows=int(draw.choice([50_000, 100_000, 200_000, 400_000])),
             startup_s=draw.uniform(150, 300),
             startup_per_instance_s=draw.uniform(5, 30),
-            growth=draw.uniform(1.0, 2.5) if saturating else 0.0,
+            growth=0.0,
             best_f1=draw.uniform(0.82, 0.95),
             best_rate=best_rate,
             best_batch=2.0 ** draw.uniform(4, 6),
@@ -146,9 +128,8 @@ class World:
             width=draw.uniform(1.5, 3.0),
             cliff=math.log2(best_rate) + draw.uniform(2.0, 3.5),
             cliff_power=-draw.uniform(0.3, 0.8) if kind == "cliff" else 0.5,
-            noise=5.0 if kind in {"noisy", "brittle"} else 1.0,
+            noise=1.0,
             failing={"failing": 0.15, "heavy": 0.25}.get(kind, 0.0),
-            collapsing={"collapsing": 0.1, "brittle": 0.2}.get(kind, 0.0),
         )
 
     def f1(self, batch: int, rate: float, epochs: float, tokens: int) -> float:
@@ -158,8 +139,6 @@ class World:
         fall = self.batch_fall * math.pow(abs(math.log2(batch / self.best_batch)), 1.3)
         over = math.log2(rate) - self.cliff - self.cliff_power * size
         short = 0.012 * math.pow(EPOCHS - epochs, 1.2) + 0.008 * math.log2(128 / tokens)
-        if self.kind == "bumpy":
-            short += 0.005 * float(np.random.default_rng([batch, round(1e7 * rate), self.seed]).normal())
         ridge = self.depth * (1 - math.exp(-((off / self.width) ** 2)))
         return max(0.05, self.best_f1 - fall - ridge - short - 0.4 / (1 + math.exp(-3 * over)))
 
@@ -169,12 +148,6 @@ class World:
         if 3.0 + 0.16 * batch * tokens / 128 > cluster.usable_gb:
             return None
         exchange = cluster.exchange_s * 2 * (count - 1) / count * math.pow(count / 2, self.growth)
-        if self.kind == "stepped":
-            padded = 32 * math.ceil(batch / 32) if batch > 8 else 8
-            use = 0.5 if batch < 16 else 1.0 if batch < 64 else 1.15
-            tokens = round(tokens * padded / batch / use)
-        if self.kind == "slow":
-            tokens *= 25
         step = cluster.latency_s + batch * tokens / 128 / cluster.rows_per_second + exchange
         steps = epochs * self.rows / (batch * cluster.accelerators * count)
         return self.startup(count) + steps * step
@@ -192,9 +165,6 @@ class World:
             writer.writerows(self._row(draw, *job) for job in self._jobs())
 
     def _jobs(self) -> Iterator[tuple[str, int, int, float, int, float, int]]:
-        if self.kind == "wide":
-            types, counts, batches, rates = list(self.clusters)[:3], COUNTS[:2], BATCHES[1:5], RATES[:5]
-            return itertools.product(types, counts, batches, rates, REPEATS, (1.0, 2.0, 3.0), (64, 128))
         if self.kind == "tiny":
             types, rates = list(self.clusters)[:2], RATES[1:4:2]
             return itertools.product(types, (1,), BATCHES[1:4], rates, REPEATS, (float(EPOCHS),), (128,))
@@ -222,13 +192,11 @@ class World:
             return [*job, "Failed", *setting, f"{max(failed, 60.0):.1f}", ""]
         whole = batch * count * self.clusters[name].accelerators
         reached = self.f1(whole, rate, epochs, tokens)
-        if self.collapsing and draw.random() < self.collapsing:
-            reached = COLLAPSED
         reached += 0.0015 * (draw.standard_t(2) if self.kind == "heavy" else self.noise * draw.normal())
         return [*job, "Completed", *setting, f"{took:.1f}", f"{min(max(reached, 0.0), 1.0):.5f}"]
 
 
-def _clusters(draw: np.random.Generator, *, slow_network: bool) -> dict[str, Cluster]:
+def _clusters(draw: np.random.Generator) -> dict[str, Cluster]:
     """Four instance types with speeds of their own, the first one has a single accelerator."""
     single = [name for name, (accelerators, _, _) in TYPES.items() if accelerators == 1]
     first = str(draw.choice(single))
@@ -236,7 +204,7 @@ def _clusters(draw: np.random.Generator, *, slow_network: bool) -> dict[str, Clu
     result = {}
     for name in (first, *map(str, others)):
         accelerators, rows_per_second, usable_gb = TYPES[name]
-        exchange = draw.uniform(0.05, 0.4) if slow_network else draw.uniform(0.01, 0.12)
+        exchange = draw.uniform(0.01, 0.12)
         result[name] = Cluster(
             accelerators=accelerators,
             rows_per_second=rows_per_second * math.exp(draw.normal(0, 0.25)),

@@ -15,7 +15,7 @@ taken longer: how long, nobody knows.
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -65,10 +65,19 @@ class Candidate:
 
 
 class Space:
-    """The candidates of a study; `rows` are those of the whole training data, or None if nobody has counted them."""
+    """The candidates of a study.
 
-    def __init__(self, job: Mapping[str, Any], searched: Mapping[str, BaseDistribution], rows: float | None) -> None:
-        self._job, self.searched, self.rows = job, searched, rows
+    `rows` are those of the whole training data, or None if nobody has counted them; `price_of` is dollars a second.
+    """
+
+    def __init__(
+        self,
+        job: Mapping[str, Any],
+        searched: Mapping[str, BaseDistribution],
+        rows: float | None,
+        price_of: Callable[[JobSpec], float] = lambda spec: 1.0,
+    ) -> None:
+        self._job, self.searched, self.rows, self.price_of = job, searched, rows, price_of
         self._jobs: dict[tuple[Any, ...], Candidate | None] = {}
         self._full = {name: full_name(job, name) for name in searched}  # inside the arguments of a script
         self._values = {name: _grid_values(distribution) for name, distribution in searched.items()}
@@ -233,6 +242,7 @@ class Terms:
     factors: np.ndarray
     effects: np.ndarray
     steps: np.ndarray
+    usd_per_s: np.ndarray
 
     @classmethod
     def of(cls, space: Space, jobs: Sequence[Candidate]) -> "Terms":
@@ -244,11 +254,14 @@ class Terms:
         further = [job.spec.instance_count - space.fewest for job in jobs]
         factors = np.column_stack([times, np.multiply(times, batches), further])
         steps = [float(job.spec.probe_steps or space.n_steps(job)) for job in jobs]
-        return cls(types, factors.astype(float), effects, np.array(steps))
+        usd_per_s = [space.price_of(job.spec) for job in jobs]
+        return cls(types, factors.astype(float), effects, np.array(steps), np.array(usd_per_s))
 
 
-class OwnSeconds:
-    """Log seconds of a training of the user's own: a level and linear effects, from which it may bend and scatter.
+class OwnDollars:
+    """Log dollars of a training of the user's own: a level and linear effects, from which they may bend and scatter.
+
+    Dollars and not seconds: before any run, an instance twice as dear is likelier to be twice as fast than as slow.
 
     A Gaussian process over `Space.seconds_keys`, averaged over how far it does both, each by its likelihood.
     """
@@ -300,7 +313,9 @@ class SecondsModel:
             cut_off = [row for row in rows if row.outcome == CUT_OFF]
             keys = np.vstack([terms.effects, space.seconds_keys([row.job for row in cut_off])])
             billed = np.append(billed, [_BEYOND * row.seconds for row in cut_off])
-            self._own = OwnSeconds(keys, np.log(np.maximum(billed, 1e-3) / self._own_s))
+            prices = np.append(terms.usd_per_s, [space.price_of(row.job.spec) for row in cut_off])
+            self._own_usd = self._own_s * float(np.median([space.price_of(job.spec) for job in space.candidates]))
+            self._own = OwnDollars(keys, np.log(np.maximum(billed, 1e-3) * prices / self._own_usd))
             return
         self._effect = np.zeros(terms.effects.shape[1])
         for _ in range(_FITS):
@@ -320,7 +335,7 @@ class SecondsModel:
         """Seconds of N jobs, and the standard deviations of their logarithms."""
         if self._space.is_own:
             mean, deviation = self._own.predict(terms.effects)
-            return self._own_s * np.exp(mean), deviation
+            return self._own_usd * np.exp(mean) / terms.usd_per_s, deviation
         deviation = np.sqrt(np.einsum("ij,jk,ik->i", terms.effects, self._covariance, terms.effects))
         step_s = self._base(terms) * np.exp(terms.effects @ self._effect)
         return self.startup_s + terms.steps * step_s, deviation

@@ -101,7 +101,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         counted = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
         prices = PriceList.read({})
         self.price_of = price_of = price_of or partial(_usd_per_s, prices)
-        self._grid = grid = Space(given, searched, counted)
+        self._grid = grid = Space(given, searched, counted, price_of)
         self._objectives = list(objectives)
         judged = judged_by(dict.fromkeys(objectives, ""))
         if metric is None and judged is None:
@@ -222,7 +222,11 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def seconds_of(self, job: Candidate) -> tuple[float, float] | None:
         """Seconds of a job and the deviation of their logarithm, as of the last decision; None if nobody can know."""
         model, is_counted = self._model, self._grid.is_own or job.spec.max_train_samples or self._grid.rows
-        if model is None or not is_counted or not model.is_seen[self._grid.types.index(job.spec.instance_type)]:
+        if model is None or not is_counted:
+            return None
+        if not model.is_seen[self._grid.types.index(job.spec.instance_type)] and not (
+            self._grid.is_own and model.is_seen.any()
+        ):
             return None
         seconds, deviation = model.predict(Terms.of(self._grid, [job]))
         return float(seconds[0]), float(deviation[0])
@@ -381,9 +385,9 @@ class SplitSampler(optuna.samplers.BaseSampler):
             away[:, 0] = self._keys[:, 1] - math.log2(F1_USUAL_BATCH)
             octaves = (self._keys[:, 2] - np.log(F1_USUAL_RATE * rates / full)) / math.log(2.0)
             away[:, 1] = octaves - away[:, 0] / 2.0
-        distance = np.linalg.norm(away, axis=1) + 1e-3 * usd / usd.max()
-        if self._grid.is_own:  # on the cheapest cluster, whatever parameter of the script makes it large
-            distance += 1e3 * (usd / usd.min() - 1.0)
+        else:  # on the cheapest cluster, whatever parameter of the script makes it large
+            usd = self._usd_per_s
+        distance = np.linalg.norm(away, axis=1) + (1e3 if self._grid.is_own else 1e-3) * usd / usd.max()
         for i in map(int, np.argsort(np.where(usable, distance, math.inf), kind="stable")):
             if not usable[i]:
                 return None

@@ -32,6 +32,7 @@ _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
 """Times what a job takes if it goes rather badly: its limit, and the least one."""
 _TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds at most, where dollars are short
 _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
+_OF_ESTIMATES = 4.0  # times what is expected, at most: one that is cut off raises the next limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
 RUNS = 3  # runs of a recommended point that trained, each with its own seed; a run that collapsed does not count
 MOST_REPEATS = 12  # of a study: twice what three recommended points need, as repeats may change the recommendation
@@ -194,10 +195,10 @@ class Split:
         if job.is_probe and expected is None:  # one that was cut off gets twice as long
             cut_off = sum(trial.is_probe and trial.is_cut_off for trial in self._driver.trials.values())
             limits_s = [_LEAST_LIMIT_S * 2.0**cut_off]
-        elif expected is None or expected[1] > _GUESS:
+        elif expected is None or (expected[1] > _GUESS and not spec.runs_user_code):
             return [] if money.exceeds_limit(spec) else [money.limited(spec)]
         else:
-            slow_s = expected[0] * math.exp(2.0 * expected[1])
+            slow_s = expected[0] * min(math.exp(2.0 * expected[1]), _OF_ESTIMATES)  # one cut off there raises the next
             limits_s = [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)]
         minutes = [min(spec.max_runtime_minutes, math.ceil(limit_s / 6) / 10) for limit_s in limits_s]
         return [spec.replace(max_runtime_minutes=each) for each in minutes]

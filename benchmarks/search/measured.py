@@ -1,0 +1,178 @@
+"""Trainings that others have measured on EC2, as tables to search: the authors' files, given by a path, row by row.
+
+    Lynceus (ICDCS 2020)     one training a row, which ended at an accuracy of 0.85 or after 600 seconds; N workers and
+                             two helpers of the flavor. No licence is stated, so the files are not kept here.
+    TrimTuner (MASCOTS 2020) means and deviations of three runs, 60,000 rows; N workers, a parameter server of the
+                             flavor and a t2.2xlarge. MIT.
+
+Sources: github.com/marialcasimiro/Lynceus-ICDCS (c5f83fc8) and github.com/pedrogbmendes/TrimTuner (a9dec1f1). Each is a
+full grid of flavor, cores, learning rate, batch and synchronism. Dollars are those of EC2 at the time. The price of a
+job follows from all its machines, so a row bills the seconds of all of them on one machine of its flavor. A flavor
+stands under the name of an instance type that SageMaker has. TrimTuner's rows become three with its mean and deviation.
+"""
+
+import csv
+import hashlib
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paretune.core.errors import BadInput
+from paretune.launchers.simulated.own_runs import OwnRuns
+from paretune.pricing import VARIABLE, PriceList, usual_price
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import spell
+from search.tables import Costs, Outcome, Point
+
+FLAVORS = {  # vCPU, USD an hour on demand, and the name it stands under
+    "t2.small": (1, 0.023, "ml.m5.large"),
+    "t2.medium": (2, 0.0464, "ml.m5.xlarge"),
+    "t2.xlarge": (4, 0.1856, "ml.m5.2xlarge"),
+    "t2.2xlarge": (8, 0.3712, "ml.m5.4xlarge"),
+}
+AXES = ("instance_type", "cores", "learning_rate", "batch_size", "synchronism")
+_SCRIPT = "import argparse\n\nparser = argparse.ArgumentParser()\n" + "".join(
+    f'parser.add_argument("--{name}")\n' for name in (*AXES[1:], "seed")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One file of the authors'."""
+
+    file: str
+    sha256: str  # the first twelve digits
+    is_trimtuner: bool = False
+    largest: str = "60000"  # rows of TrimTuner's whole data set
+
+
+SOURCES = {
+    "lynceus-cnn": Source(file="lynceus_cnn.csv", sha256="58761d421fb3"),
+    "lynceus-multilayer": Source(file="lynceus_multilayer.csv", sha256="6902fc4010a0"),
+    "trimtuner-cnn": Source(file="trimtuner_cnn.csv", sha256="07c8b6cd381c", is_trimtuner=True),
+}
+
+
+def convert(source: Source, folder: Path, target: Path) -> None:
+    """Write the trainings of a file as a table of recorded runs, with its prices and the script beside it."""
+    path = folder / source.file
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    if digest != source.sha256:
+        raise SystemExit(f"{path} has the checksum {digest}, not {source.sha256}: it is another version")
+    with path.open(newline="", encoding="utf-8") as file, target.open("w", newline="", encoding="utf-8") as table:
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow([*AXES, "seed", "billable_seconds", "acc"])
+        for row in csv.DictReader(file):
+            if not source.is_trimtuner or row["training_set_size"] == source.largest:
+                writer.writerows(_runs(row, source))
+    prices = [f"{name},us-east-1,{usd},2018-09,EC2 on demand" for _, usd, name in FLAVORS.values()]
+    prices_path(target).write_text(
+        "\n".join(["instance_type,region,price_usd_per_hour,as_of,source", *prices]) + "\n", encoding="utf-8"
+    )
+    script_path(target).write_text(_SCRIPT, encoding="utf-8")
+
+
+def prices_path(table: Path) -> Path:
+    """The prices beside a table."""
+    return table.with_suffix(".prices.csv")
+
+
+def script_path(table: Path) -> Path:
+    """The script beside a table, whose arguments are searched."""
+    return table.with_suffix(".py")
+
+
+def _runs(row: dict[str, str], source: Source) -> Iterator[list[object]]:
+    cpus, usd, name = FLAVORS[row["vm_flavor"]]
+    workers, seconds, acc = int(row["n_workers"]), float(row["training_time"]), float(row["acc"])
+    others = 1 + FLAVORS["t2.2xlarge"][1] / usd if source.is_trimtuner else 2
+    setting = [name, workers * cpus, row["learning_rate"], row["batch_size"], row["synchronism"]]
+    if not source.is_trimtuner:
+        yield [*setting, 1, f"{seconds * (workers + others):.3f}", acc]
+        return
+    of_seconds, of_acc = float(row["standard deviation time"]), float(row["standard deviation accuarcy"])
+    for seed, (s, a) in enumerate(((-1, 0), (0, 1), (1, -1)), start=1):  # three numbers with this mean and deviation
+        took = max(seconds + s * of_seconds, 0.2 * seconds)
+        yield [*setting, seed, f"{took * (workers + others):.3f}", min(max(acc + a * of_acc, 0.0), 1.0)]
+
+
+class Measured:
+    """A table of measured trainings; what it offers is what `search.tables.Table` does."""
+
+    metric = "acc"
+    ranges: frozenset[str] = frozenset()
+    rows = None
+
+    def __init__(self, path: Path) -> None:
+        self.runs = OwnRuns.read(path)
+        cells = [row for _, row in self.runs.rows]
+        values = {name: sorted({row[name] for row in cells}) for name in AXES}
+        self.axes: dict[str, tuple[Any, ...]] = {
+            name: tuple(int(v) if name in ("cores", "batch_size") else v for v in column)
+            for name, column in values.items()
+        }
+        self.job: dict[str, Any] = {
+            "launcher": "simulated",
+            "entry_script": str(script_path(path)),
+            "simulation.runs": str(path.resolve()),
+            "max_runtime_minutes": 2 * max(row["billable_seconds"] for row in cells) // 60 + 1,
+        }
+        self.environment = {VARIABLE: str(prices_path(path))}
+        self._prices = PriceList.read(self.environment)
+        groups: dict[tuple[Any, ...], list[Any]] = {}
+        for row in cells:
+            groups.setdefault(tuple(row[name] for name in AXES), []).append(row)
+        self._means = {
+            key: tuple(statistics.fmean(row[name] for row in rows) for name in ("billable_seconds", "acc"))
+            for key, rows in groups.items()
+        }
+        self.points = [dict(zip(AXES, key, strict=True)) for key in self._means]
+        self.truths = [truth for point in self.points if (truth := self.truth(point)) is not None]
+        self.median_usd = statistics.median(usd for usd, _ in self.truths)
+
+    def domains(
+        self, ranged: Callable[[Any, Any], Any], ordered: Callable[[int], Any], category: Callable[[int], Any]
+    ) -> dict[str, Any]:
+        """Describe each axis to a library by the number of its values."""
+        return {name: (ordered if self.is_ordered(name) else category)(len(v)) for name, v in self.axes.items()}
+
+    def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The point that a library has chosen from `domains`."""
+        return {name: values[int(config[name])] for name, values in self.axes.items()}
+
+    def is_ordered(self, axis: str) -> bool:
+        """Whether the values of an axis are numbers."""
+        return not isinstance(self.axes[axis][0], str)
+
+    def spec(self, point: Point) -> JobSpec | None:
+        """The job at a point."""
+        inside = {f"training_arguments.{name}": point[name] for name in ("cores", "batch_size", "synchronism")}
+        cluster = {name: point[name] for name in ("instance_type", "learning_rate")}
+        return JobSpec.read({name: spell(value) for name, value in {**self.job, **cluster, **inside}.items()})
+
+    def outcome(self, point: Point, draw: int) -> Outcome:
+        """How the job at a point ends; `draw` chooses among its runs."""
+        spec = self.spec(point)
+        assert spec is not None
+        try:
+            answer = self.runs.answer(spec, draw=draw)
+        except BadInput:
+            return Outcome(status="Impossible", cannot=True)
+        seconds = answer.billable_seconds
+        quality = answer.measured[self.metric]
+        return Outcome(status=answer.status, seconds=seconds, usd=self.usd(spec, seconds), f1=quality, steps=1)
+
+    def truth(self, point: Point) -> Costs | None:
+        """The mean costs of a point."""
+        seconds, acc = self._means[tuple(point[name] for name in AXES)]
+        price = usual_price(JobSpec(instance_type=point["instance_type"]), self._prices, {})
+        assert price is not None
+        return price.cost_usd(seconds, 1), -acc
+
+    def usd(self, spec: JobSpec, seconds: float) -> float:
+        """Dollars of so many billed seconds."""
+        price = usual_price(spec, self._prices, {})
+        assert price is not None
+        return price.cost_usd(seconds, spec.instance_count)
