@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
@@ -156,6 +157,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
     return run.tags.get(schema.STUDY, name), read_rows(text), json.loads(run.params["objectives"])
 
 
+_MARK = "paretune:study"  # attribute of a study of Optuna: by which its run in MLflow is found
 _ENDED = {"COMPLETE": TrialStatus.COMPLETED, "FAIL": TrialStatus.FAILED, "PRUNED": TrialStatus.STOPPED}
 
 
@@ -192,8 +194,10 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     if not ended:
         raise BadInput([f"study {name} has no trial that has ended: record it when one has"])
     tracking = Tracking(dict(os.environ), SystemClock())
-    tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: f"optuna {name}"}
-    earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = 'optuna {name}'", newest=1)
+    mark = study.user_attrs.get(_MARK) or f"optuna {uuid4().hex}"  # two studies may have one name
+    study.set_user_attr(_MARK, mark)
+    tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: mark}
+    earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'", newest=1)
     run = tracking.run(earlier[0].run_id) if earlier else tracking.create(f"study {name}", tags)
     recorded = {each.tags.get(schema.TRIAL): each for each in tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")}
     trials = []

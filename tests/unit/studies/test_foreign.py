@@ -74,3 +74,15 @@ def test_a_study_without_an_ended_trial_is_refused(workplace: Path) -> None:
         paretune.log_study(optuna.create_study(study_name="empty"))
     with pytest.raises(BadInput, match="name must have no quotation mark, got it's"):
         paretune.log_study(optuna.create_study(study_name="it's"))
+
+
+def test_two_studies_of_one_name_are_two_runs(study: optuna.Study) -> None:
+    first = paretune.log_study(study)
+    other = optuna.create_study(study_name="toy", directions=["minimize", "maximize"])
+    other.set_metric_names(["cost", "recall"])
+    other.optimize(lambda trial: (100.0 + trial.suggest_float("x", 0, 1), 0.5), n_trials=2)
+    second = paretune.log_study(other)
+
+    assert second.run_id != first.run_id
+    assert len(second.rows()) == 2
+    assert paretune.log_study(study).run_id == first.run_id

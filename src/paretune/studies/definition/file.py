@@ -84,7 +84,7 @@ class StudyFile(Parameters):
     search: dict[str, Any] = parameter({}, example={"learning_rate": {"low": 1e-5, "high": 1e-4}})
     """searched parameter to choices, or to low and high"""
     points: Points | None = parameter(None, example={"full": {"precision": ["fp32", "bf16"]}, "replicates": 3})
-    """a designed experiment in place of search: full, fractional, d_optimal or table"""
+    """a designed experiment in place of search: full, d_optimal or table"""
     objectives: dict[str, str] = parameter({}, example={"f1": "maximize"})
     """metric to minimize or maximize; by default less cost_usd and more f1"""
     constraints: dict[str, dict[str, float]] = parameter({}, example={"f1": {"min": 0.9}})
@@ -97,6 +97,8 @@ class StudyFile(Parameters):
     """jobs at a time"""
     sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid", "points"] | None = parameter(None)
     """how points are suggested; split learns seconds and quality apart; by default split where it can, else tpe"""
+    stop: Literal["worth", "never"] = parameter("worth")
+    """worth: the split sampler ends when no job is worth its dollars; never: it spends the budget or the trials"""
     seed: int = parameter(42, ge=0, le=2**32 - 1)
     """seed of the sampler; that of the training stands in job"""
     storage: str | None = parameter(None, repr=False)

@@ -2,7 +2,6 @@
 
     points: {full: {precision: [fp32, bf16], instance_count: [1, 2]}, replicates: 3}
     points: {d_optimal: 15, factors: {clusters: [{instance_type: ml.g5.xlarge, instance_count: 1}, ...], ...}}
-    points: {fractional: 8, factors: {...}}
     points: {table: rows.csv, add: [{learning_rate: 1e-4}]}
 
 A level is a value of the parameter that the factor is named after, or a mapping of several parameters that vary
@@ -18,7 +17,6 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.core.errors import BadInput
@@ -43,14 +41,12 @@ class Points(Parameters):
 
     full: dict[str, Any] = parameter({})
     """factor to its levels, of which all combinations run"""
-    fractional: int | None = parameter(None, ge=1)
-    """rows at most, of a balanced fraction of all combinations"""
     d_optimal: int | None = parameter(None, ge=1)
     """rows, from which the main effects are known best"""
     table: str | None = parameter(None)
     """CSV file with a column for each parameter and a line for each row"""
     factors: dict[str, Any] = parameter({})
-    """factor to its levels, for fractional and d_optimal"""
+    """factor to its levels, for d_optimal"""
     add: list[dict[str, Any]] = parameter([], example=[{"learning_rate": 1e-4}])
     """further rows"""
     replicates: int = parameter(1, ge=1)
@@ -70,12 +66,12 @@ class Points(Parameters):
 
 
 def _points(points: Points) -> Iterator[str]:
-    kinds = [kind for kind in ("full", "fractional", "d_optimal", "table") if getattr(points, kind)]
+    kinds = [kind for kind in ("full", "d_optimal", "table") if getattr(points, kind)]
     if len(kinds) != 1:
         got = " and ".join(kinds) or "none"
-        yield f"points must have one of full, fractional, d_optimal, table, got {got}"
-    if kinds in (["fractional"], ["d_optimal"]) and not points.factors:
-        yield f"points: {kinds[0]} needs factors, such as {{precision: [fp32, bf16], instance_count: [1, 2]}}"
+        yield f"points must have one of full, d_optimal, table, got {got}"
+    if kinds == ["d_optimal"] and not points.factors:
+        yield "points: d_optimal needs factors, such as {precision: [fp32, bf16], instance_count: [1, 2]}"
     for factor, entries in (points.full or points.factors).items():
         if not isinstance(entries, list | tuple) or len(entries) < 2:
             yield f"points: {factor} must be a list of at least two levels"
@@ -169,14 +165,11 @@ class Design:
 
 def _chosen(points: Points, seed: int) -> list[Level]:
     """The combinations of levels that run. Raises BadInput if there are not so many."""
-    levels = list(points.levels.values())
-    rows = every = list(itertools.product(*levels))
+    rows = every = list(itertools.product(*points.levels.values()))
     if not points.full:
         if reason := missing("design"):
             raise BadInput([reason])
-        rows = (
-            _fraction(levels, points.fractional) if points.fractional else _optimal(every, points.d_optimal or 1, seed)
-        )
+        rows = _optimal(every, points.d_optimal or 1, seed)
     return [{name: value for level in row for name, value in level.items()} for row in rows]
 
 
@@ -199,21 +192,6 @@ def _optimal(every: Sequence[Row], count: int, seed: int) -> list[Row]:
     )
     rows, _ = max(designs, key=lambda design: float(design[1]["score"]))
     return [every[int(np.abs(columns - row).sum(axis=1).argmin())] for row in rows]
-
-
-def _fraction(levels: Sequence[Sequence[Level]], count: int) -> list[Row]:
-    """A generalised subset design: the largest with at most so many rows.
-
-    Source: Surowiec et al., Analytical Chemistry 89 (2017), 6491-6497.
-    """
-    from pydoe import gsd
-
-    sizes = list(map(len, levels))
-    for reduction in range(2, max(sizes) + 1):
-        with suppress(ValueError):  # the reduction is too large for so few levels
-            if len(rows := gsd(sizes, reduction)) <= count:
-                return [tuple(each[int(at)] for each, at in zip(levels, row, strict=True)) for row in rows]
-    raise BadInput([f"points: no balanced fraction of {math.prod(sizes)} combinations has {count} rows: raise it"])
 
 
 def _table(path: str) -> list[Level]:

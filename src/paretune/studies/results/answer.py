@@ -133,14 +133,17 @@ def _nothing(front: StudyFront) -> list[str]:
     if not front.points:
         text = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
         return [text, *(f"{line.rstrip('.')}." for line in failures(front.trials))]
+    trained = [point for point in front.points if not point.trial.is_probe]
+    if not trained:
+        return [f"{len(front.points)} probes have measured seconds, and no training has completed."]
     missed = {
         point.number: sum(max(0.0, amount) for amount in violations(point.means, front.constraints).values())
-        for point in front.points
+        for point in trained
     }
-    closest = min(front.points, key=lambda point: missed[point.number])
-    absent = [name for name in front.objectives if not any(name in point.means for point in front.points)]
+    closest = min(trained, key=lambda point: missed[point.number])
+    absent = [name for name in front.objectives if not any(name in point.means for point in trained)]
     reasons = [*closest.unmet, *(f"{label(name)} was not measured in any of them" for name in absent)]
-    head = f"{len(front.points)} configurations have completed, but none can be recommended; the closest is trial"
+    head = f"{len(trained)} configurations have completed, but none can be recommended; the closest is trial"
     return [f"{head} {closest.number}: {'; '.join(reasons)}."]
 
 

@@ -179,13 +179,16 @@ class StudyFront:
 
     @cached_property
     def hypervolume(self) -> float:
-        """Volume that the feasible points dominate, up to 10 % of the range beyond their front; 0 without any."""
+        """Volume that the feasible points dominate, up to a point that the first of them fixes; 0 without any.
+
+        That point is ten times its dollars or seconds, and no quality at all: the volume grows with what is found.
+        """
         if not self.feasible:
             return 0.0
-        best = moocore.filter_dominated(np.array([costs(point.means, self.objectives) for point in self.feasible]))
-        worst, span = best.max(axis=0), np.ptp(best, axis=0)
-        beyond = MARGIN * np.where(span, span, np.abs(worst))
-        return hypervolume(best.tolist(), (worst + np.where(beyond, beyond, 1.0)).tolist())
+        first = costs({**self.feasible[0].means, **self.feasible[0].trial.values}, self.objectives)
+        far = [9.0 if direction == "minimize" else 1.0 for direction in self.objectives.values()]
+        reference = [cost + times * abs(cost) for cost, times in zip(first, far, strict=True)]
+        return hypervolume([costs(point.means, self.objectives) for point in self.feasible], reference)
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:

@@ -81,6 +81,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows: training rows of the whole data set, if known.
         metric: the objective that measures the model; by default the first that is not of the cluster.
         constraints: metric to its `min` and `max`.
+        stop: whether it ends when no job is worth its dollars; else it goes on to the last job that may be run.
 
     Attributes:
         accepts: whether a job may be begun now, such as within a budget. Set it before a trial is asked for.
@@ -96,6 +97,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows: float | None = None,
         metric: str | None = None,
         constraints: Constraints | None = None,
+        stop: bool = True,
     ) -> None:
         given = job.given() if isinstance(job, JobSpec) else dict(job)
         counted = BUNDLED_ROWS.get(str(given.get("dataset", "")), (None,))[0] if rows is None else rows
@@ -111,7 +113,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
             raise BadInput([f"objectives: {', '.join(others)} beside {self._metric}: only one may measure the model"])
         quality = OBJECTIVES.get(self._metric)
         self._spread = F1_SPREAD if quality is not None and quality.is_share and not grid.is_own else None
-        self._constraints = constraints or {}
+        self._constraints, self._stops = constraints or {}, stop
         is_about_time = bool(set(metrics.TIMES) & {*objectives})
         is_about_usd = metrics.COST_USD in objectives or not is_about_time
         self._goals = [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
@@ -369,7 +371,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 way = ways[np.argmin(usd[ways])]
                 worth[way] = max(worth[way], of_knowing[job])
         front_usd = float(np.median(usd[usable & (points[:, None] == front).all(axis=2).any(axis=1)]))
-        worth[(worth < LEAST_GAIN) | (worth * FRONT_JOBS * front_usd < usd)] = 0.0
+        if self._stops:
+            worth[(worth < LEAST_GAIN) | (worth * FRONT_JOBS * front_usd < usd)] = 0.0
+        else:
+            worth = np.where(usable & new, np.maximum(worth, 1e-12), 0.0)
         best_first = np.argsort(-worth / np.maximum(usd, 1e-9), kind="stable")[: np.count_nonzero(worth)]
         return next((self._jobs[i] for i in best_first if self.accepts(self._jobs[i])), None)
 
@@ -422,12 +427,14 @@ class SplitSampler(optuna.samplers.BaseSampler):
         near = [row.baseline is not None and sign * (v - row.baseline) < 0 for row, v in zip(told, values, strict=True)]
         jobs, collapsed = [row.job for row in told] + waiting, np.array(near + [False] * len(waiting))
         keys, ran_s = self._grid.quality_keys(jobs), np.array([row.seconds for row in told])
-        quality = QualityModel(keys[: len(told)], values, self._spread, collapsed=collapsed[: len(told)])
+        in_percent = max(map(abs, values), default=0.0) > 1.0
+        spread = self._spread and self._spread * (100.0 if in_percent else 1.0)
+        quality = QualityModel(keys[: len(told)], values, spread, collapsed=collapsed[: len(told)])
         reached, _ = quality.predict(keys)
         if waiting:
             ran_s = np.append(ran_s, model.predict(Terms.of(self._grid, waiting))[0])
             collapsed[: len(told)] = quality.collapsed
-            quality = QualityModel(keys, [*values, *reached[len(told) :]], self._spread, collapsed=collapsed)
+            quality = QualityModel(keys, [*values, *reached[len(told) :]], spread, collapsed=collapsed)
         reached[: len(told)] = np.where(quality.collapsed[: len(told)], values, reached[: len(told)])
         ran_usd = ran_s * np.array([self.price_of(job.spec) for job in jobs])
         costs = self._costs(ran_s, ran_usd / np.maximum(ran_s, 1e-9))

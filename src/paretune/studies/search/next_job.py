@@ -141,6 +141,7 @@ class Split:
             rows=rows,
             metric=file.judged_by.metric if file.judged_by is not None else None,
             constraints=file.constraints,
+            stop=file.stop == "worth",
         )
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # by the identity of a job, of those that were accepted

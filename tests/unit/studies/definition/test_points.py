@@ -23,11 +23,9 @@ def test_all_combinations_run_once_for_each_replicate_with_other_seeds() -> None
     assert sum(row.get("seed") == 43 for row in made) == 12
 
 
-def test_a_fraction_is_balanced_and_an_optimal_design_has_so_many_rows(tmp_path: Path) -> None:
-    fraction = Design(Points(fractional=6, factors=FACTORS), seed=42)
+def test_an_optimal_design_has_so_many_rows() -> None:
     optimal = Design(Points(d_optimal=6, factors=FACTORS), seed=42)
 
-    assert [row["precision"] for row in fraction.rows].count("fp32") == 3
     assert len(optimal.rows) == 6
     assert optimal.findings()[0] == "6 rows, 5 terms, D-efficiency 0.78 (main effects, sum contrasts)"
     assert optimal.correlations().shape == (4, 4)
@@ -51,14 +49,10 @@ def test_parameters_that_vary_together_are_one_factor() -> None:
 @pytest.mark.parametrize(
     ("points", "fault"),
     [
-        (
-            {"full": FACTORS, "table": "rows.csv"},
-            "points must have one of full, fractional, d_optimal, table, got full",
-        ),
+        ({"full": FACTORS, "table": "rows.csv"}, "points must have one of full, d_optimal, table, got full"),
         ({"ful": FACTORS}, "unknown parameter ful: did you mean full"),
         ({"full": {"precision": ["fp32"]}}, "precision must be a list of at least two levels"),
         ({"d_optimal": 3, "factors": FACTORS}, "d_optimal must be at least 5, the terms of the main effects, got 3"),
-        ({"fractional": 1, "factors": FACTORS}, "no balanced fraction of 12 combinations has 1 rows"),
     ],
 )
 def test_what_makes_no_design_is_refused(points: dict[str, Any], fault: str) -> None:

@@ -245,3 +245,24 @@ def test_the_example_in_plain_optuna_prints_a_front(capsys: pytest.CaptureFixtur
     runpy.run_path(str(Path(__file__).parents[4] / "examples" / "optuna_sampler.py"))
 
     assert capsys.readouterr().out.count("ml.g5.xlarge") >= 2
+
+
+def test_a_study_that_never_stops_runs_every_job_once() -> None:
+    few = {**SPACE, "learning_rate": CategoricalDistribution([3e-5, 1e-4])}
+    study = searched(SplitSampler(job(), few, stop=False))
+
+    trained = [tuple(trial.params.items()) for trial in study.trials if not trial.params["probe_steps"]]
+    assert len(trained) == len(set(trained)) == 16
+
+
+def test_f1_in_percent_is_searched_as_its_share_is() -> None:
+    def in_percent(study: optuna.Study, trial: Trial) -> None:
+        before = study.tell
+        study.tell = lambda trial, values=None, **more: before(  # type: ignore[method-assign]
+            trial, values and [values[0], 100.0 * values[1]], **more
+        )
+        train(study, trial)
+        study.tell = before  # type: ignore[method-assign]
+
+    study = searched(SplitSampler(job(), SPACE), in_percent)
+    assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(90.0, abs=0.5)
