@@ -30,7 +30,7 @@ def home(workplace: Path) -> Path:
 def job(tiny_model: Path, reviews: Path) -> dict[str, object]:
     """Parameters of a training of 1,400 steps, long enough to be interrupted in the middle of an epoch."""
     arguments = {"eval_strategy": "no", "logging_steps": 5}
-    job = job_of_seconds(tiny_model, reviews) | {"num_train_epochs": 100, "training_arguments": arguments}
+    job = job_of_seconds(tiny_model, reviews) | {"num_train_epochs": 1000, "training_arguments": arguments}
     return {name: value for name, value in job.items() if name != "instance_type"}
 
 

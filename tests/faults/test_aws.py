@@ -74,11 +74,13 @@ def _until_created(world: World, command: Forked) -> None:
     wait_until(lambda: world.aws.jobs() or command.code is not None, within_s=60, what="the job is created")
 
 
-def test_one_instance_of_several_that_dies_ends_the_job_which_is_booked(trial: Trial) -> None:
+def test_a_job_whose_instance_dies_goes_on_as_a_second_one_and_both_are_booked(trial: Trial) -> None:
     with trial.world("sagemaker") as world:
+        world.attempts = 2
         world.write_script(steps=600)
         world.job |= {"instance_count": 2}
         _until_created(world, command := world.begin(world.open_run()))
         command.has_ended_within(trial.draw.uniform(0.0, 5.0))
         world.aws.kill_instance(world.aws.jobs()[-1], trial.draw.choice(("algo-1", "algo-2")))
-        assert command.wait() == 3, command.text
+        assert command.wait() == 0, command.text
+        assert [job.state for job in world.created()] == ["Failed", "Completed"]

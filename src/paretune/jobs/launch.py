@@ -122,7 +122,7 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
         if opened is not None and has_job:
             return _begun(_adopted(spec, workplace, opened.run_id, opened))
         inputs, estimate, warnings = _admit(spec, workplace)
-        names = _names(spec, inputs, workplace)
+        names = _names(spec, inputs, workplace, opened)
         if (run_id := _same_job(spec, inputs, workplace)) is not None:
             return _begun(_adopted(spec, workplace, run_id, opened), names=names)
         workplace.check_budgets(spec)  # before a run is opened
@@ -173,11 +173,12 @@ def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[s
         record.job, record.is_adopted = next(names), False  # it had the name of another job
 
 
-def _names(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Iterator[str] | None:
+def _names(spec: JobSpec, inputs: JobInputs, workplace: Workplace, opened: Run | None) -> Iterator[str] | None:
     """Names for the job that everybody who types this command tries in the same order.
 
-    They are made of what is computed, from which data, for which MLflow store, and of the number of such jobs before.
-    None if the run alone names the job: with `force`, or where jobs end with their launcher.
+    They are made of what is computed, from which data, for which MLflow store, and of the number of such jobs before,
+    in other runs: two launchers of one run name its job alike, also if it has ended between them. None if the run alone
+    names the job: with `force`, or where jobs end with their launcher.
     """
     if spec.force or not workplace.launcher.jobs_outlive_submitter:
         return None
@@ -186,7 +187,7 @@ def _names(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Iterator[s
     ended = [
         job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")
         for run in _equal_runs(spec, inputs, workplace)
-        if run.tags.get(schema.STATE) != JobState.RUNNING.value
+        if run.tags.get(schema.STATE) != JobState.RUNNING.value and (opened is None or run.run_id != opened.run_id)
     ]
     first = max((int(number) + 1 for base, _, number in ended if base == key and number.isdigit()), default=0)
     return (f"{key}-{number}" for number in count(first))

@@ -232,7 +232,8 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
     phases = {} if job.estimate is None else job.estimate.phases
-    rounded = {name: {key: round(value, 1) for key, value in asdict(part).items()} for name, part in phases.items()}
+    seconds = ("seconds", "seconds_low", "seconds_high")
+    rounded = {name: {key: round(getattr(part, key), 1) for key in seconds} for name, part in phases.items()}
     parts = {
         "specification": spec.as_text(),
         "batch": asdict(document.plan) if not spec.runs_user_code else None,
