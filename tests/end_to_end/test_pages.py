@@ -25,6 +25,7 @@ ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, o
     "demo": "../unit/commands/test_demo.py",
     "mcp": "test_agents.py",
     "prices --refresh": "../unit/commands/test_prices.py",
+    "estimate --like": "../unit/commands/test_estimate_like.py",
     "study --storage": "test_two_drivers.py",
 }
 ENDS_WITH = {"max_cost_usd": 4, "once": 75}
