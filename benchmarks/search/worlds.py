@@ -3,13 +3,13 @@
 A world draws its instance types and their speeds, the rows and gradients of its job, where F1 is best and how it falls;
 its kind says what is unusual about it. Seconds and F1 follow formulas:
 
-    a step       latency + per-device batch / rows per second + exchange x 2 (n - 1) / n x (n / 2) ^ growth
+    a step       latency + per-device batch / rows per second + exchange x 2 (n - 1) / n
     best rate    r x (global batch / 64) ^ power
     F1           best - a x |log2(batch / b)|^1.3 - depth x (1 - exp(-(d / width)^2)) - 0.4 / (1 + exp(-3 over))
                  octaves: d of the rate over the best one, over of the rate over the cliff, which moves by
                  `cliff_power` octaves an octave of the batch
 
-    plain        growth 0: a ring; noise 0.0015 of F1 and 1.5 % of seconds
+    plain        noise 0.0015 of F1 and 1.5 % of seconds
     cliff        the rate from which training diverges falls as the batch grows, while the best rate rises
     failing      15 % of the jobs fail after a part of their time; the same job with another seed may not
     continuous   batch and rate are ranges
@@ -90,7 +90,6 @@ class World:
     rows: int
     startup_s: float
     startup_per_instance_s: float
-    growth: float
     best_f1: float
     best_rate: float
     best_batch: float
@@ -100,7 +99,6 @@ class World:
     width: float
     cliff: float
     cliff_power: float
-    noise: float
     failing: float
 
     @classmethod
@@ -118,7 +116,6 @@ class World:
             rows=int(draw.choice([50_000, 100_000, 200_000, 400_000])),
             startup_s=draw.uniform(150, 300),
             startup_per_instance_s=draw.uniform(5, 30),
-            growth=0.0,
             best_f1=draw.uniform(0.82, 0.95),
             best_rate=best_rate,
             best_batch=2.0 ** draw.uniform(4, 6),
@@ -128,7 +125,6 @@ class World:
             width=draw.uniform(1.5, 3.0),
             cliff=math.log2(best_rate) + draw.uniform(2.0, 3.5),
             cliff_power=-draw.uniform(0.3, 0.8) if kind == "cliff" else 0.5,
-            noise=1.0,
             failing={"failing": 0.15, "heavy": 0.25}.get(kind, 0.0),
         )
 
@@ -147,7 +143,7 @@ class World:
         cluster = self.clusters[name]
         if 3.0 + 0.16 * batch * tokens / 128 > cluster.usable_gb:
             return None
-        exchange = cluster.exchange_s * 2 * (count - 1) / count * math.pow(count / 2, self.growth)
+        exchange = cluster.exchange_s * 2 * (count - 1) / count
         step = cluster.latency_s + batch * tokens / 128 / cluster.rows_per_second + exchange
         steps = epochs * self.rows / (batch * cluster.accelerators * count)
         return self.startup(count) + steps * step
@@ -186,13 +182,13 @@ class World:
         seconds = self.seconds(name, count, batch, epochs, tokens)
         if seconds is None:
             return [*job, "OutOfMemory", *setting, f"{self.startup(count) + 60:.1f}", ""]
-        took = seconds * math.exp(draw.normal(0, 0.015 * self.noise))
+        took = seconds * math.exp(draw.normal(0, 0.015))
         if draw.random() < self.failing:
             failed = self.startup(count) + draw.random() * (took - self.startup(count))
             return [*job, "Failed", *setting, f"{max(failed, 60.0):.1f}", ""]
         whole = batch * count * self.clusters[name].accelerators
         reached = self.f1(whole, rate, epochs, tokens)
-        reached += 0.0015 * (draw.standard_t(2) if self.kind == "heavy" else self.noise * draw.normal())
+        reached += 0.0015 * (draw.standard_t(2) if self.kind == "heavy" else draw.normal())
         return [*job, "Completed", *setting, f"{took:.1f}", f"{min(max(reached, 0.0), 1.0):.5f}"]
 
 

@@ -144,7 +144,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         params = self._claimed(study, trial) if self.space.keys() & search_space.keys() else {}
         return {
             name: params[name]
-            if name in params and is_in(distribution, params[name])
+            if name in params and _is_in(distribution, params[name])
             else self.sample_independent(study, trial, name, distribution)
             for name, distribution in search_space.items()
         }
@@ -223,12 +223,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     def seconds_of(self, job: Candidate) -> tuple[float, float] | None:
         """Seconds of a job and the deviation of their logarithm, as of the last decision; None if nobody can know."""
-        model, is_counted = self._model, self._grid.is_own or job.spec.max_train_samples or self._grid.rows
-        if model is None or not is_counted:
+        model, is_own = self._model, self._grid.is_own
+        if model is None or not (is_own or job.spec.max_train_samples or self._grid.rows):
             return None
-        if not model.is_seen[self._grid.types.index(job.spec.instance_type)] and not (
-            self._grid.is_own and model.is_seen.any()
-        ):
+        if not (model.is_seen.any() if is_own else model.is_seen[self._grid.types.index(job.spec.instance_type)]):
             return None
         seconds, deviation = model.predict(Terms.of(self._grid, [job]))
         return float(seconds[0]), float(deviation[0])
@@ -246,7 +244,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return [(self._jobs[each.Index], each) for each, point in pairs if tuple(point) in best]
 
     def _rows(self, study: optuna.Study, ended: FrozenTrial | None = None, without: int | None = None) -> list[Row]:
-        """What is known of trials; `ended` is one whose end the storage does not know yet."""
+        """The jobs of trials with their outcomes; `ended` is a trial whose end the storage does not know yet."""
         counted, trials = self._grid.rows, study.get_trials(deepcopy=False)
         trials = [ended if ended is not None and each.number == ended.number else each for each in trials]
         rows = rows_of((each for each in trials if each.number != without), self._grid)
@@ -479,7 +477,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return meets
 
 
-def is_in(distribution: BaseDistribution, value: Any) -> bool:
+def _is_in(distribution: BaseDistribution, value: Any) -> bool:
     """Whether a value is one of the distribution."""
     with suppress(ValueError, TypeError):
         return bool(distribution._contains(distribution.to_internal_repr(value)))

@@ -22,7 +22,7 @@ from paretune.studies.search.table import StudyTable
 
 # A job that is cut off was paid for and shows nothing, so these are generous.
 _OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with another seed
-_OF_ESTIMATES = 4.0  # times the upper end of the estimate's interval, whether or not the model has run there
+OF_ESTIMATES = 4.0  # times what is estimated at most, whether or not the model has run there
 _AGAIN = 2.0  # times the last limit, once a job was cut off there
 _SLOW_START_S = 300.0  # added for an exceptionally slow start; no more than the job itself takes
 
@@ -159,7 +159,7 @@ class Money:
             estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
             seconds = math.inf if estimate is None else estimate.time.seconds_high
             exceeds_limit = estimate is not None and estimate.memory is not None and estimate.exceeds_limit
-            self._estimates[identity] = _minutes(_OF_ESTIMATES * self._slower, seconds), exceeds_limit
+            self._estimates[identity] = _minutes(OF_ESTIMATES * self._slower, seconds), exceeds_limit
         return self._estimates[identity]
 
     def _shared_status(self) -> BudgetStatus | None:

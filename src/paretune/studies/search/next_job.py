@@ -23,6 +23,7 @@ from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import Candidate
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.money import OF_ESTIMATES
 
 _MOST_POINTS = 5_000  # points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn
 _DRAWN = 300
@@ -32,7 +33,6 @@ _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
 """Times what a job takes if it goes rather badly: its limit, and the least one."""
 _TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds at most, where dollars are short
 _GUESS = 0.5  # deviation of log seconds, from which on they set no limit
-_OF_ESTIMATES = 4.0  # times what is expected, at most: one that is cut off raises the next limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
 RUNS = 3  # runs of a recommended point that trained, each with its own seed; a run that collapsed does not count
 MOST_REPEATS = 12  # of a study: twice what three recommended points need, as repeats may change the recommendation
@@ -199,7 +199,7 @@ class Split:
         elif expected is None or (expected[1] > _GUESS and not spec.runs_user_code):
             return [] if money.exceeds_limit(spec) else [money.limited(spec)]
         else:
-            slow_s = expected[0] * min(math.exp(2.0 * expected[1]), _OF_ESTIMATES)  # one cut off there raises the next
+            slow_s = expected[0] * min(math.exp(2.0 * expected[1]), OF_ESTIMATES)  # one cut off there raises the next
             limits_s = [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)]
         minutes = [min(spec.max_runtime_minutes, math.ceil(limit_s / 6) / 10) for limit_s in limits_s]
         return [spec.replace(max_runtime_minutes=each) for each in minutes]
@@ -277,6 +277,7 @@ class Verification:
         ended = [each.repeats for each in trials if each.repeats is not None and each.identity not in retries]
         repeats = ended.count(point.number) + under_way
         changes = {**driver.trials[point.number].changes, "seed": point.trial.spec.seed + repeats + 1}
+        changes.pop("max_runtime_minutes", None)  # it follows from the seconds of the job that is repeated
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
         usd = {False: 0.0, True: 0.0}  # of the search, of repeats
         for trial in trials:
