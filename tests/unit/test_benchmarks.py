@@ -29,8 +29,22 @@ def test_every_block_of_a_page_is_what_its_stored_result_holds(published: Module
     texts = [path.read_text() for path in sorted(RESULTS.glob("*.txt"))]
     stored = {name: body for text in texts for name, body in published.blocks(text).items()}
 
-    assert output == stored, "run `python benchmarks/published.py`, which copies stored results into the pages"
-    assert {"search_cost", "training_throughput"} <= output.keys()
+    assert output.items() <= stored.items(), (
+        "run `python benchmarks/published.py`, which copies stored results into the pages"
+    )
+    assert {"estimate_error", "met_aws"} <= output.keys()
+
+
+def test_the_figures_in_the_table_of_searches_are_stored() -> None:
+    page = (REPOSITORY / "docs" / "evidence" / "search.md").read_text()
+    rows = re.findall(r"^\| `([\w-]+)` \|(.+)\|$", page, re.MULTILINE)
+    stored = (RESULTS / "search_cost.txt").read_text()
+
+    assert len(rows) == 3
+    for table, cells in rows:
+        (summary,) = re.findall(rf"^\| {table} \|.+$", stored, re.MULTILINE)
+        for figure in re.findall(r"\d+\.\d+|\bnot\b", cells):
+            assert f"| {figure} |" in summary
 
 
 def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
