@@ -16,7 +16,7 @@ from typing import Any
 from paretune.cli import COMMANDS, command_named
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import in_words, spell
+from paretune.specification.parameters import spell
 from paretune.studies.definition.file import TRAINING_KEYS, StudyFile
 from paretune.tracking import schema
 
@@ -29,24 +29,20 @@ _CONSTANT = re.compile(
 """A title, or a constant with the explanation beside it or below it."""
 _KEPT = {*("anyOf", "type", "enum", "items", "minimum", "maximum", "description", "default", "$ref")}
 """What the schema of a study's file says of a key."""
-_MORE_METRICS = """\
-| `train/*` | curves of the training by step: loss, learning rate, gradient norm, epoch, samples per second |
-| `eval/*` | curves of the evaluations by step |
-| `system/*` | processor, memory and GPU memory of the machine by step |
-| `train_rows` | rows to train on; `validation_rows` and `test_rows` alike |
-| `train_tokens` | their tokens without padding; `validation_tokens` and `test_tokens` alike |
-| `trials` | study: number of trials |
-"""
-_MORE_TAGS = """
-### Set by launchers
-
-| tag | meaning |
-| --- | --- |
-| `paretune.basis` | what the seconds of a simulated job stand on, in words |
-| `paretune.job_arn` | ARN of the training job |
-| `paretune.image_uri` | image that the job ran in |
-| `paretune.spot_saving` | share of the training seconds that spot did not bill |
-"""
+_MORE_METRICS = (
+    ("train/*", "curves of the training by step: loss, learning rate, gradient norm, epoch, samples per second"),
+    ("eval/*", "curves of the evaluations by step"),
+    ("system/*", "processor, memory and GPU memory of the machine by step"),
+    ("train_rows", "rows to train on; `validation_rows` and `test_rows` alike"),
+    ("train_tokens", "their tokens without padding; `validation_tokens` and `test_tokens` alike"),
+    ("trials_done", "study, by step, with `spent_usd`, `hypervolume` and `best_f1` or the best of its own metric"),
+)
+_MORE_TAGS = (
+    ("paretune.basis", "what the seconds of a simulated job stand on, in words"),
+    ("paretune.job_arn", "ARN of the training job"),
+    ("paretune.image_uri", "image that the job ran in"),
+    ("paretune.spot_saving", "share of the training seconds that spot did not bill"),
+)
 
 
 def pages() -> dict[str, str]:
@@ -72,50 +68,49 @@ def study_schema() -> dict[str, Any]:
     return made
 
 
-def _table(head: str, rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield head
-    yield re.sub(r"[^|]+", " --- ", head)
-    for row in rows:
-        yield f"| {' | '.join(text.replace('|', chr(92) + '|') for text in row)} |"
+def _list(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """An item for each name, with what it means."""
+    yield from (f"- `{name}`: {text}" for name, text in rows)
     yield ""
 
 
-def _parameters(head: str, schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    rows = (
-        (
-            f"`{name}`",
-            field["description"],
-            ", ".join(f"`{word}`" for word in field.get("enum", ())) or in_words(field),
-            f"`{text}`" if (text := spell(field.get("default"))) and field.get("type") != "object" else "",
-        )
-        for name, field in schemas.items()
-    )
-    return _table(f"| {head} | meaning | values | default |", rows)
+def _parameters(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """An item for each parameter: what it means, its choices, its default."""
+    for name, field in schemas.items():
+        text = spell(field.get("default")) if field.get("type") != "object" else ""
+        words = [f"`{word}`" + " (default)" * (word == text) for word in field.get("enum", ())]
+        default = f" (`{text}`)" if text and not words and text != "false" else ""
+        choices = f"; one of {', '.join(words)}" if words else ""
+        yield f"- `{name}`{default}: {field['description'].rstrip('.')}{choices}"
+    yield ""
 
 
 def _commands() -> Iterator[str]:
     yield "# Commands\n"
-    yield "`paretune COMMAND --name value`, or `mlflow run . -e COMMAND -P name=value`. Every command takes `--json`:"
-    yield "one document on standard output, with [these fields](../api.md#-json).\n"
+    yield "`paretune COMMAND --name value`, or `mlflow run . -e COMMAND -P name=value`. Defaults stand in brackets;"
+    yield "`paretune COMMAND --help` also shows types and bounds. With `--json`, every command prints one document on"
+    yield "standard output, with [these fields](../api.md#json).\n"
     for name, entry in COMMANDS.items():
-        command = command_named(name)
+        command, word = command_named(name), entry.first_word
         yield f"## {name}\n"
-        yield f"{entry.about[0].upper()}{entry.about[1:]}.\n"
-        if entry.first_word:
-            yield f"The word after the command is `{entry.first_word}`: `paretune {name} {entry.first_word.upper()}`.\n"
+        yield f"{entry.about[0].upper()}{entry.about[1:]}."
+        if word:
+            yield f"The word after the command is `{word}`: `paretune {name} {word.upper()}`."
+        if command.takes_jobs:
+            yield "It takes the [parameters of a job](job-parameters.md)."
+        yield ""
         names = list(command.options.model_fields) if command.options else []
-        if in_the_file := [f"`{key}`" for key in names if key in command.excluded]:
-            yield f"Only in the file, not typed: {', '.join(in_the_file)}.\n"
         own = {key: command.options.schema_at([key]) for key in names if command.options}
         if own:
-            yield from _parameters("name", own)
-        if command.takes_jobs:
-            yield "It takes the [parameters of a job](job-parameters.md).\n"
+            yield from _parameters(own)
+        if in_the_file := [f"`{key}`" for key in names if key in command.excluded]:
+            yield f"Only in the file, not typed: {', '.join(in_the_file)}.\n"
 
 
 def _job_parameters() -> Iterator[str]:
     yield "# Parameters of a job\n"
-    yield "Every command that describes a job takes these. An empty value means the default.\n"
+    yield "Every command that describes a job takes these. Defaults stand in brackets, an empty value is the default,"
+    yield "and switches are off by default. `paretune train --help` also shows types and bounds.\n"
     groups, title = dict[str, dict[str, Any]](), ""
     for name in JobSpec.model_fields:
         field = JobSpec.schema_at([name])
@@ -124,7 +119,7 @@ def _job_parameters() -> Iterator[str]:
         groups.setdefault(title, {}).update({name: field, **inner})
     for title, fields in groups.items():
         yield f"## {title[0].upper()}{title[1:]}\n"
-        yield from _parameters("parameter", fields)
+        yield from _parameters(fields)
 
 
 def _recorded() -> Iterator[str]:
@@ -133,20 +128,14 @@ def _recorded() -> Iterator[str]:
     yield "A metric that is not known is absent, never 0 or NaN."
     yield "In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
     yield "## Metrics\n"
-    rows = [row for _, found in _constants(metrics) for row in found]
-    yield "\n".join(_table("| metric | meaning |", rows)).rstrip() + f"\n{_MORE_METRICS}"
+    yield from _list(row for _, found in _constants(metrics) for row in [*found, *_MORE_METRICS])
     renamed = ", ".join(f"`{name}` becomes `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
     yield f"Metrics of your own training keep their names, but for these: {renamed}.\n"
     yield "## Tags\n"
-    inside = {f"`{name}`" for name in schema.FOR_PROGRAMS}
-    for title, rows in _constants(schema):
-        if tags := [row for row in rows if re.search(r"\.\w", row[0]) and row[0] not in inside]:
+    for title, rows in [*_constants(schema), ("Set by launchers", _MORE_TAGS)]:
+        if tags := [row for row in rows if row[0].startswith("paretune.") and row[0] not in schema.FOR_PROGRAMS]:
             yield f"### {title}\n"
-            yield from _table("| tag | meaning |", tags)
-    yield "### In the JSON of `paretune.job`\n"
-    found = [row for _, rows in _constants(schema) for row in rows if row[0] in inside]
-    yield from _table("| name | meaning |", [(name.replace("paretune.", ""), text) for name, text in found])
-    yield _MORE_TAGS.strip()
+            yield from _list(tags)
 
 
 def _constants(module: ModuleType) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -157,7 +146,7 @@ def _constants(module: ModuleType) -> list[tuple[str, list[tuple[str, str]]]]:
             sections.append((match["title"].rstrip("."), []))
         elif text := match["beside"] or match["below"]:
             text = re.sub(r"^[A-Z](?=[a-z]*\b)", lambda first: first[0].lower(), " ".join(text.split()))
-            sections[-1][1].append((f"`{match['name']}`", text if ". " in text else text.rstrip(".")))
+            sections[-1][1].append((match["name"], text if ". " in text else text.rstrip(".")))
     return sections
 
 

@@ -161,7 +161,7 @@ def test_every_name_in_a_table_of_parameters_is_a_parameter() -> None:
     first_cells = [row.split("|")[1] for table in tables for row in table.splitlines()]
     names = {name for cell in first_cells for name in re.findall("`([^`]+)`", cell)}
 
-    assert len(tables) >= 3
+    assert tables
     assert {name.partition(".")[0] for name in names} <= set(JobSpec().as_text())
 
 

@@ -23,7 +23,7 @@ ORIGIN = "paretune.origin"
 ESTIMATED = "estimated"  # origin of runs that hold estimates and no job
 COMMAND = "paretune.command"  # the line that repeats the job, or goes on with the study; for people
 JOB = "paretune.job"
-"""What programs need to follow the job, as JSON, see below; a longer text goes on in paretune.job.1."""
+"""What programs need to follow the job, as JSON; a longer text goes on in paretune.job.1."""
 GIVEN = "paretune.given"  # the given parameters of the job, as JSON
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
