@@ -31,16 +31,11 @@ MARKS = {
 PICKED = Look("recommended", "#D55E00", "circle-open", 22, 2.5)
 
 
-def chart_html(figure: Any, about: str, *, has_script: bool = True) -> Markup:
-    """The figure as HTML with the id `plot`, and with plotly's script; without both if it is not the first of a page.
-
-    `about` is for screen readers.
-    """
+def chart_html(figure: Any, about: str) -> Markup:
+    """The figure as HTML with the id `plot`, and with plotly's script; `about` is for screen readers."""
     config = {"responsive": True, "displayModeBar": False}  # the bar would cover the legend
-    div_id = "plot" if has_script else None
-    drawn = dressed(figure).to_html(full_html=False, include_plotlyjs=False, config=config, div_id=div_id)
-    if has_script:
-        drawn = f"<script>{plotly_script()}</script>{drawn}"
+    drawn = dressed(figure).to_html(full_html=False, include_plotlyjs=False, config=config, div_id="plot")
+    drawn = f"<script>{plotly_script()}</script>{drawn}"
     return Markup('<div role="group" aria-label="{}">{}</div>').format(about, Markup(drawn))  # noqa: S704  # plotly escapes
 
 

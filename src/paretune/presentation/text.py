@@ -1,11 +1,9 @@
-"""Values as text (dollars, durations, values with their errors), and tables of texts in a terminal and in Markdown."""
+"""Values as text (dollars, durations, values with their errors), and tables of texts in a terminal."""
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-from paretune.core.untrusted import markdown
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -88,13 +86,3 @@ def aligned(frame: "DataFrame | Mapping[str, Sequence[str]]") -> str:
         ).rstrip()
         for line in lines
     )
-
-
-def markdown_table(frame: "DataFrame") -> str:
-    """A frame of texts in Markdown, which nothing in a cell can leave."""
-    lines = [
-        [" ".join(markdown(str(text)).replace("|", "\\|").split()) for text in row]
-        for row in (frame, *frame.to_numpy())
-    ]
-    lines.insert(1, ["---"] * frame.shape[1])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

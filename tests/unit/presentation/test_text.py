@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from paretune.presentation.page import as_html
-from paretune.presentation.text import aligned, dollars, duration, markdown_table, texts, with_error
+from paretune.presentation.text import aligned, dollars, duration, texts, with_error
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,6 @@ def test_numbers_are_aligned_right() -> None:
     frame = pd.DataFrame({"name": ["a", "bcd"], "n": ["10", "9"]})
 
     assert aligned(frame) == "name   n\na     10\nbcd    9"
-
-
-def test_nothing_leaves_a_cell_of_markdown() -> None:
-    assert markdown_table(TABLE) == "| run | USD |\n| --- | --- |\n| a\\|b | 1.50 |\n| long name |  |"
 
 
 def test_plotly_shows_quotation_marks_and_breaks_lines() -> None:

@@ -1,4 +1,4 @@
-"""The command `report`: recorded runs compared with each other, also at other prices, in tables, charts and sentences.
+"""The command `report`: recorded runs compared with each other, also at other prices, in tables and sentences.
 
 A report reads runs and changes none. Measured, simulated, published and estimated runs never share a mean, a sum or a
 line, and neither do billed and notional dollars. Here: finds the runs, and keeps the report with the command's own run.
@@ -6,7 +6,7 @@ line, and neither do billed and notional dollars. Here: finds the runs, and keep
     jobs.py             recorded jobs as a pandas frame: settings and measurements
     costs.py            view=runs: every run at its own and at other prices, totals, errors of estimates
     groups.py           view=scaling and view=compare: the runs of each value of a setting
-    document.py         a report as text, Markdown, CSV and one HTML page with charts of plotly
+    document.py         a report as text and as CSV
 """
 
 import os
@@ -19,7 +19,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import ParetuneError, did_you_mean
 from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.core.shell import command_line
-from paretune.core.untrusted import markdown, without_secrets
+from paretune.core.untrusted import without_secrets
 from paretune.specification.catalog import region_faults
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter
@@ -104,25 +104,24 @@ def _run(request: ReportRequest) -> CommandOutput:
     if request.view == "runs":
         report = costs_report(request, jobs, prices, date.fromtimestamp(clock.now()))
     else:
-        report = groups_report(jobs, request.view, request.by or SHAPE)
+        report = groups_report(jobs, request.by or SHAPE)
     csv, is_simulated = report.csv(), {job.origin for job in jobs} == {"simulated"}
     run_id, open_command = tracking.keep(
         "report",
-        markdown(report.note()),
-        {"report.csv": csv, "report.md": report.markdown(), "report.html": report.html()},
+        report.note(),
+        {"report.csv": csv, "report.md": report.markdown()},
         request.changed(),
         "simulated" if is_simulated else None,
     )
-    findings = [text for section in report.sections for text in section.sentences]
     storage = [] if request.view != "runs" else _storage(jobs, tracking, environment)
-    where = f"report.csv is in run {run_id}, with report.html and report.md: {open_command}"
+    where = f"report.csv is in run {run_id}, with report.md: {open_command}"
     return CommandOutput(
-        text="\n\n".join([report.text(), *storage, where]),
+        text="\n\n".join([str(report), *storage, where]),
         document={
             "run_id": run_id,
             "rows": as_json(read_rows(csv)),
             **({"totals": as_json(report.totals)} if report.totals else {}),
-            "findings": [*findings, *storage],
+            "findings": [*report.findings, *storage],
             "open_command": open_command,
         },
     )

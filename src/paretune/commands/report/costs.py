@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from paretune.commands.report import TOTAL_KEYS, ReportRequest
-from paretune.commands.report.document import ALL, Chart, Report, Section, scatter
+from paretune.commands.report.document import ALL, Report, Section
 from paretune.commands.report.jobs import ESTIMATED, ESTIMATES, dates, frame_of, records
 from paretune.core import pareto
 from paretune.core.result import Row
@@ -18,7 +18,6 @@ from paretune.tracking.recorded_job import RecordedJob
 
 NONE = "(none)"
 _KIND = ["kind", "dataset"]  # runs that may be compared are equal in these
-_MOST_FRONTS = 4
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
 _NEW = (*(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "remark")
 
@@ -75,29 +74,26 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
     rows["difference_usd"] = rows.new_cost_usd - rows.cost_usd
     rows["on_front"], rows["on_new_front"] = _fronts(rows, metrics.COST_USD), _fronts(rows, "new_cost_usd")
     remarks = rows.remark[rows.remark.fillna("") != ""].value_counts(sort=False)
-    effective = rows.assign(cost_usd=rows.new_cost_usd, on_front=rows.on_new_front)
-    charted = effective if request.rate == "effective" else rows
     sums, (errors, means) = totals(frame, request.by), estimate_errors(frame)
+    remarked = [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
     sections = [
         Section(
-            heading="Runs",
-            tables=[("Newest first", texts(rows, _RUNS))],
-            sentences=[
+            "Newest first",
+            texts(rows, _RUNS),
+            [
                 "front *: no other run of its origin and data set is as cheap and as good; "
                 "cost = seconds x instances x price",
-                *(f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()),
-            ],
-            charts=[dollars_against_f1(charted, request.by or "instance_type")],
-        ),
-        Section(
-            heading="Dollars, as they were recorded",
-            tables=[
-                (by.replace("_", " ").capitalize(), texts(group, {by.replace("_", " "): "key", **_TOTALS}))
-                for by, group in sums.groupby("by", sort=False)
-                if (group.key != NONE).any()
+                *remarked,
             ],
         ),
-        Section(heading="Estimates against measurements", tables=[("Means", means)]),
+        *(
+            Section(
+                f"Recorded dollars, by {by.replace('_', ' ')}", texts(group, {by.replace("_", " "): "key", **_TOTALS})
+            )
+            for by, group in sums.groupby("by", sort=False)
+            if (group.key != NONE).any()
+        ),
+        Section("Errors of estimates", means),
     ]
     return Report(
         title="Report on recorded runs",
@@ -138,25 +134,6 @@ def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today:
         row["new_cost_usd"] = price.cost_usd(job.billable_seconds + job.warm_pool_seconds, job.instance_count)
         row |= {f"new_price_{name}": getattr(price, name) for name in _PRICE}
     return row
-
-
-def dollars_against_f1(rows: pd.DataFrame, by: str) -> Chart | None:
-    """Dollars and F1 of all completed runs, a series per key of `by` and origin, with the fronts of the main kinds."""
-    used = rows[(rows.state == "Completed") & (rows.cost_usd > 0) & rows.f1.notna()]
-    keys = used[by].map(", ".join) if by == "tag" else used[by]
-    best = used[used.on_front.astype(bool)].sort_values("cost_usd").set_index("cost_usd")
-    fronts = {
-        f"front of {kind} on {dataset}": best.f1[(best.kind == kind) & (best.dataset == dataset)]
-        for kind, dataset in used[_KIND].value_counts().index[:_MOST_FRONTS]
-    }
-    return scatter(
-        used.assign(series=keys.replace("", NONE) + ", " + used.kind),
-        (metrics.COST_USD, metrics.F1),
-        title=f"Dollars against F1 ({' and '.join(sorted(set(rows.origin)))})",
-        caption=f"A point per completed run ({len(used):,}), coloured by {by.replace('_', ' ')} and origin. A dashed "
-        "line is the front: no run of its kind is as cheap and as good. Compare within one origin and data set only.",
-        lines=fronts,
-    )
 
 
 def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:

@@ -129,7 +129,7 @@ def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() 
         recorded(instance_type="ml.p3.2xlarge"),
     ]
     whole = total(jobs, ALL, ALL)
-    table = report(jobs).sections[1].tables[0][1]
+    table = report(jobs).sections[1].table
 
     assert (whole["cost_usd"], whole["billed_usd"], whole["failed_usd"]) == (4.0, 1.25, 3.0)
     assert (whole["without_cost"], whole["best_f1"]) == (1, 0.9)
@@ -145,7 +145,7 @@ def test_estimates_stand_beside_what_completed_jobs_measured_but_not_beside_simu
         run(4, estimated_seconds=900.0, origin="simulated", estimated_cost_usd=2.0),
     ]
     made = report(jobs)
-    cells = made.sections[2].tables[0][1].to_numpy().tolist()
+    cells = made.sections[-1].table.to_numpy().tolist()
 
     assert [row["estimated_seconds_error"] for row in made.rows] == pytest.approx([-0.1, 0.1, None, None])
     assert cells == [["measured", "billable seconds", "2", "10.0%", "0%"]]

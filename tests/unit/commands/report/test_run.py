@@ -130,12 +130,8 @@ def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., s
     record(dataset=evil, instance_type=evil)
     out = run()[1]
     result, _ = own_run(store, out)
-    files = [
-        mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.{ending}") for ending in ("html", "md", "csv")
-    ]
+    files = [mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.{ending}") for ending in ("md", "csv")]
 
-    for text in (out, *files):
-        assert "\x1b" not in text
-    assert "\u202e" not in "".join([out, *files[1:]])
-    assert "<img" not in files[0] + files[1]
-    assert "](http" not in files[1]
+    assert not {"\x1b", "\u202e"} & {*out, *"".join(files)}
+    assert "<img" not in files[0]
+    assert "](http" not in files[0]
