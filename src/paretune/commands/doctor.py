@@ -27,7 +27,7 @@ from paretune.core.shell import command_line
 from paretune.core.untrusted import printable, without_secrets
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, affecting, parameter
-from paretune.specification.profile import CHARGED, NOTIFY, OWN_FILE, notify_address, with_profile
+from paretune.specification.profile import CHARGED, with_profile
 
 if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
@@ -134,7 +134,6 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], now: float) 
         "environment": lambda: environment_findings(needs_sagemaker=request.wants_sagemaker),
         "torch": lambda: torch_findings(environment),
         "budgets": lambda: budget_findings(request.spec.budget, environment, now),
-        NOTIFY: lambda: notice_findings(environment),
         "mlflow": lambda: store_findings(environment),
     }
     if not missing("sagemaker"):  # which environment_findings says
@@ -208,20 +207,6 @@ def budget_findings(path: str | None, environment: Mapping[str, str], now: float
             more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
             no_job = f"no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}"
             yield failed("budgets", f"{status}: {no_job}")
-
-
-def notice_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether a line arrives where `notify` of the user's own file says; nothing if it says nothing."""
-    from paretune.launchers.notice import destination, send
-
-    if address := notify_address(environment):
-        where = destination(address)
-        problem = send("paretune: a test line of `paretune doctor`", environment)
-        mend = f"mend {NOTIFY} in {environment.get('PARETUNE_PROFILE') or OWN_FILE}, or take it out"
-        if problem:
-            yield failed(NOTIFY, f"no line reaches {where}: {problem}; {mend}")
-        else:
-            yield passed(NOTIFY, f"a test line was sent to {where}")
 
 
 def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:

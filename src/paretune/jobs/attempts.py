@@ -6,22 +6,19 @@ What follows an attempt depends only on the run and on how the attempts before i
 started again goes through the same attempts, adopts what is there, and starts nothing twice.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from paretune.core.clock import Clock, Interruption
-from paretune.core.errors import Interrupted, LaunchRefused, LostContact, ParetuneError
+from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.core.shell import command_line
 from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, Launcher, job_name
-from paretune.launchers.notice import send
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
-from paretune.specification.profile import notify_address
 from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
 
@@ -43,7 +40,6 @@ class Attempts:
     taken_by: str = field(default="", init=False)  # the run that the job of this name belongs to, if not ours
     _memory_retries: int = field(default=0, init=False)
     _internal_errors: int = field(default=0, init=False)  # of AWS, so far
-    _has_waited: bool = field(default=False, init=False)  # for capacity, of which the user has been told
     _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
 
     def __post_init__(self) -> None:
@@ -101,14 +97,10 @@ class Attempts:
         self.bill.add(self.current)
         kind = None if status.failure is None else status.failure[0]
         document, sentence = self._next(kind, status.billable_seconds)
-        if kind is FailureKind.CAPACITY:  # a study tries a trial again later
-            waits = f"{self.document.job_name}: no capacity for {self.document.spec.instance_type}"
-            self._notify(sentence or waits, of_jobs=document is not None, of_trials=True)
         if document is not None:
             self._go_on(document, sentence)
             return None
         self.end = conclude(self.record, self.bill, self.current, why_not_smaller=sentence)
-        self._notify(self.end.in_one_line())
         if self.end.has_completed:
             self.current.clean_up()
         return self.end
@@ -202,18 +194,7 @@ class Attempts:
         """Close the run because of `error`; a result that `job` has all the same is recorded."""
         if self.end is None:
             self.end = conclude(self.record, self.bill, job, error=error)
-            if not isinstance(error, Interrupted | KeyboardInterrupt):  # of which the user knows
-                self._notify(self.end.in_one_line())
         return self.end
-
-    def _notify(self, line: str, *, of_jobs: bool = True, of_trials: bool = False) -> None:
-        """Tell the user; of a study's trials only what `of_trials` says, and of a rehearsal nothing."""
-        environment = self.record.workplace.environment
-        with suppress(ParetuneError):  # a notice hurts no job
-            if self.record.is_beside or self._launcher.origin != "measured" or not notify_address(environment):
-                return
-            if (of_trials if self.record.is_trial else of_jobs) and (problem := send(f"paretune: {line}", environment)):
-                self.record.workplace.say(f"warning: no notice was sent: {problem}")
 
     def _create(self) -> Job:
         workplace = self.record.workplace
@@ -247,10 +228,6 @@ class Attempts:
         events = self.current.events()
         is_step = bool(events) and bool(events[-1].metrics) and events[-1].step > 0
         self.record.log_progress(self.current, events, self.bill.so_far_usd(self.current) if is_step else None)
-        waits = next((event.message for event in events if "capacity" in event.message.lower()), "")
-        if waits and not self._has_waited:  # such as "Starting: Insufficient capacity error from EC2 ..., retrying!"
-            self._has_waited = True
-            self._notify(f"{self.current.name} waits: {waits}", of_trials=True)
         self.record.workplace.on_events(events)
 
     def _go_on(self, document: JobDocument, message: str) -> None:

@@ -10,7 +10,6 @@ archive       the code that travels to a job or into a container
 deadlines     when a training stops itself, and how long its upload may take
 disk          the bytes on an instance's disk and in its main memory, and the volume that they need
 local         jobs as processes on this machine
-notice        the line that `notify` sends when a job or study ends
 processes     processes of this machine: whether they run, and how to end them
 sagemaker     jobs on SageMaker training clusters
 simulated     jobs on a virtual clock, with figures from estimates and recorded runs

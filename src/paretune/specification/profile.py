@@ -7,7 +7,6 @@
     tags = {team = "search"}
     budget = "team.yaml"
     sagemaker = {s3_bucket = "my-models"}
-    notify = "arn:aws:sns:eu-west-1:123456789012:trainings"  # or the https address of a webhook
 
 It may set who owns and pays a job, its limits and where it runs, nothing that the job computes. Typed parameters
 override it, `tags` and `sagemaker` entry by entry. Parameters that only jobs on SageMaker's instances use are left out
@@ -15,7 +14,6 @@ of a job on this machine. Studies take only `budget` and `tags`, because their o
 else. A relative `budget` starts at the folder of the file.
 """
 
-import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,24 +29,12 @@ OWN_FILE = f"~/.paretune/{FILE}"
 CHARGED = ("budget", "tags")  # they say who owns and pays a job; the file sets them for studies, too
 _MERGED = {"tags", "sagemaker"}  # entry by entry
 SETTABLE = {*affecting(JobSpec, "ownership", "stopping", "dollars"), "max_silence_minutes"} - {"simulation"}
-NOTIFY = "notify"
-"""Key of the file that is no parameter of a job, because nothing may record it: where notices are sent."""
-_ADDRESS = re.compile(r"arn:aws[\w-]*:sns:[\w-]+:\d{12}:[\w-]+|https?://\S+")
 _ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_types"} - {"tags", "max_cost_usd"}
 """Parameters without effect on a job on this machine."""
 
 
 def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
     """The parameters of the file; empty if there is none. Raises BadInput if it cannot be read or sets others."""
-    return {name: value for name, value in _read_file(environment).items() if name != NOTIFY}
-
-
-def notify_address(environment: Mapping[str, str]) -> str:
-    """The topic of SNS or the webhook that is told of ended jobs, a secret; "" if there is none. Raises BadInput."""
-    return str(_read_file(environment).get(NOTIFY, ""))
-
-
-def _read_file(environment: Mapping[str, str]) -> dict[str, Any]:
     named = environment.get("PARETUNE_PROFILE")
     path = at_home(named or OWN_FILE)
     if not named and not exists(path):
@@ -58,13 +44,10 @@ def _read_file(environment: Mapping[str, str]) -> dict[str, Any]:
         settings = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no TOML, a number with thousands of digits
         raise BadInput([f"{path} is no TOML: {error}"]) from error
-    allowed = sorted({*SETTABLE, NOTIFY})
-    rule = f"it may set {', '.join(allowed)}"
-    hints = {name: did_you_mean(name, allowed, most=1) or rule for name in settings if name not in allowed}
+    rule = f"it may set {', '.join(sorted(SETTABLE))}"
+    hints = {name: did_you_mean(name, SETTABLE, most=1) or rule for name in settings if name not in SETTABLE}
     refuse([f"{path} may not set {name}: {hint}" for name, hint in hints.items()])
-    if NOTIFY in settings and not _ADDRESS.fullmatch(str(settings[NOTIFY])):
-        refuse([f"{path}: {NOTIFY} must be the ARN of a topic of SNS, or the https address of a webhook"])
-    _, wrong = JobValues.check({name: value for name, value in settings.items() if name != NOTIFY})
+    _, wrong = JobValues.check(settings)
     refuse([f"{path}: {fault.text}" for fault in wrong])
     if "budget" in settings:
         settings["budget"] = str(path.parent / at_home(settings["budget"]))

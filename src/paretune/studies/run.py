@@ -9,13 +9,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, Interrupted, collecting, first_line, refuse
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, collecting, refuse
 from paretune.core.result import CommandOutput
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
-from paretune.launchers.notice import send
 from paretune.launchers.processes import process_text
 from paretune.ledger.lock import locked
 from paretune.presentation.text import plain
@@ -208,18 +207,8 @@ def drive(writer: StudyRunWriter) -> StudyResult:
     except BaseException as error:
         driver.stop(error)
         writer.interrupted(error)
-        if not isinstance(error, Interrupted | KeyboardInterrupt):
-            _notify(f"was broken off: {first_line(error)}", driver)
         raise
-    result = writer.finish(reason, verification.repeats, verification.reasons)
-    _notify(f"has ended: {result.ending}", driver)
-    return result
-
-
-def _notify(ending: str, driver: Driver) -> None:
-    if driver.workplace.launcher.origin == "measured":
-        spent_usd = driver.table.balance().spent_usd
-        send(f"paretune: study {driver.file.name} {ending}; {spent_usd:.4g} USD", driver.workplace.environment)
+    return writer.finish(reason, verification.repeats, verification.reasons)
 
 
 def _refuse_dear_rows(driver: Driver) -> None:

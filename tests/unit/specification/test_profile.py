@@ -53,7 +53,7 @@ def test_a_local_job_leaves_out_what_only_instances_use(own: Path) -> None:
     [
         (b"region = ", "is no TOML"),
         (b"learning_rate = 1.0", "may not set learning_rate: it may set"),
-        (b"notfy = 'x'", "may not set notfy: did you mean notify?"),
+        (b"buget = 'x'", "may not set buget: did you mean budget?"),
         (b"entry_script = 'x.py'", "may not set entry_script: it may set"),
         (b"max_cost_usd = 'much'", "max_cost_usd must be a number"),
         (b"tags = {a = 2026-01-01}", "tags.a must be a text"),
