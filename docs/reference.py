@@ -133,7 +133,7 @@ def _recorded() -> Iterator[str]:
     yield f"Metrics of your own training keep their names, but for these: {renamed}.\n"
     yield "## Tags\n"
     for title, rows in [*_constants(schema), ("Set by launchers", _MORE_TAGS)]:
-        if tags := [row for row in rows if row[0].startswith("paretune.") and row[0] not in schema.FOR_PROGRAMS]:
+        if tags := [row for row in rows if row[0].startswith("paretune.")]:
             yield f"### {title}\n"
             yield from _list(tags)
 

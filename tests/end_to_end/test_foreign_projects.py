@@ -10,7 +10,6 @@ import mlflow
 import pytest
 from mlflow.entities import Run
 
-from paretune.tracking.schema import unpacked
 from tests.end_to_end.cloud import Cloud
 from tests.processes import use_one_core
 
@@ -147,7 +146,7 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
     assert (tags["paretune.job_name"], tags["paretune.job_arn"]) == (job["TrainingJobName"], job["TrainingJobArn"])
     assert (tags["paretune.state"], tags["paretune.secondary_status"]) == ("Completed", "Completed")
     assert metrics["billable_seconds"] == job["BillableTimeInSeconds"]
-    price = float(unpacked(tags)["paretune.price_usd_per_hour"])
+    price = float(tags["paretune.price_usd_per_hour"])
     assert metrics["cost_usd"] == pytest.approx(price * job["BillableTimeInSeconds"] / 3600)
     assert job["Environment"] == {"PYTHONUNBUFFERED": "1"}
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.tracking.schema import unpacked
 from tests.conftest import BAD, GOOD, OTHER, write_csv
 from tests.end_to_end.cloud import spelled
 from tests.processes import Command, command, paretune, working_in
@@ -84,7 +83,7 @@ def test_a_job_out_of_memory_runs_again_with_half_the_batch_and_the_same_global_
 
     (run,) = MlflowClient().search_runs(["0"])
     assert run.info.status == "FINISHED"
-    tags, params = unpacked(run.data.tags), run.data.params
+    tags, params = run.data.tags, run.data.params
     assert tags["paretune.out_of_memory_retries"] == "1"
     assert tags["paretune.used_per_device_train_batch_size"] == "64"
     assert tags["paretune.used_gradient_accumulation_steps"] == "2"

@@ -10,7 +10,6 @@ from mlflow.entities import Run
 
 from paretune.cli import main
 from paretune.estimating.phases import usual
-from paretune.tracking.schema import unpacked
 from tests.end_to_end.cloud import job_of_seconds, spelled
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
@@ -39,9 +38,7 @@ def simulate(store: MlflowClient, expected: int = 0, **changes: object) -> Run:
 
 
 def tags(run: Run) -> dict[str, str]:
-    return {
-        name.removeprefix("paretune."): text for name, text in unpacked(run.data.tags).items() if "paretune." in name
-    }
+    return {name.removeprefix("paretune."): text for name, text in run.data.tags.items() if "paretune." in name}
 
 
 def test_an_hour_s_job_is_recorded_within_seconds_with_curve_metrics_price_and_report_as_a_simulated_one(

@@ -10,7 +10,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.studies.results.trials import Trial, TrialStatus
-from paretune.tracking.schema import unpacked
 from tests.end_to_end.cloud import WITHIN_S, Cloud
 from tests.processes import Command, command, paretune, wait_until, working_in
 from tests.stand_ins.sagemaker.emulator import Emulator
@@ -145,7 +144,7 @@ def test_a_study_whose_job_uploads_for_too_long_says_by_how_much_and_ends_with_4
     assert "more than its budget" in done.text
     (trial,) = cloud.client.search_runs(["0"], "tags.`paretune.trial` = '0'")
     (study,) = cloud.client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
-    price_usd = float(unpacked(trial.data.tags)["paretune.price_usd_per_hour"])
+    price_usd = float(trial.data.tags["paretune.price_usd_per_hour"])
     assert trial.data.metrics["cost_usd"] > 6000 * price_usd / 3600
     assert float(trial.data.tags["paretune.over_bound_usd"]) > 0
     assert "more than its budget" in study.data.tags["mlflow.note.content"]

@@ -147,10 +147,8 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
     """Tags with the price of a cost, if known, with all its digits: AWS's bill is compared with it."""
     if price is None:
         return {}
-    usd = repr(price.usd_per_hour).removesuffix(".0")
     return {
-        schema.PRICE: ", ".join(filter(None, [f"{usd} USD per hour", price.region, price.as_of, price.source])),
-        schema.PRICE_USD_PER_HOUR: usd,
+        schema.PRICE_USD_PER_HOUR: repr(price.usd_per_hour).removesuffix(".0"),
         schema.PRICE_REGION: price.region or None,
         schema.PRICE_AS_OF: price.as_of or None,
         schema.PRICE_SOURCE: price.source,

@@ -51,7 +51,7 @@ def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Work
     """The specification of a run's job and the workplace where it runs; raises BadInput or LaunchRefused."""
     try:
         spec = RecordedJob(run).spec()
-    except (BadInput, ValueError, KeyError) as error:
+    except BadInput as error:
         raise BadInput([f"it cannot be read back: {error}"]) from error
     workplace = workplace_of(spec)
     if elsewhere := workplace.elsewhere(run.tags):

@@ -25,7 +25,6 @@ from paretune.tracking.models import JobModel, address, log_model
 from paretune.tracking.outbox import TROUBLE, Outbox
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
-_LONGEST_TAG = 8000
 _LONGEST_DIGEST = 36
 
 
@@ -43,20 +42,16 @@ class Run:
     Datasets, params, tags and metrics that could not be written are kept and written with the next ones; artifacts and
     the end must be written again.
 
-    `new_with` are the tags of a run that this process has just created, so nothing in it has to be read first.
+    In a run that `is_new`, which this process has just created, nothing has to be read first.
     """
 
-    def __init__(
-        self, client: MlflowClient, run_id: str, clock: Clock, *, new_with: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, client: MlflowClient, run_id: str, clock: Clock, *, is_new: bool = False) -> None:
         self.run_id = run_id
         self._client = client
         self._clock = clock
         self._outbox = Outbox(client, run_id)
         self._steps: dict[str, set[int]] = {}
-        self._is_new = self._has_read = new_with is not None
-        self._for_programs = {name: text for name, text in (new_with or {}).items() if name in schema.FOR_PROGRAMS}
-        self._is_packed = True
+        self._is_new = self._has_read = is_new
         self._known_params = set[str]()
         self._headlines: dict[str, float] = {}
         self._is_held = False
@@ -100,11 +95,8 @@ class Run:
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; None leaves a tag absent."""
-        for name, text in tags.items():
-            if text is not None and name in schema.FOR_PROGRAMS:
-                self._for_programs[name], self._is_packed = without_secrets(text), False
-            elif text is not None:
-                self._outbox.put(RunTag(name, without_secrets(text)[:_LONGEST_TAG]))
+        texts = {name: without_secrets(text)[: schema.LONGEST_TAG] for name, text in tags.items() if text is not None}
+        self._outbox.put(*(RunTag(name, text) for name, text in texts.items()))
         self._record()
 
     def log_events(self, events: Iterable[Event]) -> None:
@@ -168,7 +160,7 @@ class Run:
     def tags(self) -> dict[str, str]:
         """Tags of the run; empty if MLflow does not answer."""
         with contextlib.suppress(*TROUBLE):
-            return schema.unpacked(self._client.get_run(self.run_id).data.tags)
+            return dict(self._client.get_run(self.run_id).data.tags)
         return {}
 
     def end(self, status: RunStatus, ended_at: float | None = None) -> bool:
@@ -191,11 +183,8 @@ class Run:
     def flush(self) -> None:
         """Write everything that waits: first the values, so that a server that refuses datasets has them all."""
         params = [value.key for value in self._outbox.values if isinstance(value, Param)]
-        if (params or self._for_programs) and not self._read():
+        if params and not self._read():
             return
-        if not self._is_packed:
-            self._outbox.put(*(RunTag(name, text) for name, text in schema.packed(self._for_programs).items()))
-            self._is_packed = True
         self._outbox.drop_params(self._known_params)
         self._known_params.update(params)
         self._outbox.send()
@@ -205,8 +194,6 @@ class Run:
 
         def read() -> None:
             data = self._client.get_run(self.run_id).data
-            tags = schema.unpacked(data.tags)
-            self._for_programs = {name: tags[name] for name in tags if name in schema.FOR_PROGRAMS} | self._for_programs
             self._known_params |= set(data.params)
             self._headlines = dict(data.metrics) | self._headlines
             self._has_read = True

@@ -1,9 +1,8 @@
 """Names of the tags that runs carry.
 
 Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag that does not apply is absent. What a
-launcher tells of a job (`JobStatus.facts`, `location_tags`) becomes tags, too: PREFIX and its name. People read a dozen
-tags on a job's run; those in FOR_PROGRAMS are kept together as JSON in the tag `paretune.job`. Tags of jobs in AWS are
-in `core.tags`.
+launcher tells of a job (`JobStatus.facts`, `location_tags`) becomes tags, too: PREFIX and its name. Tags of jobs in AWS
+are in `core.tags`.
 """
 
 import json
@@ -11,7 +10,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from paretune.core.errors import BadInput
+
 PREFIX = "paretune."  # the beginning of every tag of ours
+LONGEST_TAG = 8_000  # characters; MLflow's limit
 
 # What a run is
 KIND = "paretune.kind"
@@ -22,8 +24,6 @@ ORIGIN = "paretune.origin"
 """The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
 ESTIMATED = "estimated"  # origin of runs that hold estimates and no job
 COMMAND = "paretune.command"  # the line that repeats the job, or goes on with the study; for people
-JOB = "paretune.job"
-"""What programs need to follow the job, as JSON; a longer text goes on in paretune.job.1."""
 GIVEN = "paretune.given"  # the given parameters of the job, as JSON
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
@@ -85,7 +85,6 @@ METRICS_FROM = "paretune.metrics_from"
 """Sources of the numbers of a training of the user's own, each with its metrics: a file, MLflow, printed lines."""
 
 # Price and bill
-PRICE = "paretune.price"  # the price of the cost, for people: dollars an hour, region, day, source
 PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # price of an instance that the cost was computed with
 PRICE_REGION = "paretune.price_region"  # region of that price
 PRICE_AS_OF = "paretune.price_as_of"  # day of that price
@@ -113,39 +112,19 @@ ROW_KEY = "paretune.row_key"  # of a row of an imported table: each row is impor
 SOURCE = "paretune.source"  # name of the table
 SOURCE_LINE = "paretune.source_line"  # line of the row in it
 
-FOR_PROGRAMS = {
-    *(GIVEN, DATASET_KEY, MACHINE, ESTIMATE_BASIS, CLAIMED_AT),
-    *(SETTINGS, ACCOUNT, TRAINING_SECONDS, USED_BATCH, USED_ACCUMULATION, USED_PRECISION, USED_DEVICE),
-    *(PRICE_USD_PER_HOUR, PRICE_REGION, PRICE_AS_OF, PRICE_SOURCE),
-}
-_LONGEST_PART = 7_000  # characters of one tag; MLflow takes 8,000
-
-
-def packed(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags that MLflow gets: those in FOR_PROGRAMS as one."""
-    details = {name.removeprefix(PREFIX): text for name, text in tags.items() if name in FOR_PROGRAMS}
-    text = json.dumps(details, sort_keys=True) if details else ""
-    parts = [text[start : start + _LONGEST_PART] for start in range(0, len(text), _LONGEST_PART)]
-    made = {JOB if number == 0 else f"{JOB}.{number}": part for number, part in enumerate(parts)}
-    return {name: text for name, text in tags.items() if name not in FOR_PROGRAMS} | made
-
-
-def unpacked(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags that `packed` was given, from those of a run."""
-    names = [JOB, *(f"{JOB}.{number}" for number in range(1, len(tags)))]
-    details: dict[str, str] = {}
-    with suppress(ValueError, AttributeError):  # a tag that somebody has changed
-        read = json.loads("".join(tags.get(name, "") for name in names)).items()
-        details = {f"{PREFIX}{name}": str(text) for name, text in read}
-    return details | {name: text for name, text in tags.items() if name not in names}
-
 
 def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
-    """The tag that holds the given parameters of a job."""
-    return {GIVEN: json.dumps(given, sort_keys=True)}
+    """The tag that holds the given parameters of a job; raises BadInput if it cannot hold all of them."""
+    text = json.dumps(given, sort_keys=True)
+    if len(text) > LONGEST_TAG:
+        rule = f"the given parameters must have at most {LONGEST_TAG:,} characters as JSON, got {len(text):,}"
+        raise BadInput([f"{rule}: MLflow keeps them in a tag, from which the job is followed; put some into a file"])
+    return {GIVEN: text}
 
 
 def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
-    """The given parameters of a job, or None if its tags hold none."""
-    given: dict[str, Any] | None = json.loads(tags[GIVEN]) if GIVEN in tags else None
-    return given
+    """The given parameters of a job, or None if its tags hold none, or somebody has changed them."""
+    with suppress(ValueError, KeyError):
+        given: dict[str, Any] = json.loads(tags[GIVEN])
+        return given
+    return None

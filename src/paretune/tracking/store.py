@@ -113,11 +113,12 @@ class Tracking:
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """A new run called `name`, beside the one of this command, with these tags from its first moment."""
-        packed = schema.packed(tags or {})
         self.offer_view()
         with self._usable():
-            run_id = self._client.create_run(self._experiment, run_name=name, tags=_context() | packed).info.run_id
-        return Run(self._client, run_id, self._clock, new_with=tags or {})
+            run_id = self._client.create_run(
+                self._experiment, run_name=name, tags={**_context(), **(tags or {})}
+            ).info.run_id
+        return Run(self._client, run_id, self._clock, is_new=True)
 
     def offer_view(self, study: str = "", name: str = "paretune") -> None:
         """Have MLflow's UI offer a view of all runs, or of the trials of the study with this run id, if it can.
@@ -283,7 +284,7 @@ def _recorded(run: Any) -> RecordedRun:
     return RecordedRun(
         run_id=run.info.run_id,
         params=run.data.params,
-        tags=schema.unpacked(run.data.tags),
+        tags=run.data.tags,
         metrics=run.data.metrics,
         started=(run.info.start_time or 0) / 1000,
         ended_at=(run.info.end_time or 0) / 1000,

@@ -13,7 +13,6 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.pricing import Price
 from paretune.specification.job import JobSpec
-from paretune.tracking.schema import unpacked
 from paretune.tracking.store import Tracking
 
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"
@@ -111,7 +110,7 @@ def test_the_dollars_and_the_data_size_of_a_table_are_kept(store: MlflowClient) 
 
     assert run.data.metrics["cost_usd"] == 0.57  # and not 900 x 2 x 3.825 / 3600
     assert run.data.params["dataset_size"] == "100000"
-    tags = unpacked(run.data.tags)
+    tags = run.data.tags
     assert {name: tags[f"paretune.price_{name}"] for name in ("usd_per_hour", "as_of", "source")} == {
         "usd_per_hour": "3.825",
         "as_of": "2021-08",

@@ -20,7 +20,6 @@ from paretune.estimating.hardware import unlisted_gpu
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.schema import unpacked
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
 MODEL = "bert-base-uncased"
@@ -218,7 +217,7 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(clie
         assert low < middle < high
         assert result.metrics["estimated_cost_usd"] == pytest.approx(middle * 1.408 / 3600)
         assert result.metrics["estimated_memory_gib"] > 0
-        basis = unpacked(result.tags)["paretune.estimate_basis"]
+        basis = result.tags["paretune.estimate_basis"]
         off.append((abs(middle / result.metrics["billable_seconds"] - 1), high / low, basis))
 
     assert off[1][0] < 0.1 < off[0][0]

@@ -22,7 +22,7 @@ class Bucket:
         """A job's run, and 5 bytes of model, 7 of checkpoints and a report in the bucket."""
         settings = json.dumps({"sagemaker.s3_bucket": BUCKET})
         own = {"launcher": "sagemaker", "region": "us-east-1", "state": state, "job_name": f"paretune-{name}-1", **tags}
-        job = {"paretune.job": json.dumps({"settings": settings})}
+        job = {"paretune.settings": settings}
         run_id = self.client.create_run(
             "0", tags=job | {f"paretune.{key}": text for key, text in own.items()}
         ).info.run_id

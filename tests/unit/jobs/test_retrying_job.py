@@ -71,7 +71,7 @@ class Desk:
     def tags(self) -> Mapping[str, str]:
         return {
             name.removeprefix("paretune."): text
-            for name, text in schema.unpacked(self.client.get_run(self.run_id or "").data.tags).items()
+            for name, text in self.client.get_run(self.run_id or "").data.tags.items()
         }
 
 

@@ -206,6 +206,8 @@ def test_a_specification_is_read_back_with_the_region_where_it_ran() -> None:
 
     read = RecordedJob(RecordedRun("run", {}, tags, {})).spec()
     assert read == spec.replace(region="eu-west-1")
+    with pytest.raises(BadInput, match="must have at most 8,000 characters as JSON"):
+        schema.given_tag(JobSpec(environment={f"V{number}": "x" * 500 for number in range(20)}).given())
     with pytest.raises(BadInput, match="no specification of a job is recorded"):
         RecordedJob(RecordedRun("run", {}, {}, {})).spec()
 
