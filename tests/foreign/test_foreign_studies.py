@@ -6,7 +6,6 @@ must be these. `.ci/full foreign` installs the libraries of all of them and runs
 
 import importlib.util
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -22,7 +21,6 @@ from paretune.studies.results.trials import TrialStatus
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-RECIPES = ROOT / "docs" / "recipes.md"
 STUDIES = sorted(path.parent.name for path in HERE.glob("*/study.yaml"))
 NEEDS = {
     "hydra_app": "hydra",
@@ -142,53 +140,25 @@ def add_the_two_lines_that_the_refusal_names(notebook: Path) -> None:
     script.write_text("\n".join([*before[:above], *map(str.strip, lines), *before[above:]]))
 
 
-PROGRAM = """#!/usr/bin/env python
-import json, os, sys
-assert sys.argv[1] == "train" and os.path.isfile(sys.argv[2])
-words = sys.argv[3:] if "=" in sys.argv[3] else map("=".join, zip(sys.argv[3::2], sys.argv[4::2]))
-used = {name.lstrip("-"): float(value) for name, value in (word.split("=") for word in words)}
-os.makedirs("out")
-with open("out/all_results.json", "w") as file:
-    json.dump({"eval_loss": 1.0, **{name + "_used": value for name, value in used.items()}}, file)
-"""
-
-
 @pytest.mark.foreign
-@pytest.mark.parametrize("command", ["trl", "axolotl", "llamafactory-cli"])
-def test_a_recipe_of_the_pages_passes_what_is_recorded(
-    command: str, home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    """TRL trains; the other two need GPUs, and a program that takes their command line stands for them."""
-    text = next(
-        part for part in RECIPES.read_text().split("\n## ") if f"\n{command} " in part or f'"{command} ' in part
-    )
+def test_a_training_of_trl_is_searched_as_the_page_says(home: Path, tiny: None) -> None:
+    page = (ROOT / "docs" / "own-training.md").read_text()
+    (text,) = [part for part in page.split("\n#") if "\ntrl sft " in part]
     way, study = re.findall(r"^```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    pytest.importorskip("trl", reason="needs trl: `.ci/full foreign` runs it")
     asked = yaml.safe_load(study) | {"n_trials": 2, "budget_usd": 1}
     folder = home / asked["project"]
     folder.mkdir()
-    (folder / asked.get("entry_point", "MLproject")).write_text(way)
-    if command == "trl":
-        request.getfixturevalue("tiny")
-        pytest.importorskip("trl", reason="needs trl: `.ci/full foreign` runs it")
-        settings = {"model_name_or_path": str(home / "tiny" / "gpt2"), "dataset_name": str(home / "tiny" / "sft")}
-        settings |= {"output_dir": "out", "eval_strategy": "epoch", "max_length": 16, "bf16": False, "use_peft": True}
-        (folder / "sft.yaml").write_text(yaml.safe_dump(settings | {"lora_target_modules": "all-linear"}))
-    else:
-        (folder / "config.yml").write_text("base_model: tiny\n")
-        (folder / "sft.yaml").write_text("model_name_or_path: tiny\n")
-        (home / "bin").mkdir(exist_ok=True)
-        (home / "bin" / command).write_text(PROGRAM)
-        (home / "bin" / command).chmod(0o755)
-        monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
+    (folder / asked["entry_point"]).write_text(way)
+    settings = {"model_name_or_path": str(home / "tiny" / "gpt2"), "dataset_name": str(home / "tiny" / "sft")}
+    settings |= {"output_dir": "out", "eval_strategy": "epoch", "max_length": 16, "bf16": False, "use_peft": True}
+    (folder / "sft.yaml").write_text(yaml.safe_dump(settings | {"lora_target_modules": "all-linear"}))
 
     result = paretune.run_study(asked, quiet=True)
 
     for trial in result.answer.front.trials:
         assert trial.status is TrialStatus.COMPLETED, trial.reason
-        if command == "trl":
-            assert trial.values["eval_loss"] > 0
-        else:
-            assert_what_is_recorded_is_what_ran(trial, "eval_loss", asked["search"])
+        assert trial.values["eval_loss"] > 0
 
 
 def assert_what_is_recorded_is_what_ran(trial, metric: str, search: dict[str, object]) -> None:  # type: ignore[no-untyped-def]
