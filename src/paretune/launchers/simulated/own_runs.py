@@ -51,7 +51,8 @@ class OwnRuns:
         if not alike:
             raise BadInput([f"simulation.runs {self.name} holds no run with {_words(asked)}"])
         own = [row for row in alike if row[1].get("seed") == float(spec.seed)] or alike
-        line, row = own[int(share_of(f"{draw} {spec.seed} {_words(asked)}") * len(own))]
+        first = int(share_of(f"{draw} {_words(asked)}") * len(own))
+        line, row = own[(first + spec.seed) % len(own)]  # repeats with other seeds are other rows
         measured = {n: v for n, v in row.items() if isinstance(v, float) and n not in {*given, *_OF_A_RUN}}
         status, seconds = str(row.get("status") or COMPLETED), row["billable_seconds"]
         return ReplayedJob(

@@ -404,12 +404,12 @@ class RunTable:
 
 
 def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
-    """Choose the repeat with the job's seed, else any, but always the same for the same job and draw."""
-    share = share_of(f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}")
+    """Choose the repeat with the job's seed, else one that follows from job and draw, and another for the next seed."""
+    share = share_of(f"{draw} {spec.instance_type} {spec.instance_count} {plan}")
 
     def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:
         candidates = [row for row in repeats if row.spec.seed == spec.seed] or repeats
-        return candidates[int(share * len(candidates))]
+        return candidates[(int(share * len(candidates)) + spec.seed) % len(candidates)]
 
     return choose
 

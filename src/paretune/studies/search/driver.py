@@ -162,8 +162,7 @@ class Driver:
             spec = self.file.spec_at(point).replace(**changes)
             if reason := self.why_not(spec) or self.fault(spec):
                 raise BudgetRefused(reason)
-            has_limit = "max_runtime_minutes" in changes and repeats is None
-            given = (spec if has_limit else self.money.limited(spec)).changed()
+            given = (spec if "max_runtime_minutes" in changes else self.money.limited(spec)).changed()
             status = TrialStatus.RUNNING
             trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
             trial = self.money.reserve(trial)

@@ -41,6 +41,7 @@ def test_rows_with_equal_settings_are_repeats_of_which_a_draw_takes_one(tmp_path
     answers = {table.answer(job(2), draw=draw).billable_seconds for draw in range(20)}
 
     assert answers == {100.0, 120.0}
+    assert {table.answer(job(2).replace(seed=seed)).billable_seconds for seed in (42, 43)} == answers  # none twice
 
 
 def test_a_failed_run_has_seconds_and_no_metric(tmp_path: Path) -> None:

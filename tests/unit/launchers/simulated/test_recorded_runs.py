@@ -163,6 +163,7 @@ def test_repeats_are_drawn_always_the_same_and_all_of_them_in_turn(tmp_path: Pat
 
     assert ask(table, seed=7) == ask(table, seed=7)
     assert result == again == {101, 102, 103, 104, 105}
+    assert {ask(table, seed=seed).billable_seconds for seed in range(42, 47)} == result  # none twice
     assert ask(table).basis.endswith(", one of 5 repeats")
 
 
