@@ -1,4 +1,4 @@
-"""`mlflow run --backend sagemaker` runs projects that know nothing of paretune, on the emulator."""
+"""`train --project` runs projects that know nothing of paretune, on the emulator."""
 
 import json
 import subprocess
@@ -10,8 +10,7 @@ import mlflow
 import pytest
 from mlflow.entities import Run
 
-from tests.end_to_end.cloud import Cloud
-from tests.processes import use_one_core
+from tests.end_to_end.cloud import Cloud, Done
 
 pytestmark = pytest.mark.slow
 
@@ -52,8 +51,6 @@ entry_points:
     parameters:
       word: {type: string, default: hello}
     command: "set -e; echo word is {word}; cat requirements.txt | head -n 1; python hosts.py"
-  sleep:
-    command: "trap 'echo got the signal; exit 0' TERM; echo sleeping; while true; do sleep 0.1; done; echo never"
 """
 HOSTS = """
 import os, mlflow
@@ -63,22 +60,13 @@ mlflow.set_tag("host", os.environ["SM_CURRENT_HOST"])
 JOB = {"instance_type": "ml.m5.xlarge", "max_runtime_minutes": 5}
 
 
-def mlflow_run(cloud: Cloud, project: Path, *words: str, **more: Any) -> "subprocess.CompletedProcess[str]":
-    configuration = json.dumps({**JOB, **more})
-    return subprocess.run(
-        ["mlflow", "run", str(project), "--backend", "sagemaker", "--backend-config", configuration, *words],
-        cwd=cloud.folder,
-        env=cloud.environment | {"MLFLOW_TRACKING_PASSWORD": SECRET},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        preexec_fn=use_one_core,
-    )
+def train(cloud: Cloud, project: Path, **more: Any) -> Done:
+    cloud.environment["MLFLOW_TRACKING_PASSWORD"] = SECRET
+    return cloud.run("train", project=str(project), **{**JOB, **more})
 
 
 def latest(cloud: Cloud) -> Run:
-    return cloud.client.search_runs(["0"], "tags.`mlflow.project.backend` = 'sagemaker'", max_results=1)[0]
+    return cloud.client.search_runs(["0"], "tags.`paretune.launcher` = 'sagemaker'", max_results=1)[0]
 
 
 def write(project: Path, **files: str) -> None:
@@ -123,14 +111,12 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
     data = shared_cloud.folder / "some rows.csv"
     data.write_text("a\nb\nc\n")
 
-    words = ["-P", f"data={data}", "-P", f"note={NOTE}", "--run-name", "named by me"]
-    done = mlflow_run(shared_cloud, conda_project, *words)
+    done = train(shared_cloud, conda_project, project_parameters={"data": str(data), "note": NOTE})
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "trained bonjour" in done.stdout
+    assert done.code == 0, done.text
     run, client = latest(shared_cloud), shared_cloud.client
     tags, metrics = run.data.tags, run.data.metrics
-    assert (run.info.status, run.info.run_name, tags["greeting"]) == ("FINISHED", "named by me", "bonjour")
+    assert (run.info.status, tags["greeting"]) == ("FINISHED", "bonjour")
     history = client.get_metric_history(run.info.run_id, "loss")
     assert [(point.step, point.value) for point in history] == [(0, 1.0), (1, 0.5), (2, pytest.approx(1 / 3))]
     assert (metrics["rows"], run.data.params["note_as_seen"]) == (3, NOTE)
@@ -142,7 +128,6 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
     assert (child.info.run_name, child.info.status, child.data.metrics) == ("inner", "FINISHED", {"inner_loss": 0.25})
 
     job = shared_cloud.described(run.data.tags["paretune.job_name"])
-    assert (tags["mlflow.source.type"], tags["mlflow.project.entryPoint"]) == ("PROJECT", "main")
     assert (tags["paretune.job_name"], tags["paretune.job_arn"]) == (job["TrainingJobName"], job["TrainingJobArn"])
     assert (tags["paretune.state"], tags["paretune.secondary_status"]) == ("Completed", "Completed")
     assert metrics["billable_seconds"] == job["BillableTimeInSeconds"]
@@ -161,35 +146,12 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
 def test_on_two_instances_a_shell_command_has_its_requirements_and_the_first_one_s_records_count(
     shared_cloud: Cloud, shell_project: Path
 ) -> None:
-    done = mlflow_run(shared_cloud, shell_project, "-P", "word=two words", instance_count=2)
+    done = train(shared_cloud, shell_project, project_parameters={"word": "two words"}, instance_count=2)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    for text in ("word is two words", "# of the project", "Requirement already satisfied: pyyaml"):
-        assert text in done.stdout
+    assert done.code == 0, done.text
     run = latest(shared_cloud)
+    log = shared_cloud.run("logs", run.info.run_id).text
+    for text in ("word is two words", "# of the project", "Requirement already satisfied: pyyaml"):
+        assert text in log
     assert run.data.params["project_parameters.word"] == "two words"
     assert (run.data.metrics["hosts"], run.data.tags["host"]) == (2, "algo-1")
-
-
-def test_from_python_it_returns_at_once_and_can_be_waited_for_and_cancelled(
-    shared_cloud: Cloud, shell_project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in shared_cloud.environment.items():
-        monkeypatch.setenv(name, text)
-    monkeypatch.chdir(shared_cloud.folder)
-    mlflow.set_tracking_uri(shared_cloud.environment["MLFLOW_TRACKING_URI"])
-    try:
-        retained = {"backend": "sagemaker", "backend_config": JOB, "synchronous": False}
-        sleeping = mlflow.projects.run(str(shell_project), entry_point="sleep", **retained)
-        assert sleeping.get_status() == "RUNNING"
-        greeted = mlflow.projects.run(str(shell_project), **retained)
-        assert greeted.wait() is True
-        assert greeted.get_status() == "FINISHED"
-        sleeping.cancel()
-        assert sleeping.get_status() == "KILLED"
-        assert sleeping.wait() is False
-    finally:
-        mlflow.set_tracking_uri(None)  # an address, the former one even, would stand above the next test's environment
-
-    assert shared_cloud.client.get_run(greeted.run_id).info.status == "FINISHED"
-    assert shared_cloud.client.get_run(sleeping.run_id).info.status == "KILLED"

@@ -5,9 +5,6 @@ import gc
 import os
 import tempfile
 
-import mlflow.cli  # noqa: F401
-
-import paretune.commands.mlflow_run
 import paretune.projects.collection  # noqa: F401
 from paretune.cli import main
 

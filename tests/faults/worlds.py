@@ -1,6 +1,5 @@
 """The places where jobs run, each with a user, a store, commands that can be killed, and an oracle."""
 
-import json
 import os
 import random
 import re
@@ -95,11 +94,6 @@ class World:
 
     def begin(self, run_id: str | None = None, **options: Any) -> Forked:
         """Begin the command, for a run that is there or for a new one."""
-        if self.name == "project":
-            configuration = {"instance_type": "ml.m5.large", "max_runtime_minutes": 5, **self.job}
-            configuration |= {"run_id": run_id} if run_id else {}
-            words = ["mlflow", "run", str(self.folder / "project"), "--backend", "sagemaker"]
-            return self.begin_words([*words, "--backend-config", json.dumps(configuration)], **options)
         custom = {"MLFLOW_RUN_ID": run_id} if run_id else {}
         return self.begin_words(["paretune", "train", *spelled(self.job)], custom, **options)
 
@@ -222,6 +216,7 @@ def _furnish(world: World) -> None:
         (world.folder / "project").mkdir()
         (world.folder / "project" / "MLproject").write_text(PROJECT)
         (world.folder / "project" / "train.py").write_text(FOREIGN)
+        world.job = {"project": "project", "instance_type": "ml.m5.large", "max_runtime_minutes": 5}
     elif world.name == "simulated":
         world.job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "num_train_epochs": 2}
     else:

@@ -7,7 +7,6 @@ estimate      `estimate`: seconds, dollars and memory of jobs before they are pa
 imports       `import`: a table of finished runs, brought into MLflow
 logs          `logs`: what a job prints
 mcp           `mcp`: a server for agents
-mlflow_run    `mlflow run --backend sagemaker`: any MLflow project as a SageMaker training job
 prices        `prices`: the prices of a region
 reconcile     `reconcile`: AWS's bill against the recorded costs of jobs
 report        `report`: tables, figures and findings of recorded jobs

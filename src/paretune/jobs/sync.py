@@ -7,7 +7,7 @@ treated like jobs of our training.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from paretune.core.clock import Interruption
@@ -30,7 +30,6 @@ from paretune.tracking.store import Tracking
 
 _UNKNOWN = (BadInput, LaunchRefused, LostContact)
 _ENDED = {state.value for state in JobState if state.is_terminal}
-_GONE_RUNS = 20  # the newest runs of vanished jobs, which are looked for again
 _RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
 
 
@@ -65,11 +64,6 @@ class Sync:
         for run in self.tracking.unfinished():
             with self._saying_why(run.run_id, "its job cannot be looked at: "):
                 self._adopt(run)
-        gone = self.tracking.runs(f"tags.`{schema.SECONDARY_STATUS}` = '{schema.GONE}'", newest=_GONE_RUNS)
-        for run in gone:  # closed because AWS did not know their job any more
-            if run.tags.get(schema.STATE) in _ENDED:
-                with suppress(*_UNKNOWN):
-                    self._adopt_again(run)
         try:
             while self._under_way:
                 for run_id, job in list(self._under_way.items()):
@@ -127,18 +121,6 @@ class Sync:
             raise
         self._under_way[run.run_id] = job
 
-    def _adopt_again(self, run: RecordedRun) -> None:
-        """Follow the job of a run that was closed because AWS did not know it, if AWS knows it now; see `_adopt`."""
-        _, workplace = place_of(run, self.workplace_of)
-        job = workplace.launcher.attach(first_job_of(run.run_id, run.tags))
-        if job is None or job.run_id != run.run_id:
-            return
-        again = workplace.tracking.run(run.run_id)
-        again.reopen()
-        again.set_tags({schema.STATE: JobState.RUNNING.value, schema.FAILURE_REASON: ""})
-        with self._saying_why(run.run_id, "its job cannot be looked at: "):
-            self._adopt(run)
-
     def _book_budgets(self) -> None:
         """Book ended jobs that still hold reservations in the budgets that recent jobs have counted against."""
         recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
@@ -180,7 +162,6 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
         job.bill.attempts_usd = None  # nobody can tell any more for how long
-        record.run.set_tags({schema.SECONDARY_STATUS: schema.GONE})
         reason = (
             "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"
         )

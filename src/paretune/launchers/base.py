@@ -146,10 +146,6 @@ class Job(ABC):
         """
         return folder / name
 
-    def printed(self) -> list[str]:
-        """The lines that a project's command has printed since the last call, if the launcher shows them."""
-        return []
-
     def clean_up(self) -> None:  # noqa: B027  # most launchers have nothing to remove
         """Remove what only an unfinished job needs, such as checkpoints in S3. Called for a completed job."""
 

@@ -40,7 +40,6 @@ JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
-GONE = "Deleted"  # its value for a job that AWS does not know any more
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed, in words
 WARNINGS = "paretune.warnings"  # warnings before the launch, in words
 GAP = "paretune.gap"  # `true` if MLflow could not store everything of a finished job; `sync` completes it

@@ -45,7 +45,6 @@ _PENDING = (FailureKind.CAPACITY, "MaxPendingTimeExceeded: no instance was free 
 _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT, "MaxPendingTimeExceeded": _PENDING}
 GROUP = "/aws/sagemaker/TrainingJobs"
 _KEPT_LINES = 200
-_WAITING_LINES = 10_000  # printed by a command and not shown yet
 _OVERLAP_MS = 60_000  # lines of an instance may arrive as late as this
 _LAST_MS = 600_000  # how far back the last lines of all instances are read
 _EVENT_START = '{"time"'
@@ -62,7 +61,6 @@ class JobLog:
         self._newest_ms = 0  # of the first instance, which has the events
         self._seen: dict[str, int] = {}  # id to time of its lines that may come again
         self.events: list[Event] = []  # the events read and not taken yet, in the order of the log
-        self.printed: deque[str] = deque(maxlen=_WAITING_LINES)  # a command's lines that are still to be shown
         self.unreadable = ""  # why this identity may not read logs; "" if it may
 
     def read(self) -> None:
@@ -70,11 +68,8 @@ class JobLog:
         for entry in self._entries("algo-1-", self._newest_ms - _OVERLAP_MS):
             if entry["eventId"] not in self._seen:
                 self._seen[entry["eventId"]] = entry["timestamp"]
-                line, event = self._parsed(entry)
-                if event is not None:
+                if (event := self._parsed(entry)[1]) is not None:
                     self.events.append(event)
-                if self.is_project:
-                    self.printed.append(line)
         self._newest_ms = max(self._seen.values(), default=0)
         self._seen = {name: time for name, time in self._seen.items() if time >= self._newest_ms - _OVERLAP_MS}
 
@@ -281,11 +276,6 @@ class SageMakerJob(Job):
         with refused_to(f"read the results of {self.name}", LostContact):
             download_output(self._storage, self._prefix, lambda path: path.startswith(f"{name}/"), folder)
         return folder / name
-
-    def printed(self) -> list[str]:
-        """The new lines of a project's command."""
-        self._drain()
-        return [self._log.printed.popleft() for _ in range(len(self._log.printed))]
 
     def clean_up(self) -> None:
         """Remove our training's checkpoints from S3, which cost by the month."""
