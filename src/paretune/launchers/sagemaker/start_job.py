@@ -8,7 +8,6 @@ ML is the folder /opt/ml of the job.
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +17,6 @@ from typing import NoReturn
 ML = Path(sys.argv[-1])
 REQUIREMENTS = Path("requirements.txt")
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
-HOST_NAME_SOURCE = Path("/changehostname.c")  # of AWS's images, with a placeholder for the name
-HOST_NAME_LIBRARY = "/tmp/libchangehostname.so"  # noqa: S108  # as AWS's own entry point names it
 UNREACHABLE = (
     "Failed to establish a new connection",
     "ConnectTimeoutError",
@@ -44,7 +41,6 @@ def main(words: list[str]) -> None:
         install(words[1])
         return
     os.environ.update(variables())
-    use_host_name()
     if REQUIREMENTS.is_file():
         install(str(REQUIREMENTS))
     look_at_gpu()
@@ -95,17 +91,6 @@ def variables() -> dict[str, str]:
 def gpus() -> list[Path]:
     """The GPUs of this instance."""
     return list(Path("/dev").glob("nvidia[0-9]*"))
-
-
-def use_host_name() -> None:
-    """Give one of several instances the name by which the others reach it, in place of the container's own."""
-    if os.environ["SM_HOST_COUNT"] == "1" or not HOST_NAME_SOURCE.is_file() or shutil.which("gcc") is None:
-        return
-    source = HOST_NAME_SOURCE.read_text().replace("PLACEHOLDER_HOSTNAME", json.dumps(os.environ["SM_CURRENT_HOST"]))
-    words = ["gcc", "-shared", "-fPIC", "-x", "c", "-o", HOST_NAME_LIBRARY, "-", "-ldl"]
-    if subprocess.run(words, input=source, text=True, check=False).returncode == 0:
-        others = os.environ.get("LD_PRELOAD")
-        os.environ["LD_PRELOAD"] = f"{HOST_NAME_LIBRARY}:{others}" if others else HOST_NAME_LIBRARY
 
 
 def install(requirements: str) -> None:

@@ -16,8 +16,6 @@ import pytest
 import paretune.launchers.sagemaker.launcher as request_module
 
 SCRIPT = Path(request_module.__file__).with_name("start_job.sh")
-HOST_NAME = "#include <string.h>\nint gethostname(char *name, unsigned long size) "
-HOST_NAME += "{ strncpy(name, PLACEHOLDER_HOSTNAME, size); return 0; }\n"
 
 
 @pytest.fixture
@@ -66,20 +64,6 @@ def test_the_command_runs_unchanged_as_the_same_process_with_sagemaker_s_variabl
 
     assert int(pid) == process.pid
     assert rest == [f'two words {ml}/model {ml}/input/data/train 1 text {{"a": 1}} ["algo-1", "algo-2"] 0']
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="apt-get install gcc")
-@pytest.mark.parametrize("hosts", [["algo-1", "algo-2"], ["algo-2"]])
-def test_each_of_several_instances_has_the_name_by_which_the_others_reach_it(ml: Path, hosts: list[str]) -> None:
-    resources = {"current_host": "algo-2", "hosts": hosts}
-    (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
-    source, script = ml.parent / "changehostname.c", ml.parent / "code" / "start_job.py"
-    source.write_text(HOST_NAME)
-    script.write_text(script.read_text().replace('"/changehostname.c"', f'"{source}"'))
-
-    done = run(ml, "python3", "-c", "import socket; print(socket.gethostname())")
-
-    assert (done.stdout.strip() == "algo-2") is (len(hosts) > 1)
 
 
 def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step(ml: Path) -> None:
