@@ -40,7 +40,6 @@ class ScriptedJob(Job):
     f1: float = 0.75
     eval_loss: float = 0.5
     model: str = "model"
-    chosen: str = ""  # the instance type that the service has chosen
 
     @property
     def run_id(self) -> str:
@@ -74,7 +73,6 @@ class ScriptedJob(Job):
             billable_seconds=SECONDS,
             phase_seconds=self.phase_seconds(),
             report=self.report() if self.ending == DONE and not self.stopped else None,
-            instance_type=self.chosen,
             failure=None if isinstance(self.ending, str) else self.ending,
             model=self.model,
         )

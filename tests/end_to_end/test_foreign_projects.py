@@ -133,7 +133,7 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
     assert metrics["billable_seconds"] == job["BillableTimeInSeconds"]
     price = float(tags["paretune.price_usd_per_hour"])
     assert metrics["cost_usd"] == pytest.approx(price * job["BillableTimeInSeconds"] / 3600)
-    assert job["Environment"] == {"PYTHONUNBUFFERED": "1"}
+    assert job["Environment"] == {"PYTHONUNBUFFERED": "1", "PARETUNE_RUN": run.info.run_id}
 
     assert SECRET not in json.dumps([request.body for request in shared_cloud.emulator.requests()])
     objects = dict(shared_cloud.objects())

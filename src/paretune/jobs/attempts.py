@@ -91,9 +91,6 @@ class Attempts:
         if not has_ended:
             return None
         status = self.current.status()
-        if status.instance_type not in ("", self.document.spec.instance_type):  # AWS has chosen it of several
-            spec = self.record.spec.on_instance_type(status.instance_type)
-            self._move(replace(self.document, spec=spec, plan=spec.plan()))
         self.bill.add(self.current)
         kind = None if status.failure is None else status.failure[0]
         document, sentence = self._next(kind, status.billable_seconds)
@@ -126,8 +123,7 @@ class Attempts:
             again = attempt() if self._internal_errors <= _MOST_INTERNAL_ERRORS else None
             return again, "AWS had an internal error: the job goes on from its last checkpoint"
         if kind is FailureKind.CAPACITY:
-            tried = self._launcher.types_of_request(ran.spec)
-            following = dict(pairwise(job.instance_types())).get(tried[-1])
+            following = dict(pairwise(job.instance_types())).get(ran.spec.instance_type)
             if following is None:
                 return None, ""
             spec = job.on_instance_type(following)

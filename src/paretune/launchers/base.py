@@ -81,7 +81,6 @@ class JobStatus:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)  # as `read_phases` names them; empty if unknown
     report: JobReport | None = None  # the result of a completed job
     ended_at: float | None = None  # when it ended, in seconds since the epoch of this machine; None if unknown
-    instance_type: str = ""  # that the service chose of several; "" if it had no choice
     failure: tuple[FailureKind, str] | None = None  # kind and reason if it failed, or was stopped not by `stop`
     facts: Mapping[str, str] = field(default_factory=dict)  # about where it ran; recorded as tags `paretune.*`
     model: str = ""  # path or URI of the trained model of a completed job; "" if there is none
@@ -199,10 +198,6 @@ class Launcher(ABC):
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds that a job may be billed beyond its maximum runtime, to stop and upload its results."""
         return self.stop_s
-
-    def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        """The instance types, in order, of which one request for the job lets the service choose the first free one."""
-        return (spec.instance_type,)
 
     def location_tags(self) -> Mapping[str, str]:
         """The location that `attach` looks in, as tags without prefix: account and region, or the machine."""

@@ -32,7 +32,7 @@ from paretune.core.errors import BadInput
 from paretune.core.packages import can_be_imported
 from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher, checkpoint_folder
-from paretune.launchers.processes import Fork, WarmStart, living, out_of_memory_kills
+from paretune.launchers.processes import living, out_of_memory_kills
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import (
     Event,
@@ -62,9 +62,7 @@ def gpus() -> int:
 class LocalJob(Job):
     """A job on this machine; `child` is its process if this process has started it."""
 
-    def __init__(
-        self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | Fork | None" = None
-    ) -> None:
+    def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
         self.name, self.folder, self._clock, self._child = name, JobFolder(root), clock, child
         self._reader = EventReader(self.folder.events)
         self._end, self._stop = root / "end.json", root / "stop"
@@ -206,13 +204,10 @@ class LocalLauncher(Launcher):
     jobs_outlive_submitter = False
     jobs_may_appear_late = False
     stop_s = STOP_GRACE_S
-    forks = not gpus()  # whether jobs from the second one on are forks of a process that has imported their libraries
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
         self._home, self._clock = home.resolve(), clock
         self._environment = {name: value for name, value in environment.items() if not name.startswith("MLFLOW_")}
-        self._warm_start: WarmStart | None = None
-        self._has_started = False
 
     def check(self, spec: JobSpec) -> None:
         """Check that secrets of AWS can be read."""
@@ -255,9 +250,7 @@ class LocalLauncher(Launcher):
         """The notional price of a local instance."""
         return ML_M5_LARGE
 
-    def _start_training(
-        self, folder: JobFolder, document: JobDocument, inputs: JobInputs
-    ) -> "subprocess.Popen[bytes] | Fork":
+    def _start_training(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
         write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
@@ -269,13 +262,6 @@ class LocalLauncher(Launcher):
         checkpoints = self._home / "checkpoints" / checkpoint_folder(document)
         checkpoints.mkdir(parents=True, exist_ok=True)
         _link(folder.checkpoints, checkpoints)
-        is_first, self._has_started = not self._has_started, True
-        is_plain = document.spec.entry_script is None and not document.spec.environment
-        if self.forks and not is_first and is_plain and document.plan.devices == 1:
-            environment = self._variables(document, variables)
-            self._warm_start = self._warm_start or WarmStart(environment)
-            if (fork := self._warm_start.start(folder.root, environment)) is not None:
-                return fork
         return self._start(words, folder, document, variables)
 
     def _start_project(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":

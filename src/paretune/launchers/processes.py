@@ -1,12 +1,6 @@
 """Processes of this machine, identified by process id and start time: whether they run, and how to end them."""
 
-import json
-import signal
 import socket
-import subprocess
-import sys
-import weakref
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,55 +16,6 @@ def living(pid: int, created: float) -> psutil.Process | None:
         same = abs(process.create_time() - created) < _CLOCK_STEP_S
         return process if same and process.status() != psutil.STATUS_ZOMBIE else None
     return None
-
-
-class WarmStart:
-    """Forks of a process that has imported the libraries of a training, so that a job begins seconds sooner.
-
-    Not on a machine with GPUs: CUDA does not survive a fork.
-    """
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "paretune.training"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-            text=True,
-        )
-        weakref.finalize(self, _close, self._server)
-
-    def start(self, folder: Path, environment: Mapping[str, str]) -> "Fork | None":
-        """The job of a folder as a process; None if the process that forks has ended."""
-        assert self._server.stdin is not None  # both are pipes
-        assert self._server.stdout is not None
-        with suppress(OSError, ValueError):
-            job = json.dumps({"folder": str(folder), "environment": dict(environment)})
-            print(job, file=self._server.stdin, flush=True)
-            return Fork(int(self._server.stdout.readline()), folder, self._server)
-        return None
-
-
-class Fork:
-    """A job that `WarmStart` has started, with what a launcher asks of a process of its own."""
-
-    def __init__(self, pid: int, folder: Path, parent: "subprocess.Popen[str]") -> None:
-        self.pid = pid
-        self._created, self._code, self._parent = psutil.Process(pid).create_time(), folder / "exit_code", parent
-
-    def poll(self) -> int | None:
-        """Its exit code, negative if a signal has ended it; None while it runs."""
-        with suppress(FileNotFoundError):
-            return int(self._code.read_text())
-        has_ended = self._parent.poll() is not None and living(self.pid, self._created) is None
-        return -signal.SIGKILL if has_ended else None
-
-
-def _close(server: "subprocess.Popen[str]") -> None:
-    with server:
-        server.kill()
 
 
 def out_of_memory_kills() -> int:

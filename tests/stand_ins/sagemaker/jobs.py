@@ -50,9 +50,6 @@ class Job:
         self.name: str = request["TrainingJobName"]
         self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{self.name}"
         self.resources = request["ResourceConfig"]
-        if preferences := self.resources.get("InstancePreferences"):  # the first one has capacity here
-            self.resources["SelectedInstanceType"] = preferences[0]["InstanceType"]
-            self.resources["SelectedInstanceCount"] = self.resources["InstanceCount"]
         self.is_spot = bool(request.get("EnableManagedSpotTraining"))
         self.hosts = [f"algo-{number + 1}" for number in range(self.resources["InstanceCount"])]
         self.is_compressed = request["OutputDataConfig"].get("CompressionType") != "NONE"
@@ -303,9 +300,5 @@ def _broken_rules(request: Answer) -> Iterator[str]:
         yield "MaxWaitTimeInSeconds can only be given with EnableManagedSpotTraining."
     if is_spot and (wait is None or wait < runtime):
         yield "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to MaxRuntimeInSeconds"
-    if ("InstanceType" in request["ResourceConfig"]) == ("InstancePreferences" in request["ResourceConfig"]):
-        yield "Exactly one of InstanceType and InstancePreferences must be given."
-    if is_spot and "InstancePreferences" in request["ResourceConfig"]:
-        yield "InstancePreferences is not supported with EnableManagedSpotTraining."
     if is_spot and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
         yield "KeepAlivePeriodInSeconds is not supported with EnableManagedSpotTraining."

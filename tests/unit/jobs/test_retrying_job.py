@@ -170,30 +170,6 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
     assert desk.metrics["f1"] == 0.75
 
 
-def test_a_job_whose_types_aws_chooses_from_at_once_is_billed_at_the_price_of_the_chosen_one(
-    desk: Desk, names: Names
-) -> None:
-    class Choosing(ScriptedLauncher):
-        def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-            return spec.instance_types()
-
-    launcher = Choosing([DONE])
-    attempts = desk.attempts(launcher, fallback_instance_types=LARGE)
-    launcher.jobs[launcher.created[0]].chosen = attempts.current.chosen = LARGE  # type: ignore[union-attr]
-    outcome = desk.follow(attempts)
-
-    assert outcome.metrics["cost_usd"] == pytest.approx(PRICES[LARGE] * SECONDS / 3600)
-    assert desk.tags["used_instance_type"] == LARGE
-    assert desk.tags["price_usd_per_hour"] == "2"
-
-    desk.run_id = None
-    failed = desk.attempts(Choosing([CAPACITY]), fallback_instance_types=LARGE)
-    assert failed.poll() is None
-    end = failed.poll()
-    assert end is not None  # all types were tried
-    assert end.failure == CAPACITY
-
-
 def test_a_job_goes_on_after_an_internal_error_of_aws_at_most_twice(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([INTERNAL, INTERNAL, INTERNAL, DONE])
 

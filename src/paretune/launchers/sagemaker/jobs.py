@@ -215,7 +215,6 @@ class SageMakerJob(Job):
             billable_seconds=billed,
             phase_seconds=read_phases(description, self.ended_at),
             ended_at=self.ended_at if self.has_ended else None,
-            instance_type=str(description.get("ResourceConfig", {}).get("SelectedInstanceType", "")),
             report=self._report() if has_completed else None,
             failure=self._failure(state),
             facts=self._facts(billed),

@@ -44,7 +44,6 @@ _OURS = "pydantic>=2.10"  # what our own code needs in a job; AWS's images hold 
 _READS_SECRETS = "boto3"  # which AWS's images hold
 _SPOT_WAIT_S = 3600.0
 _PENDING_S = 1800  # AWS, StoppingCondition: the least
-_MOST_PREFERENCES = 5  # AWS, ResourceConfig
 _LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
 _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
 _RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}  # as the SDK's driver sets them
@@ -167,18 +166,6 @@ class SageMakerLauncher(Launcher):
         """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
         return billed_after_limit_s(spec, self._environment)
 
-    def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        """As InstancePreferences takes them: on demand, at most five, for which all else of the request is the same."""
-        clusters = () if spec.spot else spec.clusters()[:_MOST_PREFERENCES]
-        region = self.account.region
-
-        def rest(each: JobSpec) -> tuple[Any, ...]:
-            is_rdma = each.instance().family in _RDMA_FAMILIES
-            return each.plan(), choose_image(each, region), is_rdma, bool(each.instance().local_storage_gib)
-
-        same = [each.instance_type for each in clusters if rest(each) == rest(spec)]
-        return tuple(same) if len(same) == len(clusters) > 1 else (spec.instance_type,)
-
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""
         spec = document.spec.replace(**self.settings(document.spec))
@@ -217,8 +204,7 @@ class SageMakerLauncher(Launcher):
         runtime_s = max(1, math.ceil(document.max_seconds))
         wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # and running, together
         # AWS provisions no volume beside an instance's own NVMe disks (ResourceConfig, botocore 1.44.5).
-        types = self.types_of_request(spec)
-        most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
+        most_gib = spec.instance().local_storage_gib or LARGEST_VOLUME_GIB
         needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
         if spec.keep_alive_minutes:  # the next job can take its instances only if it asks for the same volume
             needed_gib = most_gib if spec.instance().local_storage_gib else pooled_volume_gib(spec, inputs)
@@ -254,8 +240,7 @@ class SageMakerLauncher(Launcher):
                 "LocalPath": "/opt/ml/checkpoints",
             },
             "ResourceConfig": {
-                "InstanceType": spec.instance_type if len(types) == 1 else None,
-                "InstancePreferences": [{"InstanceType": name} for name in types] if len(types) > 1 else None,
+                "InstanceType": spec.instance_type,
                 "InstanceCount": spec.instance_count,
                 "VolumeSizeInGB": volume_gib,
                 "KeepAlivePeriodInSeconds": int(spec.keep_alive_minutes * 60),

@@ -42,28 +42,13 @@ CASES: dict[str, dict[str, Any]] = {
         "sagemaker.network_isolation": True,
         "sagemaker.encrypt_traffic": True,
     },
-    "preferences": {"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g5.2xlarge, ml.g6.xlarge"},
+    "fallback": {"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g5.2xlarge, ml.g6.xlarge"},
     "project": {
         "instance_type": "ml.g4dn.xlarge",
         "project": ".",
         "environment": {"MODE": "quick", "HF_TOKEN": "secret:arn:aws:secretsmanager:us-east-1:123456789012:secret:hub"},
     },
 }
-
-
-@pytest.mark.parametrize(
-    ("changes", "types"),
-    [
-        ({"fallback_instance_types": "ml.g5.2xlarge"}, ("ml.g5.xlarge", "ml.g5.2xlarge")),
-        ({"fallback_instance_types": "ml.g5.2xlarge", "spot": True}, ("ml.g5.xlarge",)),
-        ({"fallback_instance_types": "ml.g5.12xlarge"}, ("ml.g5.xlarge",)),  # four GPUs share the batch
-        ({"fallback_instance_types": "ml.m5.large"}, ("ml.g5.xlarge",)),  # another image
-    ],
-)
-def test_aws_chooses_among_types_for_which_all_else_of_the_request_is_the_same(
-    launcher: SageMakerLauncher, changes: dict[str, Any], types: tuple[str, ...]
-) -> None:
-    assert launcher.types_of_request(JobSpec(instance_type="ml.g5.xlarge", **changes)) == types
 
 
 @pytest.fixture
