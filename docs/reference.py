@@ -30,9 +30,9 @@ _CONSTANT = re.compile(
 _KEPT = {*("anyOf", "type", "enum", "items", "minimum", "maximum", "description", "default", "$ref")}
 """What the schema of a study's file says of a key."""
 _MORE_METRICS = (
-    ("train/*", "curves of the training by step: loss, learning rate, gradient norm, epoch, samples per second"),
-    ("eval/*", "curves of the evaluations by step"),
-    ("system/*", "processor, memory and GPU memory of the machine by step"),
+    ("train/*", "curves by step: loss, learning rate, gradient norm, epoch, samples per second"),
+    ("eval/*", "curves of the evaluations"),
+    ("system/*", "processor, memory and GPU memory of the machine"),
     ("train_rows", "rows to train on; `validation_rows` and `test_rows` alike"),
     ("train_tokens", "their tokens without padding; `validation_tokens` and `test_tokens` alike"),
     ("trials_done", "study, by step, with `spent_usd`, `hypervolume` and `best_f1` or the best of its own metric"),
@@ -43,6 +43,28 @@ _MORE_TAGS = (
     ("paretune.image_uri", "image that the job ran in"),
     ("paretune.spot_saving", "share of the training seconds that spot did not bill"),
 )
+_NAMED_ONLY = {
+    f"{schema.PREFIX}{name}"
+    for name in (
+        *(
+            "training_seconds",
+            "source",
+            "watched_run",
+            "watched_by",
+            "given",
+            "spec_hash",
+            "dataset_key",
+            "machine",
+            "settings",
+            "claimed_at",
+        ),
+        *("account", "region", "secondary_status", "copied_from", "study_mark", "driven_until", "study_run", "row_key"),
+        *("source_line", "job_arn", "image_uri", "used_instance_type", "used_instance_count", "used_precision"),
+        *("used_device", "used_per_device_train_batch_size", "used_gradient_accumulation_steps"),
+        *("price_usd_per_hour", "price_region", "price_as_of", "price_source", "out_of_memory_retries"),
+    )
+}
+"""Tags that the page names without a sentence."""
 
 
 def pages() -> dict[str, str]:
@@ -75,30 +97,28 @@ def _list(rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def _parameters(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """An item for each parameter: what it means, its choices, its default."""
+    """An item for each parameter: what it means, its choices unless that names them, its default."""
     for name, field in schemas.items():
-        text = spell(field.get("default")) if field.get("type") != "object" else ""
-        words = [f"`{word}`" + " (default)" * (word == text) for word in field.get("enum", ())]
-        default = f" (`{text}`)" if text and not words and text != "false" else ""
-        choices = f"; one of {', '.join(words)}" if words else ""
-        yield f"- `{name}`{default}: {field['description'].rstrip('.')}{choices}"
+        default = spell(field.get("default")) if field.get("type") != "object" else ""
+        meaning, choices = field["description"].rstrip("."), field.get("enum", ())
+        if not all(re.search(rf"\b{re.escape(word)}\b", meaning) for word in choices):
+            meaning += f"; one of {', '.join(f'`{word}`' for word in choices)}"
+        yield f"- `{name}`{f' (`{default}`)' if default and default != 'false' else ''}: {meaning}"
     yield ""
 
 
 def _commands() -> Iterator[str]:
+    with_jobs = [f"`{name}`" for name in COMMANDS if command_named(name).takes_jobs]
     yield "# Commands\n"
     yield "`paretune COMMAND --name value`, or `mlflow run . -e COMMAND -P name=value`. Defaults stand in brackets;"
     yield "`paretune COMMAND --help` also shows types and bounds. With `--json`, every command prints one document on"
     yield "standard output, with [these fields](../api.md#json).\n"
+    yield f"{', '.join(with_jobs[:-1])} and {with_jobs[-1]} also take the [parameters of a job](job-parameters.md).\n"
     for name, entry in COMMANDS.items():
-        command, word = command_named(name), entry.first_word
+        command = command_named(name)
         yield f"## {name}\n"
-        yield f"{entry.about[0].upper()}{entry.about[1:]}."
-        if word:
-            yield f"The word after the command is `{word}`: `paretune {name} {word.upper()}`."
-        if command.takes_jobs:
-            yield "It takes the [parameters of a job](job-parameters.md)."
-        yield ""
+        line = f" (`paretune {name} {entry.first_word.upper()}`)" if entry.first_word else ""
+        yield f"{entry.about[0].upper()}{entry.about[1:]}{line}.\n"
         names = list(command.options.model_fields) if command.options else []
         own = {key: command.options.schema_at([key]) for key in names if command.options}
         if own:
@@ -110,7 +130,7 @@ def _commands() -> Iterator[str]:
 def _job_parameters() -> Iterator[str]:
     yield "# Parameters of a job\n"
     yield "Every command that describes a job takes these. Defaults stand in brackets, an empty value is the default,"
-    yield "and switches are off by default. `paretune train --help` also shows types and bounds.\n"
+    yield "and switches are off by default. `paretune train --help all` also shows types and bounds.\n"
     groups, title = dict[str, dict[str, Any]](), ""
     for name in JobSpec.model_fields:
         field = JobSpec.schema_at([name])
@@ -132,10 +152,11 @@ def _recorded() -> Iterator[str]:
     renamed = ", ".join(f"`{name}` becomes `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
     yield f"Metrics of your own training keep their names, but for these: {renamed}.\n"
     yield "## Tags\n"
-    for title, rows in [*_constants(schema), ("Set by launchers", _MORE_TAGS)]:
-        if tags := [row for row in rows if row[0].startswith("paretune.")]:
-            yield f"### {title}\n"
-            yield from _list(tags)
+    rows = {name: text for _, found in _constants(schema) for name, text in [*found, *_MORE_TAGS]}
+    tags = {name: text for name, text in rows.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}
+    yield from _list((name, text) for name, text in tags.items() if name not in _NAMED_ONLY)
+    named = ", ".join(f"`{name}`" for name in tags if name in _NAMED_ONLY)
+    yield f"These say what their names say, or serve paretune itself: {named}.\n"
 
 
 def _constants(module: ModuleType) -> list[tuple[str, list[tuple[str, str]]]]:

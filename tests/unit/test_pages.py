@@ -59,5 +59,5 @@ def test_every_message_that_the_page_of_errors_explains_is_one_of_the_code() -> 
     texts = re.sub(r'"\n +f?"', "", code)  # a text over several lines is one text
     patterns = [".{1,200}?".join(map(re.escape, quote.split("…"))) for quote in quotes]
 
-    assert len(quotes) > 10
+    assert quotes
     assert not [pattern for pattern in patterns if not re.search(pattern, texts)]

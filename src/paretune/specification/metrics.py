@@ -8,12 +8,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-F1 = "f1"  # macro F1 over classes or labels, or F1 of entities, on the validation split, of the returned model
+F1 = "f1"  # macro F1 over classes or labels, or F1 of entities, of the returned model on the validation split
 ACCURACY = "accuracy"  # share of validation rows with the right class
 F1_MICRO = "f1_micro"  # F1 over all pairs of a validation row and a label
 SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows with all labels right
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
-"""Training rows per second over all devices in steady state, without warm-up steps and evaluation."""
+"""Training rows per second over all devices, without warm-up steps and evaluation."""
 THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # the same in tokens of text, without padding
 TRAIN_SECONDS = "train_seconds"  # wall time of the training loop without evaluation, checkpoints and profiled steps
 JOB_SECONDS = "job_seconds"  # wall time of the job, from start to end
@@ -22,33 +22,33 @@ STARTING_SECONDS = "starting_seconds"  # from creation to the first download, wi
 DOWNLOADING_SECONDS = "downloading_seconds"  # of the data and, since December 2023, of the image; billed
 UPLOADING_SECONDS = "uploading_seconds"  # packing and upload of what the job has left; billed
 WARM_POOL_SECONDS = "warm_pool_seconds"
-"""Seconds billed per instance after the job, while its instances were kept for the next one; 0 without a warm pool."""
+"""Seconds billed per instance after the job, while its instances were kept for the next one."""
 COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
-PICK_F1 = "pick_f1"  # on the run of a study: mean F1 of what it recommends
+PICK_F1 = "pick_f1"  # of a study: mean F1 of what it recommends
 PICK_COST_USD = "pick_cost_usd"
-"""On the run of a study: dollars of one job of that configuration; its cost_usd is the bill of all jobs."""
+"""Dollars of one such job; the cost_usd of a study is that of all its jobs."""
 BILLED_USD = "billed_usd"
-"""Cost of the job in AWS's bill, storage included: unblended, before tax, credits and the fees of plans."""
+"""Unblended cost in AWS's bill, storage included, before tax, credits and the fees of plans."""
 EFFECTIVE_USD = "effective_usd"
-"""Effective cost: with Savings Plans, reservations and private rates, before tax and credits."""
-MFU = "mfu"  # model FLOPs utilisation: share of the devices' peak used for the model's own arithmetic
+"""The same with Savings Plans, reservations and private rates."""
+MFU = "mfu"  # model FLOPs utilisation, a share of the devices' peak
 PEAK_MEMORY_GIB = "peak_memory_gib"
-"""Highest memory of one device: allocated on a GPU, or without one resident in the largest process."""
+"""Highest memory of one GPU, or without one of the largest process."""
 EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split
 PERPLEXITY = "perplexity"  # exp(eval_loss) of a causal language model
 BASELINE_MAJORITY = "baseline_f1_majority"
-"""Macro F1 of always predicting the most frequent class, or set of labels, on the same validation split."""
-BASELINE_TFIDF = "baseline_f1_tfidf"  # macro F1 of TF-IDF and logistic regression, same training and validation rows
+"""Macro F1 of the most frequent class, or set of labels, on the same rows."""
+BASELINE_TFIDF = "baseline_f1_tfidf"  # macro F1 of TF-IDF and logistic regression on the same rows
 BASELINE_WORDS = "baseline_f1_words"
-"""F1 over entities of giving each word the label that it has most often in the training rows, same validation rows."""
+"""F1 of entities if each word has its most frequent label."""
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser changes
 TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
-DROPPED_ROWS = "dropped_rows"  # rows without a text or label that missing_rows=drop has left out
+DROPPED_ROWS = "dropped_rows"  # rows that missing_rows=drop has left out
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"
-"""Billable seconds predicted before the job began; `_low` and `_high` bound an 80 % interval."""
-ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars predicted before the job began
-ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # highest memory of one device predicted before the job began
+"""Billable seconds predicted before the job; `_low` and `_high` bound an 80 % interval."""
+ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars predicted before the job
+ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # peak_memory_gib predicted before the job
 
 SCRIPT_METRICS = {
     "eval_f1": F1,
