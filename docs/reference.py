@@ -62,6 +62,8 @@ _NAMED_ONLY = {
         *("source_line", "job_arn", "image_uri", "used_instance_type", "used_instance_count", "used_precision"),
         *("used_device", "used_per_device_train_batch_size", "used_gradient_accumulation_steps"),
         *("price_usd_per_hour", "price_region", "price_as_of", "price_source", "out_of_memory_retries"),
+        *("model_revision", "estimate_basis", "launcher", "job_name", "failure_reason", "warnings", "user", "team"),
+        *("used_versions", "trial"),
     )
 }
 """Tags that the page names without a sentence."""

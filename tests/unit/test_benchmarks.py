@@ -32,7 +32,7 @@ def test_every_block_of_a_page_is_what_its_stored_result_holds(published: Module
     assert output.items() <= stored.items(), (
         "run `python benchmarks/published.py`, which copies stored results into the pages"
     )
-    assert {"estimate_error", "met_aws"} <= output.keys()
+    assert "estimate_error" in output
 
 
 def test_the_figures_in_the_table_of_searches_are_stored() -> None:

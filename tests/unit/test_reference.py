@@ -63,7 +63,7 @@ def test_the_pages_written_by_hand_are_complete() -> None:
     codes = re.findall(r"[├└]── (\w+) +(\d+) +(.+)", errors.__doc__ or "")
     folders = set(re.findall(r"\bhome / \"([\w.-]+)\"", CODE))
 
-    assert set(re.findall(r"\bPARETUNE_[A-Z_]+", CODE)) - OF_OUR_OWN == set(re.findall(r"^\| `(PAR\w+)`", page, re.M))
+    assert set(re.findall(r"\bPARETUNE_[A-Z_]+", CODE)) - OF_OUR_OWN == set(re.findall(r"^- `(PAR\w+)`", page, re.M))
     assert [
         f"| {code} | `{name}` | {text} |" for name, code, text in codes if f"| `{name}` | {text} |" not in page
     ] == []

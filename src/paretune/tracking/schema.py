@@ -18,7 +18,7 @@ LONGEST_TAG = 8_000  # characters; MLflow's limit
 # What a run is
 KIND = "paretune.kind"
 """The kind of a run without a job: `study`, `study driver`, `watcher`, `report`, `estimate`, `prices`, `import`,
-`doctor`, `demo`, `reconcile`. Empty on a watcher that has started a job of its own after all."""
+`doctor`, `demo`, `reconcile`."""
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
 """The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
