@@ -20,6 +20,12 @@ _MOST_REASONS = 6
 _NEVER = 0.01  # probability of a collapse below which nothing is said of it
 _RARE = 0.05  # the same after FEWEST_EQUAL repeats and a first run that all trained
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
+_WORDS = {
+    TrialStatus.OUT_OF_MEMORY: "out of memory",
+    TrialStatus.CUT_OFF: "cut off",
+    TrialStatus.STOPPED: "stopped",
+    TrialStatus.INTERRUPTED: "stopped",
+}
 _ROOM = 1.25  # times the upper end of its time that a recommended job may take
 _UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
 _NEVER_REPEATED = frozenset({"dry_run", "force"})
@@ -85,8 +91,8 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
 
 def failures(trials: Sequence[Trial]) -> list[str]:
     """Trials that ended without a result: a line for each reason, the most frequent first."""
-    words = {TrialStatus.OUT_OF_MEMORY: "out of memory", TrialStatus.FAILED: "failed", TrialStatus.STOPPED: "stopped"}
-    reasons = Counter((words[trial.status], trial.reason) for trial in trials if trial.status in words)
+    ended = [trial for trial in trials if trial.status not in (TrialStatus.RUNNING, TrialStatus.COMPLETED)]
+    reasons = Counter((_WORDS.get(trial.status, "failed"), trial.reason) for trial in ended)
     listed = reasons.most_common(_MOST_REASONS)
     lines = [f"{count} {word}" + (f": {reason}" if reason else "") for (word, reason), count in listed]
     rest = reasons.total() - sum(count for _, count in listed)

@@ -45,17 +45,12 @@ class TrialStatus(Enum):
     RUNNING = "Running"
     COMPLETED = "Completed"
     OUT_OF_MEMORY = "OutOfMemory"
-    FAILED = "Failed"
-    STOPPED = "Stopped"  # by somebody, at its limit, or with its driver; its cost is booked
-
-
-class Next(Enum):
-    """Whether a job is run again after the end of its trial."""
-
-    NOTHING = "nothing"  # its outcome is known: the same job is not run again
-    INSIST = "once more"  # it failed by itself or was cut off: it is run once more if the search insists
-    AGAIN = "again"  # its end says nothing of its point, such as a dead driver or an interruption
-    LATER = "later"  # the same, and the cause may last, such as missing capacity or a quota: after a pause
+    DIVERGED = "Diverged"
+    CUT_OFF = "CutOff"  # at its maximum runtime: run once more if the search insists, with a longer one
+    FAILED = "Failed"  # by itself: run once more if the search insists
+    STOPPED = "Stopped"  # by somebody
+    INTERRUPTED = "Interrupted"  # with its driver, which says nothing of its point: tried again
+    REFUSED = "Refused"  # for want of capacity, a quota or dollars: tried again after a pause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +77,6 @@ class Trial:
     kept_usd: float | None = None  # the most that the warm pool kept after its job can be billed; None if none is
     billed_s: float | None = None  # seconds that were billed; None if nobody knows
     ended_at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch
-    follows: Next = Next.NOTHING
     refused_beside: int | None = None  # jobs of its study that ran when the launcher refused to create it
 
     @property
@@ -98,12 +92,7 @@ class Trial:
     @property
     def is_retryable(self) -> bool:
         """Whether its end said nothing of its point, so that it is tried again."""
-        return self.follows in (Next.AGAIN, Next.LATER)
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether it was ended at its maximum runtime: a longer one may let it end."""
-        return "MaxRuntimeExceeded" in self.reason
+        return self.status in (TrialStatus.INTERRUPTED, TrialStatus.REFUSED)
 
     @property
     def qualities(self) -> dict[str, float]:
@@ -161,14 +150,6 @@ class Trial:
             return np.format_float_scientific(value, precision=2, trim="-", exp_digits=1)
         return f"{value:.3g}"
 
-    @property
-    def cluster(self) -> str:
-        """The cluster in words, such as 4 x ml.g5.xlarge; empty if the study does not search instance types."""
-        if "instance_type" not in self.point:
-            return ""
-        count = self.shown("instance_count") if "instance_count" in self.point else ""
-        return f"{count} x {self.shown('instance_type')}" if count not in {"", "1"} else self.shown("instance_type")
-
     def setting(self) -> str:
         """The searched parameters and the batch as it ran, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
         return ", ".join(self.settings())
@@ -176,12 +157,14 @@ class Trial:
     def settings(self) -> list[str]:
         """The parts of `setting`."""
         accumulates = self.plan is not None and self.plan.gradient_accumulation_steps > 1
-        names = [*self.point, "global_batch_size", *(["gradient_accumulation_steps"] if accumulates else [])]
-        hidden = {"instance_type", "instance_count"} if self.cluster else set()
-        texts = {name: text for name in dict.fromkeys(names) if name not in hidden and (text := self.shown(name))}
+        names = dict.fromkeys([*self.point, "global_batch_size", *["gradient_accumulation_steps"] * accumulates])
+        texts, cluster = {name: text for name in names if (text := self.shown(name))}, list[str]()
+        if kind := texts.pop("instance_type", ""):
+            count = texts.pop("instance_count", "1")
+            cluster = [kind if count == "1" else f"{count} x {kind}"]
         if "global_batch_size" in texts and texts["global_batch_size"] == texts.get("per_device_train_batch_size"):
             del texts["per_device_train_batch_size"]
-        return [*filter(None, [self.cluster]), *(f"{short_name(name)} {text}" for name, text in texts.items())]
+        return [*cluster, *(f"{short_name(name)} {text}" for name, text in texts.items())]
 
 
 def label(objective: str) -> str:

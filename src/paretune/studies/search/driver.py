@@ -33,7 +33,7 @@ from paretune.presentation.text import usd
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
-from paretune.studies.results.trials import Next, Trial, TrialStatus, counted
+from paretune.studies.results.trials import Trial, TrialStatus, counted
 from paretune.studies.search.history import MOST_REFUSED, History
 from paretune.studies.search.money import Money
 from paretune.studies.search.table import Accepts, StudyTable
@@ -61,15 +61,13 @@ class Driver:
         say: Callable[[str], None],  # prints a line
     ) -> None:
         self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
-        self.history = History(file, ())
+        self.history = History(file, ())  # made anew with each trial that ends
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
-        self.refusal = ""  # why the last trial that was asked for was not begun
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(table, workplace, say)
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
-        self._reason, self._judged = "", -1  # why nothing more was suggested, and the bookings by then
         self._since_s = 0.0  # trials that have ended later may end the study by their failure
 
     @property
@@ -86,11 +84,6 @@ class Driver:
     def under_way(self) -> list[Trial]:
         """Trials whose jobs run, or wait for another try."""
         return [*(job.trial for job in self.running), *(trial for trial, _ in self.history.retries.values())]
-
-    @property
-    def bookings(self) -> int:
-        """Number of trials that have ended, as far as this driver knows."""
-        return len(self._heard)
 
     def why_over(self) -> str:
         """The reason why the search of a study begins no further trial; empty while it may."""
@@ -114,33 +107,34 @@ class Driver:
             self._begin(trial, adopt=True)
 
     def run(self, begin_next: BeginNext) -> str:
-        """Repeat `step` until it is over; returns why, in words. With `once`, CallAgain is raised after one step."""
-        self._reason = ""
-        while not (reason := self.step(begin_next)):
+        """Start and poll jobs until none runs and none may be started; returns why not, in words.
+
+        With `once` CallAgain is raised as soon as no further one can be started now.
+        """
+        judged, reason = None, ""  # the trials after which `begin_next` gave a reason
+        while True:
+            self.poll()
+            while self._may_start():
+                self.workplace.interruption.check()
+                if self._start_given():
+                    continue
+                if not reason or judged is not self.history:  # what has ended may have left dollars
+                    judged, reason = self.history, begin_next()
+                if reason:
+                    break
+            if reason and judged is self.history and not self.under_way:
+                return reason
             self.workplace.interruption.check()
             if self.file.once:
                 counts = f"{len(self.trials)} trials have ended, {len(self._jobs)} are under way"
                 raise CallAgain(f"study {self.file.name} has not ended: {counts}: call again")
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
-        return reason
 
-    def step(self, begin_next: BeginNext) -> str:
-        """Do what can be done now; returns why nothing more will be begun once nothing runs, or an empty text."""
-        self.poll()
-        while len(self._jobs) < self.file.n_parallel and not self.history.hopeless(self._since_s):
-            if (
-                len(self._jobs) >= self.history.most_running
-                and self.workplace.clock.now() < self.history.asked_again_at
-            ):
-                break
-            self.workplace.interruption.check()
-            if self._start_given():
-                continue
-            if not self._reason or self._judged != self.bookings:  # what has ended may have left dollars
-                self._judged, self._reason = self.bookings, begin_next()
-            if self._reason:
-                break
-        return self._reason if not self.under_way and self._judged == self.bookings else ""
+    def _may_start(self) -> bool:
+        if len(self._jobs) >= self.file.n_parallel or self.history.hopeless(self._since_s):
+            return False
+        now = self.workplace.clock.now()
+        return len(self._jobs) < self.history.most_running or now >= self.history.asked_again_at
 
     def begin(
         self,
@@ -148,47 +142,41 @@ class Driver:
         changes: Mapping[str, Any] | None = None,
         repeats: int | None = None,
         accepts: Accepts | None = None,
-    ) -> int | None:
-        """Ask for a trial and start its job; its number, or None if no job was started, such as beyond a budget.
+    ) -> str:
+        """Ask for a trial and start its job; why no job was started, such as beyond a budget, or an empty text.
 
         `changes` are parameters of its job that differ from those of its point, `repeats` the trial that it repeats.
         With `accepts` the point is one that the sampler of the study draws, see `StudyTable.ask`.
         """
         number, point = self.table.ask(point, changes or {}, accepts)
-        return number if self._start(number, point, changes or {}, repeats) else None
+        return self._start(number, point, changes or {}, repeats)
 
-    def _start(self, number: int, point: Point, changes: Mapping[str, Any], repeats: int | None = None) -> bool:
+    def _start(self, number: int, point: Point, changes: Mapping[str, Any], repeats: int | None = None) -> str:
         try:
             spec = self.file.spec_at(point).replace(**changes)
-            if reason := self.why_not(spec) or self.fault(spec):
+            if reason := self.why_not(spec):
                 raise BudgetRefused(reason)
             given = (spec if "max_runtime_minutes" in changes else self.money.limited(spec)).changed()
             status = TrialStatus.RUNNING
             trial = Trial(number=number, point=point, given=given, status=status, changes=changes, repeats=repeats)
             trial = self.money.reserve(trial)
         except (BadInput, BudgetRefused) as error:
-            self.refusal = first_line(error)
-            self._say(f"trial {number}: not run: {self.refusal}")
+            self._say(f"trial {number}: not run: {first_line(error)}")
             self.table.drop(number)
-            return False
+            return first_line(error)
         self.history.retries.pop(trial.identity, None)
         self._begin(trial)
-        return True
+        return ""
 
     def why_not(self, spec: JobSpec) -> str:
-        """The reason why a job need not or must not run now; empty if it may."""
-        identity = spec.spec_hash()
+        """The reason why a job need not or must not run now, or its launcher would refuse it; empty if it may."""
+        identity, faults = spec.spec_hash(), list[str]()
         if (trial := self.history.settled.get(identity)) is not None:
             return f"trial {trial} had the same job"
         if identity in {trial.identity for trial in self.under_way}:
             return "the same job is under way"
         if self.history.cannot_fit(spec):
             return "a job with no more rows per device ran out of memory on a device as large"
-        return ""
-
-    def fault(self, spec: JobSpec) -> str:
-        """Why the launcher would refuse a job; empty if it takes it."""
-        identity, faults = spec.spec_hash(), list[str]()
         if identity not in self._faults:
             with collecting(faults):
                 self.workplace.launcher.check(spec)
@@ -205,7 +193,7 @@ class Driver:
         for job in self.running:
             if job.number in told:
                 error = Interrupted("somebody told its end in Optuna's storage")
-                end: Trial | None = replace(job.abandon(error), follows=Next.NOTHING)
+                end: Trial | None = job.abandon(error, TrialStatus.STOPPED)
             else:
                 end = job.poll()
             if end is not None:
@@ -248,7 +236,6 @@ class Driver:
 
     def finish(self) -> None:
         """Give back warm pools."""
-        self._refresh()
         self._pools.give_back()
         self._refresh()
 
@@ -257,9 +244,8 @@ class Driver:
         if (asked := self.table.ask_waiting()) is not None:
             self._start(*asked, {})
             return True
-        now = self.workplace.clock.now()
         for trial, not_before in self.history.retries.values():
-            if not_before <= now:
+            if not_before <= self.workplace.clock.now():
                 self.history.retries.pop(trial.identity)
                 self.begin(trial.point, trial.changes, trial.repeats)
                 return True
@@ -277,7 +263,7 @@ class Driver:
         if not (adopt or self.trials or self.running):
             points = self.file.size() or "any number of"
             self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
-        job = self._jobs[number] = TrialJob(trial, run, self.workplace, self.file)
+        job = self._jobs[number] = TrialJob(trial, run, self.workplace, self.file.name)
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)
             if end.is_retryable and self.history.refused >= MOST_REFUSED:
@@ -295,9 +281,7 @@ class Driver:
     def _refresh(self) -> None:
         """Read what was booked since the last call, learn from it, and tell Optuna."""
         ended, told = self.table.trials()[1], self.table.told()
-        self._pools.find(ended)
-        running = [job.trial for job in self.running]
-        self.history = History(self.file, ended, running)
+        self.history = History(self.file, ended, [job.trial for job in self.running])
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)

@@ -4,16 +4,12 @@ import math
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import compress
 
-from paretune.core import pareto
 from paretune.estimating.features import Footprint
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.objectives import costs
-from paretune.studies.results.front import is_feasible
-from paretune.studies.results.trials import Next, Trial, TrialStatus
+from paretune.studies.results.trials import Trial, TrialStatus
 
 MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
 MOST_FAILURES = 2  # times that a job is run which fails by itself or is cut off; then its point counts as impossible
@@ -23,6 +19,7 @@ _REFUSED_PAUSE_S = 60.0  # seconds until SageMaker is asked again after it has r
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
 
 FEWEST_WITHOUT = 2  # completed trials that all lack an objective, after which a study ends
+_INSISTED = (TrialStatus.FAILED, TrialStatus.CUT_OFF)
 _ERROR = re.compile(
     r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Name|UnboundLocal|Type|Attribute|Key|Index|Value|FileNotFound|"
     r"NotImplemented|Assertion)Error\b|No module named|package \S+ is missing|No matching distribution found|"
@@ -77,14 +74,14 @@ class History:
             if trial.is_retryable and not trial.cost_usd:
                 del self.trials[trial.number]
         tries = sum(trial.is_retryable for trial in trials)
-        failures = sum(trial.follows is Next.INSIST for trial in trials) + max(0, tries - MOST_TRIES)
+        failures = sum(trial.status in _INSISTED for trial in trials) + max(0, tries - MOST_TRIES)
         if failures:
             self.failed.add(identity)
         if not last.is_retryable:
-            if last.follows is Next.NOTHING or failures >= MOST_FAILURES:
+            if last.status not in _INSISTED or failures >= MOST_FAILURES:
                 self.settled[identity] = last.number
         elif tries <= MOST_TRIES and not is_under_way:
-            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if last.follows is Next.LATER else 0.0
+            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if last.status is TrialStatus.REFUSED else 0.0
             self.retries[identity] = last, last.ended_at + pause_s
 
     @property
@@ -97,13 +94,10 @@ class History:
         return self._file.n_trials is not None and self.counted + under_way >= self._file.n_trials
 
     @cached_property
-    def front(self) -> list[Trial]:
-        """Completed first trials on the front of measured values that meet the constraints."""
-        goals, constraints = self._file.objectives, self._file.constraints
-        first = [each for each in self.trials.values() if each.repeats is None and each.status is TrialStatus.COMPLETED]
-        feasible = [each for each in first if is_feasible(each, goals, constraints)]
-        is_best = pareto.front([costs(each.values, goals) for each in feasible], [False] * len(goals))
-        return list(compress(feasible, is_best))
+    def completed(self) -> list[Trial]:
+        """Trainings that have completed, without repeats."""
+        trainings = [trial for trial in self.trials.values() if trial.repeats is None and not trial.is_probe]
+        return [trial for trial in trainings if trial.status is TrialStatus.COMPLETED]
 
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
@@ -114,19 +108,18 @@ class History:
 
         A training that has completed twice without logging a metric will not log it the next time.
         """
-        done = [each for each in self.trials.values() if each.status is TrialStatus.COMPLETED and not each.is_probe]
-        absent = [name for name in self._file.objectives if not any(name in trial.values for trial in done)]
-        if len(done) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
+        absent = [name for name in self._file.objectives if not any(name in trial.values for trial in self.completed)]
+        if len(self.completed) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
             return ""
-        logged = ", ".join(sorted({name for trial in done for name in trial.measured} - {*self._file.objectives}))
-        name = " or ".join(absent)
-        mend = f"change objectives in the study's file to what they have logged: {logged}"
+        logged = sorted({name for trial in self.completed for name in trial.measured} - {*self._file.objectives})
+        mend = f"change objectives in the study's file to what they have logged: {', '.join(logged)}"
         mend = mend if logged else f"print it as a line such as `{absent[0]}: 0.8`, or change objectives"
-        definition = (
-            f"""metric_definitions: [{{Name: {absent[0]}, Regex: '{absent[0].replace("_", " ")} +([0-9.]+)'}}]"""
+        example = f"[{{Name: {absent[0]}, Regex: '{absent[0].replace('_', ' ')} +([0-9.]+)'}}]"
+        return (
+            f"{len(self.completed)} jobs have completed and none has logged {' or '.join(absent)}, an objective of "
+            f"this study: {mend}, or have it read from what the job prints, by a line of `job` such as "
+            f"`metric_definitions: {example}`"
         )
-        mend += f", or have it read from what the job prints, by a line of `job` such as `{definition}`"
-        return f"{len(done)} jobs have completed and none has logged {name}, an objective of this study: {mend}"
 
     def hopeless(self, since_s: float) -> str:
         """The reason why no further job can complete, and what to change; empty while one may.
@@ -134,18 +127,16 @@ class History:
         No trial has completed, and two that ended after `since_s` have failed with the same error of the code, or were
         ended at the study's own limit of runtime. With another strategy a job may complete.
         """
-        trials, earlier = self.trials.values(), dict[str, Trial]()
-        if any(trial.status is TrialStatus.COMPLETED and not trial.is_probe for trial in trials):
-            return ""
-        for trial in [trial for trial in trials if trial.ended_at > since_s]:
-            most = trial.spec.max_runtime_minutes
-            is_cut_off = trial.is_cut_off and not trial.is_probe and most >= self._file.job.max_runtime_minutes
-            reason = "" if is_cut_off else _CHANGING.sub("#", trial.reason)
-            is_broken = trial.status is TrialStatus.FAILED and trial.follows is Next.INSIST and _ERROR.search(reason)
-            if not is_cut_off and not is_broken:
+        earlier = dict[str, Trial]()
+        for trial in [] if self.completed else self.trials.values():
+            most, reason = trial.spec.max_runtime_minutes, ""
+            if trial.status is TrialStatus.FAILED and _ERROR.search(trial.reason):
+                reason = _CHANGING.sub("#", trial.reason)
+            elif trial.status is not TrialStatus.CUT_OFF or trial.is_probe or most < self._file.job.max_runtime_minutes:
                 continue
-            first = earlier.setdefault(reason, trial)
-            if first is trial or (reason and first.point.get("strategy") == trial.point.get("strategy", 0)):
+            if trial.ended_at <= since_s or (first := earlier.setdefault(reason, trial)) is trial:
+                continue
+            if reason and first.point.get("strategy") == trial.point.get("strategy", 0):
                 continue
             numbers = f"trials {first.number} and {trial.number}"
             none = "and no trial has completed, so no more are started"

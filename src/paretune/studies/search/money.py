@@ -58,7 +58,7 @@ class Money:
         Returns what to tell the user, or an empty text.
         """
         launcher, spec = self._workplace.launcher, trial.spec
-        if trial.is_cut_off and not trial.is_probe:
+        if trial.status is TrialStatus.CUT_OFF and not trial.is_probe:
             self._slower *= _AGAIN
             self._estimates.clear()
         per_second = cost_usd(launcher.price(spec), spec, 1.0)

@@ -5,10 +5,12 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import compress
 from typing import Any
 
 from scipy.special import stdtrit
 
+from paretune.core import pareto
 from paretune.core.errors import BudgetRefused, refuse
 from paretune.jobs.preparation import known_inputs
 from paretune.specification import metrics
@@ -16,13 +18,16 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value
 from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.results.configurations import FEWEST_EQUAL, INTERVAL, Configuration
+from paretune.studies.results.front import is_feasible
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import Candidate
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.history import History
 from paretune.studies.search.money import OF_ESTIMATES
 
 _MOST_POINTS = 5_000  # points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn
@@ -69,10 +74,7 @@ class Sampled:
             if not self._is_open(spec):
                 continue
             if self._can_be_paid(spec):  # no trial is made before there is such a point
-                if driver.fault(spec):
-                    continue
-                number = driver.begin(point, accepts=None if file.tries_all else self._accepts)
-                return driver.refusal if number is None else ""
+                return driver.begin(point, accepts=None if file.tries_all else self._accepts)
             if self._money.exceeds_limit(spec):
                 too_long += 1
             else:
@@ -92,7 +94,7 @@ class Sampled:
     def _accepts(self, point: Mapping[str, Value]) -> bool:
         """Whether the point makes a job that could run now, and would not be refused for its worst case or limit."""
         jobs = self._driver.file.jobs_at([point])
-        return any(self._is_open(job) and self._can_be_paid(job) and not self._driver.fault(job) for _, job in jobs)
+        return any(self._is_open(job) and self._can_be_paid(job) for _, job in jobs)
 
     def _why_too_dear(self, specs: Sequence[JobSpec]) -> str:
         none_fits = "no untried point fits" if self._is_exact else f"none of {len(specs):,} points drawn fits"
@@ -156,7 +158,10 @@ class Split:
         self._is_short = False
         # The search leaves dollars for two further runs of the dearest trial of the front so far: the second of them is
         # admitted by its worst case.
-        keep_usd = max((self._money_of_repeats(trial) for trial in driver.history.front), default=0.0)
+        goals, constraints = driver.file.objectives, driver.file.constraints
+        feasible = [trial for trial in driver.history.completed if is_feasible(trial, goals, constraints)]
+        is_best = pareto.front([costs(trial.values, goals) for trial in feasible], [False] * len(goals))
+        keep_usd = max(map(self._money_of_repeats, compress(feasible, is_best)), default=0.0)
         self._is_affordable = driver.money.affordable(keep_usd=keep_usd)
         job = self.sampler.next_job(driver.table.study)
         if job is None:
@@ -164,7 +169,7 @@ class Split:
         limit, changes = self._limited[job.identity], dict[str, Any](job.changes)
         if driver.money.has_budget:  # not that of the estimate: probes have measured this job
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
-        return driver.refusal if driver.begin(job.point, changes) is None else ""
+        return driver.begin(job.point, changes)
 
     def _money_of_repeats(self, trial: Trial) -> float:
         money, worst_usd = self._driver.money, None
@@ -179,7 +184,7 @@ class Split:
 
     def _accepts(self, job: Candidate) -> bool:
         """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
-        if self._driver.why_not(job.spec) or self._driver.fault(job.spec):
+        if self._driver.why_not(job.spec):
             return False
         limited = next(filter(self._is_affordable, self._limits(job)), None)
         if limited is None:
@@ -194,8 +199,8 @@ class Split:
         if not money.has_budget:
             return [spec]
         if job.is_probe and expected is None:  # one that was cut off gets twice as long
-            cut_off = sum(trial.is_probe and trial.is_cut_off for trial in self._driver.trials.values())
-            limits_s = [_LEAST_LIMIT_S * 2.0**cut_off]
+            probes = [trial for trial in self._driver.trials.values() if trial.is_probe]
+            limits_s = [_LEAST_LIMIT_S * 2.0 ** sum(trial.status is TrialStatus.CUT_OFF for trial in probes)]
         elif expected is None or (expected[1] > _GUESS and not spec.runs_user_code):
             return [] if money.exceeds_limit(spec) else [money.limited(spec)]
         else:
@@ -249,15 +254,16 @@ class Verification:
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
         self._recommended = recommended
-        self._judged, self._points = -1, list[Configuration]()  # bookings that these recommended points follow from
+        self._judged: History | None = None  # the trials that these recommended points follow from
+        self._points = list[Configuration]()
         self.repeats = 0  # number of repeats that this process has begun
         self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
 
     def begin_next(self) -> str:
         """Start the next repeat; returns why none is started, or an empty text."""
         driver = self._driver
-        if self._judged != driver.bookings:
-            self._judged, self._points = driver.bookings, [pick.point for pick in self._recommended()]
+        if self._judged is not driver.history:
+            self._judged, self._points = driver.history, [pick.point for pick in self._recommended()]
             self.reasons.clear()
         under_way = Counter(trial.repeats for trial in driver.under_way if trial.repeats is not None)
         for point in self._points:  # the most important first
@@ -293,8 +299,7 @@ class Verification:
             return "the training does not depend on the seed: all repeats gave exactly the same values"
         if usd[True] + (all_under_way + 1) * (point.usd_per_run or 0.0) > usd[False]:
             return f"repeats would cost more than the search has cost ({usd[False]:.4g} USD)"
-        begun = driver.begin(point.trial.point, changes, point.number)
-        return "its job could not be started again" if begun is None else ""
+        return driver.begin(point.trial.point, changes, point.number)
 
     def _is_without_chance(self, spec: JobSpec) -> bool:
         """Whether all repeats (one, if it was the same command) have exactly the quality of the trial they repeat."""

@@ -42,6 +42,12 @@ JOB, _DESCRIBED, _MARK = "job", "described", "mark"
 _ROW = TypeAdapter(Trial)
 _OF_OPTUNA = {"number", "point", "values", "origin"}
 """Fields of a trial that are not in its row: Optuna has them, or they follow from the study."""
+_OUTCOMES = {
+    TrialStatus.OUT_OF_MEMORY: candidates.OUT_OF_MEMORY,
+    TrialStatus.CUT_OFF: candidates.CUT_OFF,
+    TrialStatus.INTERRUPTED: candidates.AGAIN,
+    TrialStatus.REFUSED: candidates.AGAIN,
+}
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
 _MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
 
@@ -252,9 +258,7 @@ class _Chosen(BaseSampler):
 def _shown(trial: Trial) -> dict[str, Any]:
     """User attributes of a job that has ended, as `SplitSampler` reads them."""
     if trial.status is not TrialStatus.COMPLETED:
-        failed = candidates.CUT_OFF if trial.is_cut_off else candidates.FAILED
-        kinds = {TrialStatus.OUT_OF_MEMORY: candidates.OUT_OF_MEMORY}
-        outcome = candidates.AGAIN if trial.is_retryable else kinds.get(trial.status, failed)
+        outcome = _OUTCOMES.get(trial.status, candidates.FAILED)
         return {candidates.OUTCOME: outcome, candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
     attributes: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}

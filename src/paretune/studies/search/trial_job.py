@@ -1,6 +1,6 @@
 """The job of one trial: started or adopted, polled, stopped; and the warm pools that jobs leave behind."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,21 +15,26 @@ from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
 from paretune.specification.container import FailureKind
-from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.trials import Next, Trial, TrialStatus
+from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.table import StudyTable
 from paretune.tracking.run import Run
+
+_STATUSES = {
+    FailureKind.OUT_OF_MEMORY: TrialStatus.OUT_OF_MEMORY,
+    FailureKind.DIVERGED: TrialStatus.DIVERGED,
+    FailureKind.CAPACITY: TrialStatus.REFUSED,
+}
 
 
 class TrialJob:
     """A trial under way."""
 
-    def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile) -> None:
+    def __init__(self, trial: Trial, run: Run, workplace: Workplace, study: str) -> None:
         self.trial = trial
         self.number = trial.number
         self.spec = trial.spec
         self._workplace = workplace
-        self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
+        self.record = JobRecord(self.spec, workplace, run=run, study=study)
         self._job = Attempts(self.record)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
@@ -68,13 +73,11 @@ class TrialJob:
         if self._job.current is not None:
             self._job.current.stop()
 
-    def abandon(self, error: BaseException) -> Trial:
+    def abandon(self, error: BaseException, status: TrialStatus = TrialStatus.INTERRUPTED) -> Trial:
         """Stop the job now, wait until it has stopped, close its run; raises LostContact if it may still run."""
         self._job.stop()
         end = self._job.close(error, self._job.current)
-        if end.has_completed:  # it was faster
-            return self._ended(end)
-        return self._end(TrialStatus.STOPPED, str(error), Next.AGAIN)
+        return self._ended(end) if end.has_completed else self._end(status, str(error))  # it may have been faster
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)
@@ -91,29 +94,27 @@ class TrialJob:
     def _refused(self, error: BadInput | LaunchRefused | BudgetRefused) -> Trial:
         """The end if SageMaker refused the job or an attempt (quota, permission), or if its data cannot be read."""
         self._job.close(error)
-        follows = Next.INSIST if isinstance(error, BadInput) else Next.LATER
+        if isinstance(error, BadInput):
+            return self._end(TrialStatus.FAILED, str(error))
         beside = 0 if isinstance(error, LaunchRefused) else None
-        return self._end(TrialStatus.FAILED, str(error), follows, refused_beside=beside)
+        return self._end(TrialStatus.REFUSED, str(error), refused_beside=beside)
 
     def _ended(self, end: JobOutcome) -> Trial:
-        kind, follows = None if end.failure is None else end.failure[0], Next.NOTHING
+        kind = None if end.failure is None else end.failure[0]
         if end.has_completed:
             measured, verdicts = dict(end.metrics), tuple(end.verdicts)
-            return self._end(TrialStatus.COMPLETED, "", follows, measured=measured, verdicts=verdicts)
-        if kind is FailureKind.OUT_OF_MEMORY:
-            return self._end(TrialStatus.OUT_OF_MEMORY, end.reason, follows)
+            return self._end(TrialStatus.COMPLETED, "", measured=measured, verdicts=verdicts)
+        if "MaxRuntimeExceeded" in end.reason:  # as SageMaker calls it, and the other launchers
+            return self._end(TrialStatus.CUT_OFF, end.reason)
+        if kind in _STATUSES:
+            return self._end(_STATUSES[kind], end.reason)
         if end.state is JobState.STOPPED and kind is None:
-            ended = self._end(TrialStatus.STOPPED, end.reason, follows)
-            return replace(ended, follows=Next.INSIST) if ended.is_cut_off else ended
-        if kind is FailureKind.CAPACITY:
-            follows = Next.LATER
-        elif kind is not FailureKind.DIVERGED:
-            # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
-            has_died = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
-            follows = Next.AGAIN if has_died else Next.INSIST
-        return self._end(TrialStatus.FAILED, end.reason, follows)
+            return self._end(TrialStatus.STOPPED, end.reason)
+        # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
+        has_died = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
+        return self._end(TrialStatus.INTERRUPTED if has_died else TrialStatus.FAILED, end.reason)
 
-    def _end(self, status: TrialStatus, reason: str, follows: Next, **more: Any) -> Trial:
+    def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:
         return replace(
             self.trial,
             status=status,
@@ -121,7 +122,6 @@ class TrialJob:
             billed_s=self._job.bill.billable_seconds,
             kept_usd=self._job.bill.kept_usd,
             reason=reason,
-            follows=follows,
             ended_at=self._workplace.clock.now(),
             **more,
         )
@@ -134,20 +134,14 @@ class KeptPools:
         self._table, self._workplace, self._say = table, workplace, say
         self._pools: dict[int, KeptPool] = {}
 
-    def find(self, ended: Iterable[Trial]) -> None:
-        """Look for pools of ended trials that are not booked yet."""
-        for trial in ended:
-            if trial.kept_usd and trial.number not in self._pools:
-                with suppress(BadInput, LaunchRefused, TrackingUnavailable):  # it is tried again, and `sync` looks, too
-                    for run in self._workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'"):
-                        self._pools[trial.number] = KeptPool(run, self._workplace)
-
     def settle(self) -> None:
         """Book the pools that are no longer kept."""
-        for trial in self._table.trials()[1] if self._pools else []:
-            if trial.number not in self._pools:
-                continue
-            with suppress(LostContact):
+        for trial in [trial for trial in self._table.trials()[1] if trial.kept_usd]:
+            # What cannot be looked at is tried again, and `sync` looks, too.
+            with suppress(BadInput, LaunchRefused, TrackingUnavailable, LostContact):
+                if trial.number not in self._pools:
+                    run = self._workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'")[0]
+                    self._pools[trial.number] = KeptPool(run, self._workplace)
                 pool, sentence = self._pools[trial.number].settle()
                 if not pool.is_kept:
                     usd = (trial.cost_usd or 0.0) + (pool.usd or 0.0)
@@ -157,14 +151,15 @@ class KeptPools:
 
     def give_back(self) -> None:
         """Give all pools back and book them; says which are still billed."""
+        self.settle()
         for number, pool in self._pools.items():
             try:
                 pool.release()
             except LostContact as error:
                 self._say(f"trial {number}: {error}")
-        self.settle()
         clock = self._workplace.clock
         until = clock.monotonic() + STOP_PATIENCE_S
+        self.settle()
         while self._pools and clock.monotonic() < until:
             clock.sleep(WATCH_INTERVAL_S)
             self.settle()

@@ -277,7 +277,7 @@ def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: 
 
     monkeypatch.setattr(desk.launcher, "check", check)
     driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
-    assert driver.begin({"learning_rate": RATES[0]}) is None
+    assert driver.begin({"learning_rate": RATES[0]}) == "no such thing"
     assert searched(driver) == "3 trials were made"
     assert driver.table.balance().spent_usd == pytest.approx(3 * USD)
 
@@ -354,7 +354,7 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
 def test_a_trial_that_somebody_ends_in_optuna_has_its_job_stopped_and_booked_and_is_not_run_again(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: "endless" if spec.learning_rate == RATES[0] else DONE
     driver = desk.driver()
-    assert driver.begin({"learning_rate": RATES[0]}) == 0
+    assert driver.begin({"learning_rate": RATES[0]}) == ""
     driver.table.study.tell(0, state=TrialState.FAIL)
     again = desk.driver()  # after a kill, too
     again.adopt()

@@ -13,7 +13,7 @@ from paretune.core.errors import BadInput, LostContact
 from paretune.pricing import Balance
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trials import Next, Trial, TrialStatus
+from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.table import StudyTable
 
 OPENED: list[StudyTable] = []
@@ -111,20 +111,20 @@ def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str
     running = begun(made, made.ask({"instance_count": 1, "learning_rate": 1e-4}, changes)[0], changes=changes)
     assert (running.run_id, running.worst_usd, running.is_probe) == ("run0", 3.0, True)
     assert made.balance() == Balance(spent_usd=0.0, committed_usd=3.0)
-    end: dict[str, Any] = {"reason": "no capacity", "follows": Next.LATER, "ended_at": 5.0, "refused_beside": 1}
+    end: dict[str, Any] = {"reason": "no capacity", "ended_at": 5.0, "refused_beside": 1}
     end |= {"cost_usd": 0.5, "kept_usd": 2.0, "billed_s": 9.0, "verdicts": ("its loss did not fall",)}
-    ended(made, running, TrialStatus.FAILED, **end)
+    ended(made, running, TrialStatus.REFUSED, **end)
     (read,) = study(storage).trials()[1]
-    assert read == replace(running, status=TrialStatus.FAILED, **end)
+    assert read == replace(running, status=TrialStatus.REFUSED, **end)
 
 
 @pytest.mark.parametrize(
     ("status", "more", "outcome"),
     [
         (TrialStatus.OUT_OF_MEMORY, {}, "out_of_memory"),
-        (TrialStatus.STOPPED, {"reason": "MaxRuntimeExceeded: longer than 5 minutes"}, "cut_off"),
+        (TrialStatus.CUT_OFF, {}, "cut_off"),
         (TrialStatus.FAILED, {"reason": "it broke"}, "failed"),
-        (TrialStatus.FAILED, {"follows": Next.AGAIN}, "again"),
+        (TrialStatus.INTERRUPTED, {}, "again"),
     ],
 )
 def test_a_job_that_failed_says_why_and_what_was_billed(
