@@ -48,7 +48,6 @@ from paretune.studies.definition.objectives import (
     bounds_faults,
     default_objectives,
     judged_by,
-    nearest,
     objective_faults,
 )
 from paretune.studies.definition.points import Design, Points
@@ -118,7 +117,29 @@ class StudyFile(Parameters):
         For a searched parameter, one value ends its search, and several values with commas between them replace its
         choices. `seed` is the study's seed; the training's seed stands in `job`. BadInput has the lines of faults.
         """
-        return cls(**values) if isinstance(values, Mapping) and not overrides else _load(cls, values, overrides or {})
+        path, root, faults, located = "", Node(1, {}), list[Fault](), list[tuple[int, str]]()
+        if isinstance(values, str):
+            path = find_file(values)
+            nodes, doubles = read_yaml(path, STUDY)
+            root = Node(1, nodes)
+            document = _plain(root, (), faults, path)
+            located = [(line, f"{path}:{line}: {text}") for line, text in doubles]
+        else:
+            document = dict(values)
+        typed = {name.replace("-", "_"): text for name, text in (overrides or {}).items() if text.strip()}
+        located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
+        study, of_study = cls.check(document)
+        for fault in [*faults, *of_study]:
+            keys = tuple(map(str, fault.path))
+            is_typed = any(name in keys[:2] for name in typed if name != "seed" or keys[:1] == ("seed",))
+            line = 0 if is_typed or not path else root.line_at(keys)
+            located.append((line, f"{path}:{line}: {fault.text}" if line else fault.text))
+        if located or study is None:
+            raise BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
+        if path:
+            shown = {name: redacted(text) if name == "storage" else text for name, text in (overrides or {}).items()}
+            study._command = command_line("study", {"study": str(values)} | shown)
+        return study
 
     @property
     def command(self) -> str:
@@ -167,17 +188,17 @@ class StudyFile(Parameters):
         outer, *inner = path = tuple(map(str, error["loc"]))
         if error["type"] != "extra_forbidden" or outer == "points":
             return super()._fault(error)
-        if inner and inner[0] not in cls.model_fields:
-            return Fault(path, unknown(JobSpec, ".".join(inner)))
-        if inner:
-            return Fault(
-                path, f"unknown parameter {inner[0]} in {outer}: it is a key of the study, move it to the left"
-            )
-        hint = nearest(outer, cls.model_fields)
-        if outer in JobSpec.model_fields:
+        if inner and inner[0] in cls.model_fields:
+            text = f"unknown parameter {inner[0]} in {outer}: it is a key of the study, move it to the left"
+        elif inner:
+            text = unknown(JobSpec, ".".join(inner))
+        elif outer in JobSpec.model_fields:
             similar = did_you_mean(outer, cls.model_fields, lead="; or ", most=1)
-            hint = f"it is a parameter of the job, put it under job or search{similar}"
-        return Fault(path, f"unknown key {outer}: {hint}")
+            text = f"unknown key {outer}: it is a parameter of the job, put it under job or search{similar}"
+        else:
+            hint = did_you_mean(outer, cls.model_fields, or_longer=True) or f"there are {', '.join(cls.model_fields)}"
+            text = f"unknown key {outer}: {hint}"
+        return Fault(path, text)
 
     @property
     def shown_storage(self) -> str | None:
@@ -306,18 +327,12 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
         yield from (Fault(("job", "entry_script"), text) for text in faults)
 
 
-def _terms(study: StudyFile) -> Iterator[Fault | str]:
-    if not study.name.strip():
-        yield "name is missing: add name: and a few words, under which the study is found again"
-    elif not study.name.isprintable() or len(study.name) > _LONGEST_NAME:
-        yield f"name must be one line of 1 to {_LONGEST_NAME} characters, got {study.name[:90]!r}"
+def _parts(study: StudyFile) -> Iterator[Fault | str]:
+    """Faults of the storage, of a registered model, which no trial registers, and of metrics."""
     if study.storage is not None and (fault := address_fault(study.storage)):
         yield fault
-    if study.job.register is not None:  # no trial registers its model, so no point tells it
+    if study.job.register is not None:
         yield from (Fault(("job", *path), text) for path, text in JobSpec.check({"register": study.job.register})[1])
-
-
-def _metrics(study: StudyFile) -> Iterator[Fault]:
     task = None if study.job.runs_user_code else study.job.task
     for name, direction in study.objectives.items():
         yield from (Fault(("objectives", name), text) for text in objective_faults(name, direction, task))
@@ -348,35 +363,31 @@ def _clashes(study: StudyFile) -> Iterator[Fault]:
 
 
 def _points(study: StudyFile) -> Iterator[Fault | str]:
-    if not study.points:
-        if study.sampler == "points":
-            yield "sampler points needs points: the rows of a designed experiment"
-        return
-    if study.sampler not in (None, "points"):
-        yield f"sampler {study.sampler} searches, and points are a list of rows: leave one of them out"
-    if set(study.search) - {ROW}:
+    if not study.search and not study.points:
+        yield f"search is missing: a study without it is one job, which `{command_line('train')}` runs; add search"
+    if study.points and set(study.search) - {ROW}:
         yield "points and search exclude each other: take one out"
+    if not study.points or set(study.search) - {ROW}:
         return
     rows, given, faults = list[dict[str, Any]](), study.job.given(), list[str]()
     with collecting(faults):
         rows = study.design.rows if study.design is not None else []
-    yield from faults
     for name in dict.fromkeys(name for row in rows for name in row if name in given and name != "seed"):
         yield Fault(("job", name), f"{name} is in job and in points: take it out of one of them")
-    faults = []
     for row in rows:
-        with collecting(faults):
+        with collecting(of_row := list[str]()):
             make_spec(given, row)
-    yield from (f"points: {text}" for text in dict.fromkeys(faults))
+        faults += [f"points: {text}" for text in of_row]
+    yield from dict.fromkeys(faults)
 
 
-def _missing_search(study: StudyFile) -> Iterator[str]:
-    if not study.search and not study.points:
-        text = f"search is missing: a study without it is one job, which `{command_line('train')}` runs; "
-        yield f"{text}add search: {{learning_rate: {{low: 1e-5, high: 1e-4, log: true}}}}"
+def _name(study: StudyFile) -> Iterator[str]:
+    if not (study.name.strip() and study.name.isprintable() and len(study.name) <= _LONGEST_NAME):
+        got = f"must be one line of 1 to {_LONGEST_NAME} characters, got {study.name[:90]!r}"
+        yield f"name {got if study.name.strip() else 'is missing: add name: and a few words for its study in MLflow'}"
 
 
-def _missing_limits(study: StudyFile) -> Iterator[str]:
+def _limits(study: StudyFile) -> Iterator[str]:
     if study.budget_usd is not None:
         return
     searched = study.search.get("instance_type")
@@ -385,52 +396,26 @@ def _missing_limits(study: StudyFile) -> Iterator[str]:
         types = (*types, *(row.get("instance_type") for row in (study.design.rows if study.design else ())))
     is_ml = any(str(name).startswith("ml.") for name in types)
     if study.job.launcher == "sagemaker" or (study.job.launcher == "auto" and is_ml):
-        text = "budget_usd is missing: jobs on SageMaker are billed, so their study needs a limit in dollars; add "
-        yield f"{text}budget_usd: 20"
+        yield "budget_usd is missing: jobs on SageMaker are billed, so their study needs it; add budget_usd: 20"
     # Dollars of local jobs are notional and simulated ones virtual: only trials end such a study.
     elif study.n_trials is None and not study.tries_all:
         yield "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
 
 
 def _sampler(study: StudyFile) -> Iterator[str]:
-    if study.sampler == "grid" and (ranges := study.ranges()):
+    if study.sampler is not None and bool(study.points) != (study.sampler == "points"):
+        yield f"sampler {study.sampler}: points run as sampler points, and a search never does: leave one of them out"
+    elif study.sampler == "grid" and (ranges := study.ranges()):
         text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
         yield f"{text}: write {{choices: [...]}}, or take another sampler"
-    if study.sampler == "split" and not can_be_split(study):
+    elif study.sampler == "split" and not can_be_split(study):
         times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_user_code else metrics.OF_THE_CLUSTER))
         metric = study.judged_by.metric if study.judged_by is not None else "f1"
         yield f"sampler split needs the objective {metric} and one of {times}, and takes no others: change them"
 
 
-StudyFile.rules = (_terms, _own_training, _metrics, _clashes, _missing_search, _missing_limits, _sampler, _points)
+StudyFile.rules = (_name, _parts, _own_training, _clashes, _limits, _sampler, _points)
 StudyFile.last_rules = (lambda study: [] if study.points else combination_faults(study.job.given(), study.search),)
-
-
-def _load(cls: type[Any], source: str | Mapping[str, Any], overrides: Mapping[str, str]) -> Any:
-    """The study of a file or a mapping, with overrides; BadInput with faults in the order of their lines."""
-    path, root, faults, located = "", Node(1, {}), list[Fault](), list[tuple[int, str]]()
-    if isinstance(source, str):
-        path = find_file(source)
-        nodes, doubles = read_yaml(path, STUDY)
-        root = Node(1, nodes)
-        document = _plain(root, (), faults, path)
-        located = [(line, f"{path}:{line}: {text}") for line, text in doubles]
-    else:
-        document = dict(source)
-    typed = {name.replace("-", "_"): text for name, text in overrides.items() if text.strip()}
-    located += [(0, text) for name, text in typed.items() for text in _override(document, name, text)]
-    study, of_study = cls.check(document)
-    for fault in [*faults, *of_study]:
-        keys = tuple(map(str, fault.path))
-        is_typed = any(name in keys[:2] for name in typed if name != "seed" or keys[:1] == ("seed",))
-        line = 0 if is_typed or not path else root.line_at(keys)
-        located.append((line, f"{path}:{line}: {fault.text}" if line else fault.text))
-    if located or study is None:
-        raise BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
-    if path:
-        shown = {name: redacted(text) if name == "storage" else text for name, text in overrides.items()}
-        study._command = command_line("study", {"study": str(source)} | shown)
-    return study
 
 
 def _plain(node: Node, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:

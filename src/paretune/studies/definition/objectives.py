@@ -1,7 +1,7 @@
 """The metrics that a study can optimise or bound, what is known of them before any run, and their faults."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,39 +95,27 @@ def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[
     }
 
 
-def nearest(name: str, allowed: Collection[str]) -> str:
-    """Suffix of a message that suggests the closest allowed name, or lists all of them."""
-    return did_you_mean(name, allowed, or_longer=True) or f"there are {', '.join(allowed)}"
-
-
 def objective_faults(name: str, direction: str, task: str | None) -> list[str]:
     """Faults of one objective of a task; None is a training of the user's own, which may log any metric."""
-    if fault := _unmeasured(name, task):
-        return [f"unknown objective {name}: {fault}" if name not in OBJECTIVES else f"objectives: {fault}"]
     usual = OBJECTIVES[name].direction if name in OBJECTIVES else direction
+    if fault := _unmeasured(name, task):
+        return [f"objectives: {fault}"]
     if direction not in DIRECTIONS:
-        advice = f"{usual} it" if name in OBJECTIVES else "say which way it is better"
-        return [f"objective {name} must be minimize or maximize, got {direction!r}: {advice}"]
+        return [f"objective {name} must be minimize or maximize, got {direction!r}"]
     return [] if direction == usual else [f"objective {name} cannot be {direction}d: write {name}: {usual}"]
 
 
 def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> list[str]:
     """Faults of one constraint; `task` as in `objective_faults`."""
     if fault := _unmeasured(name, task):
-        return [f"unknown metric {name} in constraints: {fault}" if name not in OBJECTIVES else f"constraints: {fault}"]
+        return [f"constraints: {fault}"]
     if not bounds or bounds.keys() - {"min", "max"}:
         return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}, got {', '.join(bounds)}"]
     metric = OBJECTIVES.get(name) or Objective(metric=name, direction="")
     low, high = metric.lowest, metric.highest
     allowed = f"from {low:g} to {high:g}" if high < math.inf else f"at least {low:g}"
-    outside = [
-        f"constraint {name}: {end} must be {allowed}, got {value:g}"
-        for end, value in bounds.items()
-        if not low <= value <= high
-    ]
-    if not outside and bounds.get("min", -math.inf) > bounds.get("max", math.inf):
-        return [f"constraint {name}: min must be at most max, got {bounds['min']:g} and {bounds['max']:g}: swap them"]
-    return outside
+    wrong = [(end, value) for end, value in bounds.items() if not low <= value <= high]
+    return [f"constraint {name}: {end} must be {allowed}, got {value:g}" for end, value in wrong]
 
 
 def _unmeasured(name: str, task: str | None) -> str:
@@ -135,7 +123,8 @@ def _unmeasured(name: str, task: str | None) -> str:
     if task is None:
         return ""
     if name not in OBJECTIVES:
-        return f"any other one must be logged by a training of your own (entry_script); {nearest(name, OBJECTIVES)}"
+        hint = did_you_mean(name, OBJECTIVES, or_longer=True) or f"there are {', '.join(OBJECTIVES)}"
+        return f"unknown metric {name}: {hint}; any other one must be logged by a training of your own (entry_script)"
     if task not in metrics.TASKS or name in metrics.TASKS[task].measures or OBJECTIVES[name].task in (None, task):
         return ""  # another rule refuses unknown tasks
     advice = f"use {metrics.TASKS[task].quality} or eval_loss, or set task: {OBJECTIVES[name].task} in job"

@@ -114,45 +114,35 @@ def read_entry(name: str, raw: Any) -> Choices | Range:
         raise BadInput([f"{name} cannot be searched: {reason}; set it in job, or leave it out"])
     if prefix == "training_arguments" and inner in RESERVED_TRAINING_ARGUMENTS:
         raise BadInput([f"{prefix} must not set {inner}: {RESERVED_TRAINING_ARGUMENTS[inner]}"])
-    if not isinstance(raw, Mapping):
-        allowed, got = "{choices: [1, 2]} or {low: 1, high: 2}", "a list" if isinstance(raw, list) else repr(raw)
-        raise BadInput([f"{name} in search must be like {allowed}, got {got}; one value goes in job"])
-    kind = ("choices",) if "choices" in raw else ("low", "high", "log")
-    if other := [key for key in raw if key not in kind]:
-        raise BadInput([f"unknown key {other[0]} of {name}: there are choices alone, or low, high, log"])
-    return _choices(name, raw["choices"]) if "choices" in raw else _range(name, raw)
+    keys = raw.keys() if isinstance(raw, Mapping) else set[str]()
+    is_range = {"low", "high"} <= keys <= {"low", "high", "log"} and json_type(name) in ("number", "integer", "")
+    if not is_range and not (keys == {"choices"} and isinstance(raw["choices"], list | tuple) and raw["choices"]):
+        must = "{choices: [1, 2]} or, of numbers, {low: 1, high: 2} or {low: 1, high: 2, log: true}"
+        raise BadInput([f"{name} in search must be like {must}, got {spell(raw)}; one value goes in job"])
+    return _range(name, raw) if is_range else _choices(name, raw["choices"])
 
 
-def _choices(name: str, choices: Any) -> Choices:
-    if not isinstance(choices, list | tuple):
-        raise BadInput([f"{name}: choices must be a list, got {choices!r}: write choices: [A, B]"])
+def _choices(name: str, choices: Sequence[Any]) -> Choices:
     faults, values = list[str](), list[Value]()
     for item in choices:
         with collecting(faults):
             values.append(read_value(name, item))
     doubles = sorted({spell(value) for value in values if values.count(value) > 1})
-    faults += [f"{name}: {text} is among the choices twice: take one out" for text in doubles]
-    refuse(faults or ([] if values else [f"{name}: choices must be at least one value, got none"]))
+    refuse(faults + [f"{name}: {text} is among the choices twice: take one out" for text in doubles])
     return Choices(values=tuple(values))
 
 
 def _range(name: str, raw: Mapping[str, Any]) -> Range:
-    if json_type(name) not in ("number", "integer", ""):
-        raise BadInput([f"{name} is no number and has no range: write {{choices: [...]}}"])
-    if missing := [key for key in ("low", "high") if key not in raw]:
-        raise BadInput([f"{name} in search needs {' and '.join(missing)} as well: such as {{low: 1, high: 8}}"])
-    log = str(raw.get("log", "false")).lower()
-    faults, ends = [] if log in ("true", "false") else [f"{name}: log must be true or false, got {log!r}"], list[Any]()
+    log, faults, ends = str(raw.get("log", "false")).lower(), list[str](), list[Any]()
     for key in ("low", "high"):
         with collecting(faults):
             ends.append(read_value(name, raw[key]))
-    faults += [f"{name}: {end!r} is no number" for end in ends if isinstance(end, str | bool)]
-    refuse(faults)
+    faults += [f"{name}: log must be true or false, got {log!r}"] * (log not in ("true", "false"))
+    refuse(faults + [f"{name}: {end!r} is no number" for end in ends if isinstance(end, str | bool)])
     low, high = ends
-    if low >= high:
-        raise BadInput([f"{name}: low must be less than high, got {low} and {high}: one value belongs in job"])
-    if log == "true" and low <= 0:
-        raise BadInput([f"{name}: low must be greater than 0 with log: true, got {low}: raise it, or leave log out"])
+    if low >= high or (log == "true" and low <= 0):
+        rule = "low must be less than high, and greater than 0 with log: true"
+        raise BadInput([f"{name}: {rule}, got {low} and {high}: one value belongs in job"])
     return Range(low=low, high=high, log=log == "true")
 
 
@@ -183,22 +173,17 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
         tried.append((point, []))
         with collecting(tried[-1][1]):
             make_spec(job, point)
-    everywhere = _in_all([faults for _, faults in tried])
-    tried = [(point, [text for text in faults if text not in everywhere]) for point, faults in tried]
-    result = []
+    result, everywhere = list[Fault](), _in_all([faults for _, faults in tried])
     for text in everywhere:
         name = text.split()[0].split("=")[0]  # a text begins with a parameter
-        path = ("search", name) if name in search else ("job", name) if name in job else ("job",)
-        result.append(Fault(path, text))
+        result.append(Fault(("search" if name in search else "job", name), text))
     for name in search:
         for value in dict.fromkeys(point[name] for point, _ in tried):
             texts = _in_all([faults for point, faults in tried if point[name] == value])
-            result += [Fault(("search", name), f"{name}={spell(value)} makes no job: {text}") for text in texts]
-    point, faults = min(tried, key=lambda item: len(item[1]))
-    if not result and faults:
-        spelled = ", ".join(f"{name}={spell(value)}" for name, value in point.items())
-        text = f"no combination of the search makes a job: {spelled}: {'; '.join(faults)}"
-        result.append(Fault(("search",), text))
+            text = "; ".join(text for text in texts if text not in everywhere)
+            result += [Fault(("search", name), f"{name}={spell(value)} makes no job: {text}")] if text else []
+    if not result and (fewest := min((faults for _, faults in tried), key=len)):
+        result.append(Fault(("search",), f"no combination of the search makes a job: {'; '.join(fewest)}"))
     return result
 
 

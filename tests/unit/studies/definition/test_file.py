@@ -95,9 +95,9 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "probes": (swap("num_train_epochs: 2", "probe_steps: 20"), [":3:", "probe_steps", "leave it out"]),
     # the search
     "no search": ("name: a\nn_trials: 3\n", ["search is missing", "`paretune train`", "add search"]),
-    "a list in the search": (swap(BATCH, "global_batch_size: [16, 64]"), [":6:", "{choices: [1, 2]}", "got a list"]),
+    "a list in the search": (swap(BATCH, "global_batch_size: [16, 64]"), [":6:", "{choices: [1, 2]}", "got [16, 64]"]),
     "the same choice twice": (swap("[16, 64]", "[16, 64, 1.6e1]"), [":6:", "16 is among the choices twice"]),
-    "no high": (swap("{low: 1e-5, high: 1e-4, log: true}", "{low: 1e-5}"), [":5:", "needs high as well"]),
+    "no high": (swap("{low: 1e-5, high: 1e-4, log: true}", "{low: 1e-5}"), [":5:", "{low: 1, high: 2}"]),
     "a parameter in job and search": (
         swap("num_train_epochs: 2", "learning_rate: 1e-5"),
         [":5:", "in job and in search"],
@@ -115,7 +115,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
         ["no combination of the search makes a job"],
     ),
     # objectives and constraints
-    "an unknown objective": (swap("cost_usd: min", "cost: min"), [":8:", "unknown objective cost", "cost_usd?"]),
+    "an unknown objective": (swap("cost_usd: min", "cost: min"), [":8:", "unknown metric cost", "cost_usd?"]),
     "a direction that there is not": (swap("f1: maximize", "f1: max"), [":9:", "minimize or maximize", "'max'"]),
     "F1 of a language model": (
         swap("num_train_epochs: 2", "task: causal-lm"),
