@@ -1,6 +1,5 @@
 """The model of a finished job: its card (README.md), its record in MLflow, and its version in the model registry."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 from huggingface_hub import ModelCard, ModelCardData
 
 from paretune.core.errors import ParetuneError, first_line
-from paretune.core.untrusted import at_home, printable, without_secrets
+from paretune.core.untrusted import at_home, markdown, printable, without_secrets
 from paretune.jobs.record import run_name
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3
@@ -30,39 +29,26 @@ _CARD = "README.md"
 
 
 def card_of(job: "JobOutcome", data_hash: str = "") -> str:
-    """The text of README.md, with the metadata that Hugging Face reads at its head; `data_hash` is of the rows."""
-    spec, facts = job.spec, {} if job.report is None else job.report.facts
-    name, is_ours, base = run_name(spec), spec.entry_script is None, base_id(spec.model)
-    task, dataset = _pipeline(spec), Path(spec.dataset).name
-    is_pretrained = is_ours and spec.init == "pretrained"
+    """The text of README.md: the note of the job's run and what the model was made from; `data_hash` is of the rows."""
+    spec, report, is_ours = job.spec, job.report, job.spec.entry_script is None
     data = ModelCardData(
-        base_model=base if is_pretrained else None,
+        base_model=base_id(spec.model) if is_ours and spec.init == "pretrained" else None,
         library_name="transformers",
-        pipeline_tag=task if is_ours else None,
+        pipeline_tag=_pipeline(spec) if is_ours else None,
         tags=["paretune"],
-        model_name=name,
+        model_name=run_name(spec),
     )
-    kind = f"{'fine-tuned' if is_pretrained else 'trained from random weights'} ({spec.fine_tuning})"
-    script = f"Trained by the script `{Path(str(spec.entry_script)).name}`"
-    description = f"{base}, {kind} on {dataset}" if is_ours else script
-    figures = metrics.in_words(job.metrics, spec.task)
-    figures["cluster"] = f"{spec.instance_count} x {spec.instance_type}" if spec.has_instances else "this machine"
+    facts = {} if report is None else report.facts
     sources = {
-        "hash of the prepared rows": data_hash,
-        "classes": "" if job.report is None else ", ".join(job.report.labels),
+        "rows": data_hash and f"{Path(spec.dataset).name}, hash of the prepared rows {data_hash}",
+        "classes": "" if report is None else ", ".join(report.labels),
         "versions": ", ".join(f"{name} {facts[name]}" for name in ("torch", "transformers") if name in facts),
         "MLflow run": job.run_id,
         "job": job.job_name,
+        "files": job.model,
     }
-    parts = [
-        f"# {name}",
-        f"{description}. All figures are measured, of one run: by how much repeats differ is not in them.",
-        _table("result", figures),
-        _table("what it was made from", sources),
-        f"## Use\n\n{_use(job, task)}",
-        f"## Repeat\n\n```bash\n{spec.command()}\n```",
-    ]
-    return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"))
+    lines = "\n".join(f"- {name}: {text}" for name, text in sources.items() if text)
+    return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n# {run_name(spec)}\n\n{job.note()}\n\n{markdown(lines)}\n"))
 
 
 def base_id(model: str) -> str:
@@ -74,21 +60,6 @@ def base_id(model: str) -> str:
 
 def _pipeline(spec: JobSpec) -> str:
     return _PIPELINES.get(spec.task, "text-classification")
-
-
-def _use(job: "JobOutcome", task: str) -> str:
-    if job.spec.entry_script is not None:
-        return f"The files are at `{job.model}`."
-    fetch, folder = "", "."
-    if job.model.startswith(IN_S3):
-        fetch, folder = f"```bash\naws s3 cp --recursive {job.model} model\n```\n\n", "model"
-    call = f'print(pipeline("{task}", model="{folder}")("a text"))'
-    return f"{fetch}```python\nfrom transformers import pipeline\n\n{call}\n```"
-
-
-def _table(title: str, rows: Mapping[str, str]) -> str:
-    lines = [f"| {name} | {text.replace('|', '&#124;')} |" for name, text in rows.items() if text]
-    return "\n".join([f"| {title} | |", "| --- | --- |", *lines])
 
 
 def record_model(run: Run, job: "JobOutcome") -> str:

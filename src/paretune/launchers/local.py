@@ -89,7 +89,6 @@ class LocalJob(Job):
         return JobState.STOPPING
 
     def events(self) -> list[Event]:
-        """Events of the complete lines added to the events file since the last call."""
         return list(self._reader.new())
 
     def stop(self) -> None:
@@ -123,7 +122,6 @@ class LocalJob(Job):
         return [line.strip() for line in lines[-1:]]
 
     def log_tail(self, lines: int = 15) -> list[str]:
-        """The last lines of the log without events."""
         if not self.folder.log.exists():
             return []
         with self.folder.log.open("rb") as file:
@@ -132,20 +130,16 @@ class LocalJob(Job):
         return [line for line in text.splitlines() if line.strip() and not line.startswith('{"time"')][-lines:]
 
     def log_location(self) -> str:
-        """Path of the log file."""
         return str(self.folder.log)
 
     def fetch_output(self, name: str, folder: Path) -> Path:
-        """The folder `name` in the job's own folder of results."""
         return self.folder.report.parent / name
 
     def profile(self) -> Mapping[str, bytes]:
-        """The files in the profile's folder."""
         files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
         return {path.name: path.read_bytes() for path in files}
 
     def clean_up(self) -> None:
-        """Remove the checkpoints of the run."""
         shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
 
     def _record_end(self, code: int | None) -> JobState:
@@ -218,7 +212,6 @@ class LocalLauncher(Launcher):
             )
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
-        """Start the job, or adopt the existing one with its name."""
         folder = JobFolder(self._home / "jobs" / document.job_name)
         folder.make()
         with (folder.root / "lock").open("w") as lock:  # which keeps other processes out
@@ -238,16 +231,13 @@ class LocalLauncher(Launcher):
         return LocalJob(document.job_name, folder.root, self._clock, child)
 
     def attach(self, job_name: str) -> LocalJob | None:
-        """The job with this name, running or ended."""
         root = self._home / "jobs" / job_name
         return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
 
     def location_tags(self) -> Mapping[str, str]:
-        """The name of this machine."""
         return {"machine": machine_name()}
 
     def price(self, spec: JobSpec) -> Price:
-        """The notional price of a local instance."""
         return ML_M5_LARGE
 
     def _start_training(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":

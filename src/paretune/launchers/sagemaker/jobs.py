@@ -178,7 +178,6 @@ class SageMakerJob(Job):
         return JobState.STOPPING if state is JobState.RUNNING and self._asked_to_stop else state
 
     def detail(self) -> str:
-        """SageMaker's secondary status, such as Downloading."""
         return str(self.description.get("SecondaryStatus", ""))
 
     def events(self) -> list[Event]:
@@ -254,24 +253,20 @@ class SageMakerJob(Job):
         return status == "Failed" and "MaxRuntimeExceeded: it stopped it" in reason
 
     def log_tail(self, lines: int = 15) -> list[str]:
-        """The last lines of the instance that failed first."""
         self._drain()
         with suppress(*AWS_ERRORS):
             return self._log.tail(lines)
         return []
 
     def log_location(self) -> str:
-        """The command that shows the whole log."""
         region = self._account.region
         return f"aws logs tail {GROUP} --log-stream-name-prefix {self.name} --since 7d --region {region}"
 
     def profile(self) -> Mapping[str, bytes]:
-        """The profile in the job's results."""
         files, folder = self._results() or {}, f"{PROFILE}/"
         return {name.removeprefix(folder): files[name] for name in files if name.startswith(folder)}
 
     def fetch_output(self, name: str, folder: Path) -> Path:
-        """Download what a project's command has left in the folder `name`."""
         with refused_to(f"read the results of {self.name}", LostContact):
             download_output(self._storage, self._prefix, lambda path: path.startswith(f"{name}/"), folder)
         return folder / name

@@ -100,11 +100,9 @@ class SageMakerLauncher(Launcher):
         self._check_interruption = check
 
     def location_tags(self) -> Mapping[str, str]:
-        """Account and region."""
         return {"account": self.account.identity["Account"], "region": self.account.region}
 
     def settings(self, spec: JobSpec) -> Mapping[str, Any]:
-        """Role, bucket, keys, network and tags of a job."""
         return self.account.settings(spec)
 
     def check(self, spec: JobSpec) -> None:
@@ -153,13 +151,11 @@ class SageMakerLauncher(Launcher):
         return SageMakerJob(document.job_name, self.account, self._clock, request)
 
     def attach(self, job_name: str) -> SageMakerJob | None:
-        """The job with this name in this account and region; raises LaunchRefused if AWS does not tell."""
         with refused_to(f"look at the training job {job_name}"):
             description = described(self.account, job_name)
         return None if description is None else SageMakerJob(job_name, self.account, self._clock, description)
 
     def price(self, spec: JobSpec) -> Price | None:
-        """The on-demand price of the instance type in this region."""
         return self._prices.price(spec.instance_type, self.account.region)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:

@@ -53,11 +53,9 @@ class VirtualClock:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def now(self) -> float:
-        """Virtual seconds since the epoch."""
         return float(_SECONDS.unpack(os.pread(self._file, _SECONDS.size, 0))[0])
 
     def monotonic(self) -> float:
-        """The same as `now`, which never goes back."""
         return self.now()
 
     def watch(self, job: "SimulatedJob") -> None:
@@ -99,11 +97,9 @@ class SimulatedJob(Job):
 
     @property
     def run_id(self) -> str:
-        """The run that its creator has named."""
         return self._document.run_id or super().run_id
 
     def state(self) -> JobState:
-        """The state at the virtual time."""
         timeline = self._course
         if self._seconds < timeline.seconds:
             return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING
@@ -118,7 +114,6 @@ class SimulatedJob(Job):
         return [event.model_copy(update={"time": self._created + moment}) for moment, event in due]
 
     def stop(self) -> None:
-        """Request a stop at the virtual time."""
         if not self.state().is_terminal:
             write_json_once(self._stop_file, {"time": self._clock.now()})
 
@@ -146,11 +141,9 @@ class SimulatedJob(Job):
         return self._course.status_at(self._seconds) if state is JobState.RUNNING else state.value
 
     def log_tail(self, lines: int = 15) -> list[str]:
-        """The last lines of the simulated log; empty before the end."""
         return list(self._timeline.log[-lines:]) if self.state().is_terminal else []
 
     def log_location(self) -> str:
-        """Path of the job document."""
         return str(self._stop_file).replace(".stop.json", ".json")
 
     def next_change(self, after: float) -> float | None:
@@ -197,7 +190,6 @@ class SimulatedLauncher(Launcher):
         self._timeline_of = timeline_of
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> SimulatedJob:
-        """Create the job at the virtual time, or adopt the one with its name."""
         if (existing := self.attach(document.job_name)) is not None:
             return existing
         timeline = self._timeline_of(document)  # may raise: then nothing was created
@@ -206,11 +198,9 @@ class SimulatedLauncher(Launcher):
         return self._read(document.job_name)  # which another process may have created meanwhile
 
     def attach(self, job_name: str) -> SimulatedJob | None:
-        """The job with this name, running or ended."""
         return self._read(job_name) if self._path(job_name).exists() else None
 
     def price(self, spec: JobSpec) -> Price | None:
-        """The SageMaker price of the instance type; the notional price of a local instance."""
         return usual_price(spec, self._prices, self._environment)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
@@ -226,7 +216,6 @@ class SimulatedLauncher(Launcher):
         refuse(list(dict.fromkeys(faults)))
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
-        """The metrics that the job will have."""
         report = self._timeline_of(document).report
         return {"metrics": {} if report is None else dict(report.metrics)}
 
