@@ -289,7 +289,6 @@ class S3:
         self.objects: dict[str, bytes] = {}
         self.written: dict[str, datetime.datetime] = {}  # of objects that are older than now
         self.locked: set[str] = set()  # keys that S3 does not delete
-        self.policy: str | None = None
 
     def put_object(self, **request: Any) -> dict[str, Any]:
         self.objects[request["Key"]] = request["Body"]
@@ -316,11 +315,6 @@ class S3:
     def delete_object(self, **request: Any) -> dict[str, Any]:
         self.objects.pop(request["Key"], None)
         return {}
-
-    def get_bucket_policy(self, **_: Any) -> dict[str, Any]:
-        if self.policy is None:
-            raise error("NoSuchBucketPolicy", "The bucket policy does not exist", 404)
-        return {"Policy": self.policy}
 
     def head_bucket(self, **request: Any) -> dict[str, Any]:
         if request["Bucket"] not in self.buckets:

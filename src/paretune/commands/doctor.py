@@ -4,7 +4,6 @@ With `--paid true`, a small real job shows whether AWS behaves as expected.
 """
 
 import os
-import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -12,10 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import requires, version
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar
-
-from packaging.requirements import Requirement
 
 from paretune.commands.command import Command, describe_opened_run
 from paretune.core.checks import Finding, Verdict, failed, not_checked, passed, run_check
@@ -32,7 +29,6 @@ from paretune.specification.profile import CHARGED, with_profile
 if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
 
-_OLDEST_SERVER = "3.1"  # the oldest server that these commands are tested with
 _TORCH_TIMEOUT_S = 120.0
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
 _PAID_USD = 0.50
@@ -142,21 +138,8 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], now: float) 
 
 
 def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
-    """Whether the packages that paretune requires are installed, in versions within its ranges."""
-    required = [item for item in map(Requirement, requires("paretune") or []) if item.marker is None]
-    installed = {item.name: version_of(item.name) for item in required}
-    wrong = [
-        item
-        for item in required
-        if not item.specifier.contains(installed[item.name].partition("+")[0] or "0", prereleases=True)
-    ]
-    if wrong:
-        versions = ", ".join(f"{item.name} is {installed[item.name] or 'absent'}" for item in wrong)
-        command = f"pip install {' '.join(shlex.quote(str(item)) for item in wrong)}"
-        yield failed("environment", f"packages must have versions that paretune requires, but {versions}: `{command}`")
-    else:
-        python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
-        yield passed("environment", f"{python}, {len(required)} packages in versions that it works with")
+    """The versions of Python and paretune, and whether the packages for jobs on SageMaker are installed."""
+    yield passed("environment", f"Python {sys.version.split()[0]}, paretune {version('paretune')}")
     if reason := missing("sagemaker"):
         find = failed if needs_sagemaker else passed
         yield find("environment", f"without jobs on SageMaker: {reason}")
@@ -231,8 +214,6 @@ def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield failed("mlflow", f"{error}: {remedy}")
         return
     yield from _probe_findings(tracking, address)
-    if uri.startswith(("http", "arn:")):
-        yield _server_finding()
 
 
 def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
@@ -281,26 +262,6 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
         client.delete_run(run_id)
     except TROUBLE as error:
         yield not_checked("mlflow", f"the run {run_id} of this check could not be deleted: {first_line(error)}")
-
-
-def _server_finding() -> Finding:
-    """Whether the version of the server is one that the client can talk to."""
-    from mlflow import MlflowClient
-    from mlflow.utils.rest_utils import http_request
-    from packaging.version import InvalidVersion, Version
-
-    here = Version(version("mlflow"))
-    credentials = MlflowClient()._tracking_client.store.get_host_creds()  # MLflow has no public way to ask
-    answer = http_request(credentials, "/version", "GET")  # type: ignore[no-untyped-call]
-    try:
-        server = Version(answer.text)
-    except InvalidVersion:  # such as one behind a page of HTML
-        return not_checked("mlflow", f"the server does not tell its version; the client is {here}")
-    if Version(_OLDEST_SERVER) <= server and server.major <= here.major:
-        return passed("mlflow", f"server {server}, client {here}")
-    must = f"the server must have MLflow {_OLDEST_SERVER} or newer, and no newer major version than the client"
-    mend = f"on the server's machine `pip install mlflow=={here}` and `mlflow db upgrade DATABASE`, then start it again"
-    return failed("mlflow", f"{must}, got server {server} and client {here}: {mend}")
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -1,14 +1,11 @@
 """The command `doctor`: a line for each check, exit code 2 if something is wrong, and nothing is changed by asking."""
 
-import importlib.metadata
 import json
 import socket
 import sqlite3
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
-import mlflow
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
@@ -18,7 +15,6 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from paretune.cli import main
 from paretune.commands import doctor
 from paretune.commands.doctor import store_findings
-from paretune.core import packages
 from paretune.core.checks import Verdict
 from tests.unit.cli.test_json import fields_of
 
@@ -76,29 +72,6 @@ def test_all_that_is_wrong_is_told_at_once_with_its_commands(
     assert commands["torch"] == []
 
 
-def test_a_package_of_another_version_is_named_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    request = ["mlflow<2", "torch>=2.6", "gone>=1", 'demo-data==1; extra == "demo"', 'tool>=3; extra == "test"']
-    custom = importlib.metadata.version
-    there = {"mlflow": "3.17.2", "torch": "2.13.0+cpu", "paretune": custom("paretune")}
-
-    def version(name: str) -> str:
-        if name not in there:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return there[name]
-
-    for module in (doctor, packages):
-        monkeypatch.setattr(module, "requires", lambda _: request)
-        monkeypatch.setattr(module, "version", version)
-
-    wrong, *_ = doctor.environment_findings()
-
-    assert wrong.verdict is Verdict.FAILED
-    assert "mlflow is 3.17.2, gone is absent" in wrong.text
-    assert wrong.commands == ["pip install 'mlflow<2' 'gone>=1'"]
-
-
 def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) -> None:
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'acf3f17fdcc7'")
@@ -138,20 +111,3 @@ def test_what_mlflow_refuses_of_a_job_s_record_is_named_and_the_run_that_shows_i
     client = MlflowClient()
     assert client.search_runs(["0"]) == []
     assert client.search_logged_models(["0"]) == []
-
-
-@pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize(
-    ("version", "verdict"),
-    [
-        (mlflow.__version__, Verdict.PASSED),
-        ("2.22.4", Verdict.FAILED),
-        ("99.0", Verdict.FAILED),
-        ("<html>", Verdict.NOT_CHECKED),
-    ],
-)
-def test_the_version_of_a_server_is_compared(version: str, verdict: Verdict, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    monkeypatch.setattr("mlflow.utils.rest_utils.http_request", lambda *_: SimpleNamespace(text=version))
-
-    assert doctor._server_finding().verdict is verdict

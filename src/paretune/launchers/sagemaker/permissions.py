@@ -101,21 +101,11 @@ def _denied(spec: JobSpec, account: Account, identity: str, resource: str, actio
     for result in (each for each in answer["EvaluationResults"] if each["EvalDecision"] != "allowed"):
         sentence = f"{identity} may not {result['EvalActionName']} on {resource}"
         parts = [result, *result.get("ResourceSpecificResults", [])]
-        unknown = {name for part in parts for name in part.get("MissingContextValues", [])}
-        if not result.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations", True):
-            yield not_checked(PERMISSIONS, f"{sentence}, if IAM simulates the policies of your organization rightly")
-        elif unknown:
-            yield not_checked(PERMISSIONS, f"{sentence}, unless a condition on {', '.join(sorted(unknown))} allows it")
-        elif ":s3:::" in resource and result["EvalDecision"] == "implicitDeny" and _has_policy(spec, account):
-            yield not_checked(PERMISSIONS, f"{sentence}, unless the policy of the bucket allows it")
+        organization = result.get("OrganizationsDecisionDetail", {})
+        # What no policy of the identity denies, the policy of a bucket may allow.
+        is_implicit = ":s3:::" in resource and result["EvalDecision"] == "implicitDeny"
+        is_open = is_implicit or not organization.get("AllowedByOrganizations", True)
+        if is_open or any(part.get("MissingContextValues") for part in parts):
+            yield not_checked(PERMISSIONS, f"{sentence}, unless a policy or a condition that IAM cannot see allows it")
         else:
             yield failed(PERMISSIONS, f"{sentence}: allow it with the policies of docs/sagemaker.md")
-
-
-def _has_policy(spec: JobSpec, account: Account) -> bool:
-    """Whether the bucket has, or may have, a policy of its own."""
-    try:
-        account.client("s3").get_bucket_policy(Bucket=account.bucket(spec))
-    except AWS_ERRORS as error:
-        return code(error) not in {"NoSuchBucketPolicy", "NoSuchBucket"}
-    return True
