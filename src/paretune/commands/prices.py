@@ -171,18 +171,7 @@ def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str
     lines = [f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"]
     lines += [f"  {item['instance_type']}: {item['old']:g} -> {item['new']:g} USD an hour" for item in changes]
     lines += [] if changes else ["no price that was known has changed"]
-    lines += _older(PriceList.read(environment).of_region(region), today)
     return "\n".join(lines), {"count": len(read), "file": str(path), "changes": changes}
-
-
-def _older(prices: Mapping[str, Price | None], today: date) -> list[str]:
-    """A line about the prices that a refresh has not renewed, the oldest first; none if there are none."""
-    ages = {name: price.age_days(today) or 0 for name, price in prices.items() if price is not None}
-    old = sorted((name for name, age in ages.items() if age), key=lambda name: -ages[name])
-    if not old:
-        return []
-    some = ", ".join(f"{name} ({ages[name]} days)" for name in old[:3]) + (" and others" if len(old) > 3 else "")
-    return [f"{len(old)} types are not in AWS's list and keep older prices, up to {ages[old[0]]} days old: {some}"]
 
 
 def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:

@@ -7,7 +7,6 @@ for them.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.shell import command_line
@@ -25,27 +24,6 @@ from paretune.tracking.store import Tracking
 _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeptInstances:
-    """The warm pool of a job: what AWS says of it, and what it costs.
-
-    `seconds` are billed per instance: at most while they are kept, or if AWS does not know any more. `usd` are the
-    dollars of that for all instances; None if their price is unknown.
-    """
-
-    status: str  # AWS's own word, such as Available or Reused
-    is_kept: bool  # whether they are still kept, and billed
-    seconds: float
-    usd: float | None
-
-    @classmethod
-    def of(cls, pool: WarmPoolStatus, longest_s: float, usd_per_second: float | None) -> "KeptInstances":
-        """The bill of a pool that was asked to be kept for `longest_s`."""
-        seconds = longest_s if pool.is_kept or pool.seconds is None else pool.seconds
-        usd = None if usd_per_second is None else seconds * usd_per_second
-        return cls(status=pool.status, is_kept=pool.is_kept, seconds=seconds, usd=usd)
-
-
 class Bill:
     """Seconds and dollars of the attempts of a job that have ended, and of the instances kept after the last one.
 
@@ -60,7 +38,7 @@ class Bill:
         self.billable_seconds = 0.0  # billed seconds per instance of these attempts
         self.attempts_usd: float | None = 0.0  # dollars of these attempts; None if they are not known
         self.phases: dict[str, float] = {}  # seconds of each phase of these attempts, as `read_phases` names them
-        self.pool: KeptInstances | None = None  # after the last attempt, when last asked
+        self.pool: WarmPoolStatus | None = None  # after the last attempt, when last asked
         self.recorded_usd: float | None = None  # of an earlier process; booking never lowers them
         self._last: Job | None = None
 
@@ -86,8 +64,8 @@ class Bill:
         """Dollars of all attempts and of kept instances that were given back; None if a price is unknown."""
         if self.attempts_usd is None:
             return None
-        pool_usd = 0.0 if self.pool is None or self.pool.is_kept else self.pool.usd or 0.0
-        return max(self.attempts_usd + pool_usd, self.recorded_usd or 0.0)
+        pool_usd = None if self.pool is None or self.pool.is_kept else cost_usd(self.price, self.ran, self._pool_s)
+        return max(self.attempts_usd + (pool_usd or 0.0), self.recorded_usd or 0.0)
 
     def so_far_usd(self, job: Job) -> float | None:
         """Dollars of all attempts and of a job that still runs; None if unknown, as on spot until AWS tells."""
@@ -99,7 +77,12 @@ class Bill:
     @property
     def kept_usd(self) -> float | None:
         """The most that instances still kept after the job can cost; None if none are, or the price is unknown."""
-        return self.pool.usd if self.pool is not None and self.pool.is_kept else None
+        is_kept = self.pool is not None and self.pool.is_kept
+        return cost_usd(self.price, self.ran, self._pool_s) if is_kept else None
+
+    @property
+    def _pool_s(self) -> float:
+        return 0.0 if self.pool is None else self.pool.billed_s(60 * self.ran.keep_alive_minutes)
 
     def metrics(self) -> dict[str, float]:
         """Seconds and dollars as MLflow metrics; a metric that is not known is absent."""
@@ -108,7 +91,7 @@ class Bill:
         if UNBILLED & self.phases.keys():
             totals[metrics.STARTING_SECONDS] = sum(self.phases.get(phase, 0.0) for phase in UNBILLED)
         if self.pool is not None and not self.pool.is_kept:
-            totals[metrics.WARM_POOL_SECONDS] = self.pool.seconds
+            totals[metrics.WARM_POOL_SECONDS] = self._pool_s
         if self.cost_usd is not None and self.price is not None:
             totals[metrics.COST_USD] = self.cost_usd
         return totals
@@ -126,7 +109,7 @@ class Bill:
                 error = str(lost)
             self._look_at_pool()
         if tries_again and self.pool is not None:
-            self._charge(self.pool.seconds)
+            self._charge(self._pool_s)
             self.pool = None
         return error
 
@@ -134,13 +117,10 @@ class Bill:
         """Ask for the kept instances; if AWS does not answer, they count as kept as long as was asked for."""
         assert self._last is not None  # the callers have checked
         try:
-            pool = self._last.warm_pool()
+            self.pool = self._last.warm_pool()
         except LostContact:
-            if self.pool is not None or not self.ran.keep_alive_minutes:
-                return
-            pool = WarmPoolStatus(status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0)
-        longest_s, per_second = 60 * self.ran.keep_alive_minutes, cost_usd(self.price, self.ran, 1.0)
-        self.pool = None if pool is None else KeptInstances.of(pool, longest_s, per_second)
+            if self.pool is None and self.ran.keep_alive_minutes:
+                self.pool = WarmPoolStatus(status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0)
 
 
 def price_tags(price: Price | None) -> dict[str, str | None]:
@@ -185,30 +165,26 @@ class KeptPool:
         if self._attached is not None:
             self._attached.release_warm_pool()
 
-    def look(self) -> KeptInstances:
-        """The bill of the instances; raises LostContact if AWS does not answer."""
-        pool = None if self._attached is None else self._attached.warm_pool()
-        # A job can be deleted once nothing is kept.
-        pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
-        longest_s = 60 * float(self.job.param("keep_alive_minutes") or 0.0)
-        return KeptInstances.of(pool, longest_s, (self.job.price_usd_per_hour or 0.0) * self.job.instance_count / 3600)
-
-    def settle(self) -> tuple[KeptInstances, str]:
-        """Book what the instances have cost, once they are not kept; returns them, and a sentence.
+    def settle(self) -> tuple[float | None, str]:
+        """Book what the instances have cost, once they are not kept; these dollars, or None while they are; a sentence.
 
         Raises LostContact if AWS does not answer.
         """
-        job, pool = self.job, self.look()
+        job, pool = self.job, None if self._attached is None else self._attached.warm_pool()
+        # A job can be deleted once nothing is kept.
+        pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
+        seconds = pool.billed_s(60 * float(job.param("keep_alive_minutes") or 0.0))
+        usd = seconds * (job.price_usd_per_hour or 0.0) * job.instance_count / 3600
         if pool.is_kept:
-            return pool, (
-                f"the instances of {self.name} are kept for the next job like it, for at most {pool.usd:.4g} USD: "
+            return None, (
+                f"the instances of {self.name} are kept for the next job like it, for at most {usd:.4g} USD: "
                 f"`{command_line('sync')}` books them once they are given back"
             )
         values = dict[str, float]()
         if metrics.WARM_POOL_SECONDS not in job.run.metrics:
-            values[metrics.WARM_POOL_SECONDS] = pool.seconds
+            values[metrics.WARM_POOL_SECONDS] = seconds
             if job.cost_usd is not None:
-                values[metrics.COST_USD] = job.cost_usd + (pool.usd or 0.0)
+                values[metrics.COST_USD] = job.cost_usd + usd
         with suppress(BadInput):  # the file of the budgets is gone
             if (ledger := self._workplace.budget_ledger(job.budget)) is not None:
                 ledger.book(job.run_id, values.get(metrics.COST_USD, job.cost_usd))
@@ -218,8 +194,8 @@ class KeptPool:
             run.set_tags({schema.WARM_POOL: pool.status})
         run.flush()
         end = "reused" if pool.status == "Reused" else "given back"
-        billed = f"billed for {pool.seconds:,.0f} s each until they were {end}: {pool.usd:.4g} USD, in its cost_usd now"
-        return pool, f"the instances kept after {self.name} were {billed}"
+        billed = f"billed for {seconds:,.0f} s each until they were {end}: {usd:.4g} USD, in its cost_usd now"
+        return usd, f"the instances kept after {self.name} were {billed}"
 
 
 def settle_pools(

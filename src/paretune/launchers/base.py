@@ -70,6 +70,10 @@ class WarmPoolStatus:
     is_kept: bool  # whether the instances are still kept, and billed
     seconds: float | None  # billed per instance beside the job's own, so far; None if AWS does not know any more
 
+    def billed_s(self, longest_s: float) -> float:
+        """The same; while the instances are kept, and if AWS does not know any more, the time that was asked for."""
+        return longest_s if self.is_kept or self.seconds is None else self.seconds
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:

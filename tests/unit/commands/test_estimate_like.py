@@ -102,19 +102,14 @@ def test_a_training_job_that_something_else_has_launched_is_described_by_sagemak
     assert 8 * first["seconds"] < other["seconds"] < 50 * first["seconds"]  # one GPU for eight, each a sixth as fast
 
 
-def test_what_nobody_tells_is_assumed_and_widens_the_interval(answer: Answer, aws: Aws) -> None:
-    aws.sagemaker.jobs["known"] = {**DESCRIBED, "SecondaryStatusTransitions": []}
-    aws.sagemaker.jobs["silent"] = {**aws.sagemaker.jobs["known"], "HyperParameters": {}}
-    known = answer("known", instance_type="ml.g5.2xlarge", precision="fp32")
-    silent = answer("silent", instance_type="ml.g5.2xlarge")
-    told = answer("silent", instance_type="ml.g5.2xlarge", model="bert-base-uncased", max_seq_length="256")
+def test_what_nobody_tells_must_be_typed(answer: Answer, aws: Aws, typed: Run) -> None:
+    aws.sagemaker.jobs["silent"] = {**DESCRIBED, "SecondaryStatusTransitions": [], "HyperParameters": {}}
 
-    def width(made: dict[str, Any]) -> float:
-        return float(made["rows"][1]["seconds_high"] / made["rows"][1]["seconds_low"])
+    code, _, err = typed("estimate", "--like=silent", "--region=us-east-1")
 
-    assert width(silent) > width(told) == pytest.approx(width(known), rel=0.15)
-    assert "nobody tells model and max_seq_length" in silent["remarks"][-1]
-    assert not any("nobody tells" in text for text in told["remarks"])
+    assert code == 2
+    assert "training job silent does not tell model and max_seq_length: type" in err
+    assert answer("silent", instance_type="ml.g5.2xlarge", model="bert-base-uncased", max_seq_length="256")["rows"]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 The training is a run of the MLflow store or any SageMaker training job of one's account. Of the latter,
 DescribeTrainingJob tells the cluster, the seconds and the hyperparameters, which Hugging Face's examples have spelled
-in a few ways. What nobody tells is assumed, and the interval covers other assumptions: a model of half or three times
-the arithmetic, rows of half or twice the length. The number of rows need not be known: it follows from the seconds.
+in a few ways. The number of rows need not be known: it follows from the seconds.
 """
 
 import itertools
@@ -35,8 +34,6 @@ from paretune.tracking.recorded_job import RecordedJob
 _BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _ROWS_ASSUMED = 100_000  # to begin with; their number follows from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
-_OTHER_MODELS, _OTHER_LENGTHS = ("distilbert-base-uncased", "bert-large-uncased"), (0.5, 2)
-_ASSUMED_MODEL, _ASSUMED_LENGTH = "bert-base-uncased", 256
 # Names in the hyperparameters of Hugging Face's examples and of the notebooks of AWS.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "model": ("model_name_or_path", "model_name", "model_id", "model"),
@@ -60,7 +57,6 @@ class Reference:
     facts: Mapping[str, float] | None = None
     built: Architecture | None = None
     is_own_code: bool = False  # whether paretune's own training has run
-    unknown: tuple[str, ...] = ()  # `model`, `max_seq_length`: parameters that nobody tells
 
 
 def of_run(job: RecordedJob) -> Reference:
@@ -90,7 +86,6 @@ def of_run(job: RecordedJob) -> Reference:
         facts={name: job.run.metrics[name] for name in DATA_FACTS if name in job.run.metrics} or None,
         built=None if spec.runs_user_code else built_of(spec, job.run.metrics),
         is_own_code=not spec.runs_user_code,
-        unknown=tuple(name for name in ("model", "max_seq_length") if spec.runs_user_code and name not in texts),
     )
 
 
@@ -122,8 +117,7 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
     texts |= {"fine_tuning": adapters} if adapters else {}
     texts |= {"task": "causal-lm"} if adapters or "clm" in program else {}
     texts.setdefault("per_device_train_batch_size", _USUAL_BATCH)
-    unknown = tuple(each for each in ("model", "max_seq_length") if each not in texts)
-    return Reference(name=f"training job {name}", texts=texts, seconds=float(seconds), unknown=unknown)
+    return Reference(name=f"training job {name}", texts=texts, seconds=float(seconds))
 
 
 def find(name: str, environment: Mapping[str, str], region: str | None) -> Reference:
@@ -164,10 +158,12 @@ def compare(request: EstimateRequest) -> Comparison:
     """The training that `request.like` names, on the clusters that were asked for or on all that fit."""
     environment, typed = dict(os.environ), request.texts
     reference = find(request.like, environment, typed.get("region"))
-    unknown = tuple(name for name in reference.unknown if name not in typed)
+    told = {*reference.texts, *typed} if not reference.is_own_code else {"model", "max_seq_length"}
+    if unknown := [name for name in ("model", "max_seq_length") if name not in told]:
+        raise BadInput([f"{reference.name} does not tell {' and '.join(unknown)}: type what it was"])
     region = usual_region(typed.get("region") or reference.texts.get("region"), environment)
     prices = PriceList.read(environment)
-    texts = {"model": _ASSUMED_MODEL, "max_seq_length": str(_ASSUMED_LENGTH)} | dict(reference.texts)
+    texts = dict(reference.texts)
     clusters = {name: split_list(text) for name, text in typed.items() if name in LISTED_CLUSTERS and text}
     texts |= {name: text for name, text in typed.items() if name not in clusters}
     built = reference.built if "model" not in typed else None
@@ -175,18 +171,14 @@ def compare(request: EstimateRequest) -> Comparison:
     specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
     priced = [(spec, usual_price(spec, prices, environment)) for spec in specs]
     store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
-    evidence = store.estimator.evidence if reference.is_own_code and not unknown else Evidence()
+    evidence = store.estimator.evidence if reference.is_own_code else Evidence()
     estimates = _estimates(priced, reference, built, evidence, environment)
-    for changes in _other_assumptions(texts, unknown):
-        other = [(spec.replace(**changes), price) for spec, price in priced]
-        estimates = list(map(_widened, estimates, _estimates(other, reference, None, Evidence(), environment)))
     if (took := reference.seconds) is not None:
         measured = replace(estimates[0].time, seconds=took, seconds_low=took, seconds_high=took)
         estimates[0] = replace(estimates[0], time=measured, basis="measured")
     if not clusters:
         estimates = [estimates[0], *_cheapest_of_each(estimates[1:])]
     remarks = [*_sentences(estimates, reference.paid_usd or estimates[0].cost_usd)]
-    remarks += [f"nobody tells {' and '.join(unknown)}: {_assumed(texts, unknown)}; typed options win"] * bool(unknown)
     return Comparison(name=reference.name, estimates=estimates, region=region, remarks=remarks)
 
 
@@ -274,27 +266,6 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
     (usual,) = TimeModel().predict([described.time])
     share = max(0.1 * seconds, seconds - usual.startup_seconds) / (usual.seconds - usual.startup_seconds)
     return max(spec.plan().global_batch_size, round(share * (spec.max_train_samples or _ROWS_ASSUMED)))
-
-
-def _other_assumptions(texts: Mapping[str, str], unknown: Sequence[str]) -> Iterator[dict[str, Any]]:
-    if "model" in unknown:
-        yield from ({"model": name} for name in _OTHER_MODELS)
-    if "max_seq_length" in unknown:
-        yield from ({"max_seq_length": round(factor * int(texts["max_seq_length"]))} for factor in _OTHER_LENGTHS)
-
-
-def _assumed(texts: Mapping[str, str], unknown: Sequence[str]) -> str:
-    covered = {
-        "model": f"{texts['model']} is assumed, and the intervals cover {' and '.join(_OTHER_MODELS)}",
-        "max_seq_length": f"{texts['max_seq_length']} tokens a row are assumed, and the intervals cover half and twice",
-    }
-    return "; ".join(covered[name] for name in unknown)
-
-
-def _widened(item: Estimate, other: Estimate) -> Estimate:
-    """The estimate with an interval that covers the other's."""
-    low, high = min(item.time.seconds_low, other.time.seconds_low), max(item.time.seconds_high, other.time.seconds_high)
-    return replace(item, time=replace(item.time, seconds_low=low, seconds_high=high))
 
 
 def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterator[str]:

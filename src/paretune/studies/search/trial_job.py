@@ -142,10 +142,9 @@ class KeptPools:
                 if trial.number not in self._pools:
                     run = self._workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'")[0]
                     self._pools[trial.number] = KeptPool(run, self._workplace)
-                pool, sentence = self._pools[trial.number].settle()
-                if not pool.is_kept:
-                    usd = (trial.cost_usd or 0.0) + (pool.usd or 0.0)
-                    self._table.save(replace(trial, cost_usd=usd, kept_usd=None))
+                usd, sentence = self._pools[trial.number].settle()
+                if usd is not None:
+                    self._table.save(replace(trial, cost_usd=(trial.cost_usd or 0.0) + usd, kept_usd=None))
                     del self._pools[trial.number]
                     self._say(f"trial {trial.number}: {sentence}")
 
