@@ -1,4 +1,4 @@
-"""The command `doctor`: checks of this machine, its budgets, the MLflow store and the AWS account, which cost nothing.
+"""The command `doctor`: checks of this machine, the MLflow store and the AWS account, which cost nothing.
 
 With `--paid true`, a small real job shows whether AWS behaves as expected.
 """
@@ -20,7 +20,6 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, collecting, first_line, refuse
 from paretune.core.packages import missing, pinned, version_of
 from paretune.core.result import CommandOutput
-from paretune.core.shell import command_line
 from paretune.core.untrusted import printable, without_secrets
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, affecting, parameter
@@ -91,7 +90,7 @@ class DoctorRequest:
 
 def run_doctor(request: DoctorRequest) -> CommandOutput:
     """Make all checks and, if asked for and nothing is wrong, launch the paid job; failed checks are not raised."""
-    findings = examine(request, dict(os.environ), SystemClock().now())
+    findings = examine(request, dict(os.environ))
     counts = Counter(finding.verdict for finding in findings)
     wrong = counts[Verdict.FAILED]
     listed = [
@@ -124,12 +123,11 @@ def paid_job(request: JobSpec) -> JobSpec:
     return JobSpec.read({**given, **_PAID_JOB})
 
 
-def examine(request: DoctorRequest, environment: Mapping[str, str], now: float) -> list[Finding]:
+def examine(request: DoctorRequest, environment: Mapping[str, str]) -> list[Finding]:
     """The findings of all checks, those of this machine first; nothing is raised, and nothing costs money."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "environment": lambda: environment_findings(needs_sagemaker=request.wants_sagemaker),
         "torch": lambda: torch_findings(environment),
-        "budgets": lambda: budget_findings(request.spec.budget, environment, now),
         "mlflow": lambda: store_findings(environment),
     }
     if not missing("sagemaker"):  # which environment_findings says
@@ -165,31 +163,6 @@ def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         reason = (process.stderr.strip().splitlines() or ["no reason"])[-1]
         command = f"pip install --force-reinstall {pinned(('torch',))[0]}"
         yield failed("torch", f"PyTorch cannot be imported ({reason}): `{command}`")
-
-
-def budget_findings(path: str | None, environment: Mapping[str, str], now: float) -> Iterator[Finding]:
-    """Yield the real dollars left of each budget this month; nothing if no file of budgets is named.
-
-    Raises:
-        BadInput: the file has faults, or its storage does not answer.
-        BudgetRefused: another database has the accounts of this month.
-    """
-    from paretune.jobs.workplace import budget_ledger_of
-
-    if path is None:
-        return
-    ledger = budget_ledger_of(path, environment)
-    ledger.check_storage(now, "measured")
-    for standing in ledger.statuses(now, "measured"):
-        balance, name = standing.balance, standing.budget.name
-        tags = ", ".join(f"{tag}={text}" for tag, text in standing.budget.tags.items()) or "every job"
-        status = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"
-        if standing.left_usd > 0:
-            yield passed("budgets", status)
-        else:
-            more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
-            no_job = f"no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}"
-            yield failed("budgets", f"{status}: {no_job}")
 
 
 def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -1,14 +1,9 @@
 """What `doctor` asks of an AWS account and of budgets, and the job that it would pay for."""
 
-from datetime import UTC, datetime
-from pathlib import Path
-
 import pytest
 
-from paretune.commands.doctor import DoctorRequest, budget_findings, cloud_findings, paid_job
+from paretune.commands.doctor import DoctorRequest, cloud_findings, paid_job
 from paretune.core.checks import Finding, Verdict
-from paretune.ledger.budget_file import BudgetFile
-from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
 from paretune.pricing import PriceList, admit
 from tests.stand_ins.aws import BUCKET, ROLE, Aws
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
@@ -117,40 +112,3 @@ def test_the_paid_job_is_small_and_keeps_account_and_data() -> None:
     assert (job.model, job.spot, job.num_train_epochs, job.max_cost_usd) == ("some/model", False, 1, 0.5)
     assert (job.instance_type, job.instance_count) == ("ml.m5.large", 1)
     assert admit(job, PriceList.read({}).price("ml.m5.large", "us-east-1"), 300.0) is not None  # fits 0.50 USD
-
-
-NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
-TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
-
-
-def profile(text: str = 'budget = "team.yaml"') -> dict[str, str]:
-    """The variable that names a new profile; only the user's own may set a budget."""
-    Path("own.toml").write_text(text)
-    return {"PARETUNE_PROFILE": "own.toml"}
-
-
-def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wrong(workplace: Path) -> None:
-    environment = {"PARETUNE_HOME": str(workplace / "home")}
-    assert list(budget_findings(None, environment, NOW)) == []
-
-    Path("team.yaml").write_text(TEAM)
-    environment |= profile()
-    budget = DoctorRequest.from_text({}, environment).spec.budget
-    accounts = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / '.paretune' / 'studies.db'}")
-    requests = {
-        "worst_usd": 5.0,
-        "tags": {"team": "nlp"},
-        "origin": "measured",
-        "now": NOW,
-        "instance_type": "ml.g5.xlarge",
-    }
-    accounts.reserve(BudgetRequest(run_id="a", **requests))  # type: ignore[arg-type]
-    every, nlp = budget_findings(budget, environment, NOW)
-    shared = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'shared.db'}"}  # has accounts of its own
-    assert all("0.00 promised" in result.text for result in budget_findings(budget, environment | shared, NOW))
-
-    report = "budget all: 15.00 of 20 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; every job"
-    assert (every.verdict, every.text) == (Verdict.PASSED, report)
-    assert nlp.verdict is Verdict.FAILED
-    assert nlp.text.startswith("budget nlp: 0.00 of 5 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; team=nlp: ")
-    assert nlp.commands == ["paretune sync"]
