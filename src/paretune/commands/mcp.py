@@ -35,17 +35,14 @@ from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, parameter, spell
 from paretune.specification.profile import with_profile
-from paretune.storage.files import STUDY, Node, find_file, read_yaml
-from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.points import Points
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 _INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
 One estimate compares all clusters: describe the training and give a list of instance types, the cheapest comes first.
-preview checks a job and bounds its dollars; launch starts a job or a study within the budget of this server; status
-says how it goes; front shows the best trade-offs of a study."""
+preview checks a job and bounds its dollars; launch starts a job within the budget of this server; status says how it
+goes; front shows the best trade-offs of a study, which a person has started."""
 _JOB_OF_AGENTS = {
     *("model", "init", "task", "fine_tuning", "lora", "precision", "seed", "training_arguments"),
     *("dataset", "dataset_config_name", "validation_file", "test_file", "text_column", "label_column", "missing_rows"),
@@ -63,11 +60,6 @@ _ARGUMENTS_OF_AGENTS = {
     *("eval_strategy", "eval_steps", "logging_steps", "save_strategy", "save_steps", "load_best_model_at_end"),
 }
 """The entries of training_arguments that an agent may set: none sends anything anywhere, or names a file."""
-_STUDY_OF_AGENTS = {
-    *("name", "search", "points", "objectives", "constraints", "budget_usd"),
-    *("n_trials", "n_parallel", "sampler", "seed"),
-}
-"""The keys of a study, beside `job`, that an agent may set."""
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
@@ -166,25 +158,20 @@ class Tools:
 
         return launch(JobSpec.read(_texts(parameters)), dry_run=True, quiet=True).to_dict()
 
-    def launch(self, parameters: dict[str, Any], study: str | None = None) -> dict[str, Any]:
-        """Launch a job, or the study of this file with `parameters` that win over it, if the budget allows it."""
+    def launch(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Launch a job if the budget allows it."""
         from paretune.jobs.launch import launch
 
         if self.budget is None:
             raise BudgetRefused("this server launches nothing: start it with --budget and a file of budgets")
-        texts = _texts(parameters, is_study=study is not None)
-        if study is None:
-            launch(JobSpec.read(texts | {"budget": self.budget}), dry_run=True, quiet=True)
-        else:
-            _refuse_study(study, texts)
-            texts["study"] = study
-        command = "train" if study is None else "study"
+        texts = _texts(parameters) | {"budget": self.budget}
+        launch(JobSpec.read(texts), dry_run=True, quiet=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         for number in count(1):
             with suppress(FileExistsError):  # of an earlier launch, or of another server
-                start(self.folder / f"{command}-{number}", command, texts | {"budget": self.budget})
+                start(self.folder / f"train-{number}", texts)
                 break
-        return self._described(f"{command}-{number}")
+        return self._described(f"train-{number}")
 
     def status(self, name: str | None = None) -> dict[str, Any]:
         """Launched commands, one or all, with their last lines; and jobs that run: dollars so far and at worst."""
@@ -227,13 +214,13 @@ class Tools:
         return {"name": name, "state": state, "result": result, "last_lines": lines}
 
 
-def start(folder: Path, name: str, parameters: Mapping[str, str]) -> None:
-    """Start `paretune NAME --key=value ... --json` as a process that does not end with this one."""
+def start(folder: Path, parameters: Mapping[str, str]) -> None:
+    """Start `paretune train --key=value ... --json` as a process that does not end with this one."""
     folder.mkdir(parents=True)
     words = [f"--{key}={text}" for key, text in parameters.items()]  # a value such as --help stays a value
     with (folder / _DOCUMENT).open("wb") as output, (folder / _LOG).open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "paretune", name, *words, "--json"],
+            [sys.executable, "-P", "-m", "paretune", "train", *words, "--json"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=log,
@@ -247,61 +234,27 @@ def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def _texts(parameters: Mapping[str, Any], *, is_study: bool = False) -> dict[str, str]:
-    """Values as they would be typed, lists as comma-separated texts; BadInput for what no agent may set."""
-    texts = {
-        name.replace("-", "_"): ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
-        for name, value in parameters.items()
-    }
-    refuse(_faults(texts, _STUDY_OF_AGENTS if is_study else ()))
-    return texts
-
-
-def _refuse_study(study: str, texts: Mapping[str, str]) -> None:
-    """Raise BadInput if a study of an agent may do what no agent may.
-
-    Its keys are looked at before it is read, because reading it opens the script, project or table that it names; then
-    the values of every job that it can make.
-    """
-    if not _is_below(study):
-        raise BadInput([f"study must lie below the folder of this server, got {study}: copy it there"])
-    keys = Node(1, read_yaml(find_file(study), STUDY)[0]).texts()
-    parts = {name: part if isinstance(part := keys.get(name), Mapping) else {} for name in ("job", "search", "points")}
-    faults = _faults({name: "" for name in keys if name != "job"}, _STUDY_OF_AGENTS, only=True)
-    faults += [fault for name in ("job", "search") for fault in _faults(dict.fromkeys(parts[name], ""))]
-    if "table" in parts["points"]:
-        refuse([*faults, "points.table cannot be set by an agent: it names a file; write the rows under add or full"])
-    if parts["points"]:
-        points = Points.read(parts["points"])
-        levels = [*points.add, *(level for factor in points.levels.values() for level in factor)]
-        faults += [fault for level in levels for fault in _faults(level)]
-    refuse(list(dict.fromkeys(faults)))
-    file = StudyFile.read(study, texts)
-    rows = [] if file.design is None else file.design.rows
-    values = [{name: value} for name, entry in file.search.items() for value in entry.corners]
-    refuse(list(dict.fromkeys(fault for row in [file.job.given(), *values, *rows] for fault in _faults(row))))
-
-
-def _faults(values: Mapping[str, Any], also: Collection[str] = (), *, only: bool = False) -> list[str]:
-    """What no agent may set among parameters of a job, or of a study with the keys `also`, or with these `only`.
+def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Values as they would be typed, lists as comma-separated texts; BadInput for what no agent may set.
 
     Unknown names are left to whoever reads the values. A path must lie below the current folder, each of a
     comma-separated list; an id on the hub counts as such a path.
     """
-    allowed, faults = {*also} if only else {*_JOB_OF_AGENTS, *also}, list[str]()
-    for name, value in values.items():
+    texts, faults = dict[str, str](), list[str]()
+    for name, value in parameters.items():
+        name = name.replace("-", "_")
+        text = texts[name] = ",".join(map(spell, value)) if isinstance(value, list) else spell(value)
         root, _, inner = name.partition(".")
-        entries = {f"{root}.{key}" for key in _entries(value)} if root == "training_arguments" else set()
-        names = {f"{root}.{inner}"} if inner else entries
-        if root in {*JobSpec.model_fields, *StudyFile.model_fields} and root not in allowed:
+        if root in JobSpec.model_fields and root not in _JOB_OF_AGENTS:
             faults.append(f"{root} cannot be set by an agent: it chooses code, files, account or money")
         elif root == "training_arguments":
-            unlisted = sorted(each for each in names if each.partition(".")[2] not in _ARGUMENTS_OF_AGENTS)
-            faults += [f"{each} cannot be set by an agent" for each in unlisted]
-        for path in map(str.strip, str(value or "").split(",")) if root in INPUT_FILES else ():
+            unlisted = {*([inner] if inner else _entries(text))} - _ARGUMENTS_OF_AGENTS
+            faults += [f"training_arguments.{each} cannot be set by an agent" for each in sorted(unlisted)]
+        for path in map(str.strip, text.split(",")) if root in INPUT_FILES else ():
             if not _is_below(path):
                 faults.append(f"{root} must lie below the folder of this server, got {path}: copy it there")
-    return list(dict.fromkeys(faults))
+    refuse(list(dict.fromkeys(faults)))
+    return texts
 
 
 def _entries(value: Any) -> Collection[str]:

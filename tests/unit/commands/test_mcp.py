@@ -22,13 +22,13 @@ class Agent:
     """Calls tools, and remembers which commands they have begun."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, budgets: str | None = BUDGETS) -> None:
-        self.begun: list[tuple[str, Mapping[str, str]]] = []
+        self.begun: list[Mapping[str, str]] = []
         path = folder / "budgets.yaml"
         path.write_text(budgets or BUDGETS)
 
-        def begin(commands: Path, name: str, parameters: Mapping[str, str]) -> None:
+        def begin(commands: Path, parameters: Mapping[str, str]) -> None:
             commands.mkdir(parents=True)
-            self.begun.append((name, parameters))
+            self.begun.append(parameters)
 
         monkeypatch.setattr(mcp, "start", begin)
         self.budget = str(path)
@@ -73,7 +73,7 @@ def test_a_job_is_estimated_previewed_and_launched_within_the_budget_of_the_serv
     launched = agent.call("launch", parameters=JOB)
 
     assert (launched["name"], launched["state"]) == ("train-1", "running")
-    assert agent.begun == [("train", JOB | {"budget": agent.budget})]
+    assert agent.begun == [JOB | {"budget": agent.budget}]
     status = agent.call("status")
     assert ([entry["name"] for entry in status["launched"]], status["running"]) == (["train-1"], [])
 
@@ -109,54 +109,11 @@ def test_an_agent_chooses_neither_code_nor_account_nor_money(
 
 def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workplace: Path) -> None:
     (workplace / "rows").symlink_to("/etc")
-    for path in ("/etc/passwd", "../rows.csv", "rows/passwd", "~/rows.csv", "file:///etc/passwd", "FILE:/etc/passwd"):
+    for path in ("/etc/passwd", "../rows.csv", "~/rows.csv", "file:///etc/passwd", "x://../../etc/passwd"):
         for tool in ("estimate", "preview", "launch"):
             assert "must lie below the folder" in agent.call(tool, parameters=JOB | {"dataset": path})
-        assert "must lie below the folder" in agent.call("launch", parameters={}, study=path)
     for models in (["distilbert-base-uncased", "/etc"], "distilbert-base-uncased, /etc"):
         assert "model must lie below the folder" in agent.call("estimate", parameters=JOB | {"model": models})
-    study = workplace / "rates.yaml"
-    rates = "learning_rate: {choices: [1e-5, 1e-4]}"
-    for line in (f"job: {{dataset: /etc/passwd}}\nsearch: {{{rates}}}", "search: {model: {choices: [gpt2, /etc]}}"):
-        study.write_text(f"name: a\nn_trials: 2\n{line}\n")
-
-        assert "must lie below the folder" in agent.call("launch", parameters={"launcher": "local"}, study=str(study))
-    assert not agent.begun
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("points: {full: {cfg: [{entry_script: evil.py, seed: 1}, {entry_script: evil.py, seed: 2}]}}", "entry_script"),
-        ("points: {full: {entry_script: [evil.py, evil2.py]}}", "entry_script"),
-        ("points: {full: {learning_rate: [1e-5, 1e-4]}, add: [{role: Admin, learning_rate: 1e-3}]}", "role"),
-        ("points: {full: {sagemaker.training_image: [evil/a, evil/b]}}", "sagemaker"),
-        ("points: {full: {cfg: [{sagemaker: {package_index: https://evil}}, {seed: 1}]}}", "sagemaker"),
-        ("points: {full: {cfg: [{environment: {A: b}}, {seed: 1}]}}", "environment"),
-        ("points: {full: {dataset: [/etc/passwd, rows.csv]}}", "dataset must lie below"),
-        ("points: {full: {dataset: ['x://../../etc/passwd', rows.csv]}}", "dataset must lie below"),
-        ("points: {table: ../secret.csv}", "points.table"),
-        ("points: {full: {training_arguments.push_to_hub: [true, false]}}", "training_arguments.push_to_hub"),
-        ("search: {training_arguments.hub_model_id: {choices: [a, b]}}", "training_arguments.hub_model_id"),
-        ("storage: sqlite:////tmp/elsewhere.db\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}", "storage"),
-        ("project: ../elsewhere\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}", "project"),
-        ("job: {training_arguments: {push_to_hub: true}}\nsearch: {learning_rate: {choices: [1e-5]}}", "push_to_hub"),
-    ],
-)
-def test_a_study_of_an_agent_has_only_jobs_that_an_agent_may_launch(
-    agent: Agent, workplace: Path, text: str, fault: str
-) -> None:
-    (workplace / "x:").mkdir()
-    (workplace.parent / "secret.csv").write_text("SECRET_first_line\n1\n")
-    for script in ("evil.py", "evil2.py"):
-        (workplace / script).touch()
-    (workplace / "study.yaml").write_text(f"name: a\nn_trials: 2\n{text}\n")
-
-    answer = agent.call("launch", parameters={"launcher": "local"}, study="study.yaml")
-
-    assert fault in answer
-    assert "cannot be set by an agent" in answer or "must lie below the folder" in answer
-    assert "SECRET" not in answer
     assert not agent.begun
 
 
@@ -169,18 +126,6 @@ def test_a_launch_finds_a_free_name_after_a_folder_was_deleted_and_beside_anothe
     assert names == ["train-1", "train-2", "train-3"]
     assert agent.call("launch", parameters=JOB)["name"] == "train-1"
     assert agent.call("launch", parameters=JOB)["name"] == "train-4"
-
-
-def test_a_study_is_launched_by_its_file_and_may_not_bring_a_script(agent: Agent, workplace: Path) -> None:
-    path = workplace / "rates.yaml"
-    path.write_text(
-        "name: rates\nn_trials: 2\njob: {launcher: local}\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}\n"
-    )
-    assert agent.call("launch", parameters={"n_trials": 1}, study=str(path))["name"] == "study-1"
-
-    path.write_text(f"entry_script: evil.py\n{path.read_text()}")
-    assert "entry_script cannot be set by an agent" in agent.call("launch", parameters={}, study=str(path))
-    assert agent.begun == [("study", {"n_trials": "1", "study": str(path), "budget": agent.budget})]
 
 
 def test_a_wrong_budget_is_refused_before_the_server_begins(capsys: pytest.CaptureFixture[str]) -> None:
