@@ -63,7 +63,7 @@ _NAMED_ONLY = {
         *("used_device", "used_per_device_train_batch_size", "used_gradient_accumulation_steps"),
         *("price_usd_per_hour", "price_region", "price_as_of", "price_source", "out_of_memory_retries"),
         *("model_revision", "estimate_basis", "launcher", "job_name", "failure_reason", "warnings", "user", "team"),
-        *("used_versions", "trial"),
+        *("used_versions", "trial", "no_model", "basis", "spot_saving", "remarks", "budget", "model", "command"),
     )
 }
 """Tags that the page names without a sentence."""
@@ -138,7 +138,7 @@ def _job_parameters() -> Iterator[str]:
         field = JobSpec.schema_at([name])
         title = field.get("group") or title
         inner = {f"{name}.{key}": JobSpec.schema_at([name, key]) for key in field.get("properties", ())}
-        groups.setdefault(title, {}).update({name: field, **inner})
+        groups.setdefault(title, {}).update(inner or {name: field})
     for title, fields in groups.items():
         yield f"## {title[0].upper()}{title[1:]}\n"
         yield from _parameters(fields)
@@ -151,8 +151,8 @@ def _recorded() -> Iterator[str]:
     yield "In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
     yield "## Metrics\n"
     yield from _list(row for _, found in _constants(metrics) for row in [*found, *_MORE_METRICS])
-    renamed = ", ".join(f"`{name}` becomes `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
-    yield f"Metrics of your own training keep their names, but for these: {renamed}.\n"
+    renamed = ", ".join(f"`{name}` as `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
+    yield f"Metrics of your own training keep their names, but these are recorded anew: {renamed}.\n"
     yield "## Tags\n"
     rows = {name: text for _, found in _constants(schema) for name, text in [*found, *_MORE_TAGS]}
     tags = {name: text for name, text in rows.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}

@@ -156,15 +156,6 @@ def test_every_parameter_that_a_page_mentions_is_one_of_paretune(page: str) -> N
     assert mentioned <= {name for command in COMMANDS for name in parameters_of(command)} | {"help", "key", "name"}
 
 
-def test_every_name_in_a_table_of_parameters_is_a_parameter() -> None:
-    tables = re.findall(r"^\| parameter .*\n\|[ :|-]+\n((?:\|.*\n)+)", pages(), re.MULTILINE)
-    first_cells = [row.split("|")[1] for table in tables for row in table.splitlines()]
-    names = {name for cell in first_cells for name in re.findall("`([^`]+)`", cell)}
-
-    assert tables
-    assert {name.partition(".")[0] for name in names} <= set(JobSpec().as_text())
-
-
 def test_the_study_in_the_tutorial_is_the_file_that_its_command_runs() -> None:
     text, *_ = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "index.md").read_text(), re.DOTALL)
 

@@ -101,7 +101,7 @@ class JobSpec(Parameters):
         basic=True,
         also="model_name_or_path model_name model_id",
     )
-    """Hugging Face model id or folder; the default, a MiniLM with 22.7M parameters, comes as a Python package"""
+    """Hugging Face model id or folder; by default a MiniLM that comes as a Python package"""
     init: Literal["pretrained", "random"] = parameter("pretrained", "data quality")
     """weights at the start; random: only configuration and tokenizer are taken"""
 
@@ -120,7 +120,7 @@ class JobSpec(Parameters):
     label_column: str = parameter("label", "data evaluation quality", basic=True)
     """column with the class, the labels (multi-label: lists, a|b, or 0/1 columns as a,b), or a label per word"""
     missing_rows: Literal["refuse", "drop"] = parameter("refuse", "data evaluation quality")
-    """rows without a text or a label: refuse the data, or drop and count them"""
+    """rows without text or label: refuse the data, or drop them"""
     task: Literal["classification", "multi-label", "token-classification", "causal-lm"] = parameter(
         metrics.CLASSIFICATION, "data evaluation quality seconds memory", instead=OTHER_TASKS
     )
@@ -148,7 +148,7 @@ class JobSpec(Parameters):
     learning_rate: float | None = parameter(None, "quality batch", gt=0, le=10, basic=True, also="lr")
     """peak learning rate (5e-5, with adapters 5e-4)"""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter("none", "quality batch")
-    """how the learning rate grows with the global batch size, from that of 16 rows, for which it is given"""
+    """how the learning rate, given for 16 rows, grows with the global batch size"""
     num_train_epochs: float = parameter(1.0, "quality", gt=0, le=10_000, basic=True, also="epochs")
     """passes over the training rows"""
     seed: int = parameter(42, "noise", ge=0, le=2**32 - 1, also="seed_everything")
@@ -168,7 +168,7 @@ class JobSpec(Parameters):
         example={"weight_decay": 0.01},
         also="warmup_ratio warmup_steps weight_decay optim compiler activation_checkpointing torch_compile",
     )
-    """other Hugging Face TrainingArguments, such as warmup_ratio or torch_compile; or your own script's arguments"""
+    """other Hugging Face TrainingArguments, such as warmup_ratio; or your own script's arguments"""
 
     entry_script: str | None = parameter(
         None, "quality seconds memory", not_searched=_ONE_TRAINING, group="your own training", also="script"
