@@ -31,9 +31,9 @@ import published
 from scipy.optimize import nnls
 
 from paretune.estimating.architecture import well_known
-from paretune.estimating.features import describe
+from paretune.estimating.counting import Work, describe
 from paretune.estimating.phases import Seconds
-from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
+from paretune.estimating.timing import Measurement, fit
 from paretune.specification.job import JobSpec
 
 LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
@@ -45,10 +45,10 @@ FOUR = {"eval_strategy": "steps", "eval_steps": 0.25}
 class Job:
     """A job that has run: what the time model sees of it, its cluster shape, and its billable seconds."""
 
-    setting: TimingFeatures
+    work: Work
     shape: str
     devices: int
-    work: float
+    rows: float
     seconds: float
 
     @classmethod
@@ -57,10 +57,10 @@ class Job:
         built, rows = well_known(spec.model), spec.max_train_samples
         assert built is not None
         assert rows is not None
-        described = describe(spec, spec.plan(), built)
-        assert described is not None
-        shape, work = f"{spec.instance_count} x {spec.instance_type}", rows * spec.num_train_epochs
-        return cls(setting=described.time, shape=shape, devices=spec.degrees.data, work=work, seconds=seconds)
+        work = describe(spec, spec.plan(), built)
+        assert work is not None
+        shape, trained = f"{spec.instance_count} x {spec.instance_type}", rows * spec.num_train_epochs
+        return cls(work=work, shape=shape, devices=spec.degrees.data, rows=trained, seconds=seconds)
 
 
 Method = Callable[[Sequence[Job], Sequence[Job]], list[Seconds]]
@@ -68,8 +68,8 @@ Method = Callable[[Sequence[Job], Sequence[Job]], list[Seconds]]
 
 def paretune(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
     """The product's time model."""
-    model = TimeModel([Measurement(setting=job.setting, seconds=job.seconds) for job in evidence])
-    return [*model.predict([job.setting for job in targets])]
+    model = fit([Measurement(work=job.work, seconds=job.seconds) for job in evidence])
+    return [*model.predict([job.work for job in targets])]
 
 
 def ernest(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
@@ -77,10 +77,10 @@ def ernest(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
 
     def features(jobs: Sequence[Job]) -> np.ndarray:
         n = np.array([job.devices for job in jobs], dtype=float)
-        work = np.array([job.work for job in jobs])
+        work = np.array([job.rows for job in jobs])
         return np.stack([np.ones_like(n), work / n, np.log(n), n], axis=1)
 
-    scale = max(job.work for job in evidence)
+    scale = max(job.rows for job in evidence)
     weights, _ = nnls(features(evidence) / [1, scale, 1, 1], np.array([job.seconds for job in evidence]))
     return [without_interval(float(row @ (weights / [1, scale, 1, 1]))) for row in features(targets)]
 
@@ -88,8 +88,8 @@ def ernest(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
 def perfect_scaling(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
     """Seconds per row and device of the smallest known cluster, everywhere."""
     fewest = min(job.devices for job in evidence)
-    per_row = statistics.mean(job.seconds * job.devices / job.work for job in evidence if job.devices == fewest)
-    return [without_interval(per_row * job.work / job.devices) for job in targets]
+    per_row = statistics.mean(job.seconds * job.devices / job.rows for job in evidence if job.devices == fewest)
+    return [without_interval(per_row * job.rows / job.devices) for job in targets]
 
 
 def without_interval(seconds: float) -> Seconds:

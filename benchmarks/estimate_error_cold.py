@@ -22,17 +22,17 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import arguments
 import published
 
 from paretune.estimating.architecture import of_config
+from paretune.estimating.counting import Work, describe
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.estimating.features import describe
-from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
+from paretune.estimating.timing import Measurement, fit
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 
@@ -53,7 +53,7 @@ class Rate:
 
     row: Mapping[str, str]
     spec: JobSpec
-    setting: TimingFeatures
+    work: Work
     step_seconds: float
     estimate: Estimate
 
@@ -100,7 +100,7 @@ GROUPS: Mapping[str, Callable[[Rate], bool]] = {
     **{name: _on(name) for name in ("V100", "A100", "H100", "A10G", "L4")},
     "adapters, at most 512 tokens": lambda rate: rate.has_adapters and rate.tokens <= 512,
     "adapters, more tokens": lambda rate: rate.has_adapters and rate.tokens > 512,
-    "one GPU, 4,096 tokens and more": lambda rate: rate.setting.devices == 1 and rate.tokens >= 4096,
+    "one GPU, 4,096 tokens and more": lambda rate: rate.work.devices == 1 and rate.tokens >= 4096,
     "all": lambda rate: True,
 }
 
@@ -159,23 +159,20 @@ def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
     config, task = configuration(row)
     built, spec = of_config(config, task), job(row, task)
     assert built is not None
-    described, estimate = describe(spec, spec.plan(), built), cold.estimate(spec, built, None)
-    assert described is not None
+    work, estimate = describe(spec, spec.plan(), built, stack=row["source"]), cold.estimate(spec, built, None)
+    assert work is not None
     assert estimate is not None
     rows_per_second = float(row["published_rate"]) / (spec.max_seq_length if row["unit"] == "tokens/s" else 1)
     step_seconds = spec.plan().global_batch_size / rows_per_second
-    setting = replace(described.time, stack=row["source"])
-    return Rate(row=row, spec=spec, setting=setting, step_seconds=step_seconds, estimate=estimate)
+    return Rate(row=row, spec=spec, work=work, step_seconds=step_seconds, estimate=estimate)
 
 
 def forecasts(rates: Sequence[Rate], earlier: Sequence[Rate]) -> list[Forecast]:
     """Predictions of these rates where others are known."""
     if not rates:
         return []
-    model = TimeModel(
-        [Measurement(setting=item.setting, step_seconds=item.step_seconds, origin="published") for item in earlier]
-    )
-    predictions = model.predict([rate.setting for rate in rates])
+    model = fit([Measurement(work=item.work, step_seconds=item.step_seconds, origin="published") for item in earlier])
+    predictions = model.predict([rate.work for rate in rates])
     return [
         Forecast(rate=rate, ratio=rate.step_seconds / item.step_seconds, width=item.seconds_high / item.seconds)
         for rate, item in zip(rates, predictions, strict=True)

@@ -23,7 +23,8 @@ import estimate_error_cold
 import pandas as pd
 import published
 
-from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
+from paretune.estimating.counting import Work
+from paretune.estimating.timing import Measurement, fit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,28 +32,32 @@ class Measured:
     """A job that has run, and its seconds: of a step or, as `is_whole` says, of all."""
 
     source: str
-    setting: TimingFeatures
+    work: Work
     seconds: float
     is_whole: bool
 
     @property
     def device_seconds(self) -> float:
-        """Device-seconds of a row."""
-        item = self.setting
-        return self.seconds / (item.rows * item.accumulation * (item.steps if self.is_whole else 1))
+        """Device-seconds of a token."""
+        seconds = self.seconds if self.is_whole else self.seconds * self.work.steps
+        return seconds * self.work.instances * self.work.devices / self.work.tokens
 
     def predict(self, other: "Measured") -> tuple[float, float]:
         """Predicted seconds of the other job from those of this one, and the half-width of the interval."""
         seconds, step = (self.seconds, None) if self.is_whole else (None, self.seconds)
-        measured = Measurement(setting=self.setting, seconds=seconds, step_seconds=step)
-        (found,) = TimeModel([measured]).predict([other.setting])
+        measured = Measurement(work=self.work, seconds=seconds, step_seconds=step)
+        (found,) = fit([measured]).predict([other.work])
         return found.seconds if self.is_whole else found.step_seconds, found.seconds_high / found.seconds
 
 
-KINDS: dict[str, Callable[[TimingFeatures, TimingFeatures], bool]] = {
-    "one type, one machine each": lambda one, two: one.chip == two.chip and one.instances == two.instances == 1,
-    "one type, several machines": lambda one, two: one.chip == two.chip and max(one.instances, two.instances) > 1,
-    "across types or precisions": lambda one, two: one.chip != two.chip,
+def _chip(work: Work) -> str:
+    return work.constants["chip"]
+
+
+KINDS: dict[str, Callable[[Work, Work], bool]] = {
+    "one type, one machine each": lambda one, two: _chip(one) == _chip(two) and one.instances == two.instances == 1,
+    "one type, several machines": lambda one, two: _chip(one) == _chip(two) and max(one.instances, two.instances) > 1,
+    "across types or precisions": lambda one, two: _chip(one) != _chip(two),
 }
 
 
@@ -86,10 +91,10 @@ def read(jobs: Path | None, tables: Sequence[Path]) -> Iterator[Measured]:
     if jobs is not None:
         whole = {"DistilBERT jobs": estimate_error.read_published(pd.read_csv(jobs), 512)} | whole
     for source, members in whole.items():
-        yield from (Measured(source=source, setting=job.setting, seconds=job.seconds, is_whole=True) for job in members)
+        yield from (Measured(source=source, work=job.work, seconds=job.seconds, is_whole=True) for job in members)
     for rate in estimate_error_cold.read([*estimate_error_cold.TABLES, *tables]):
         source = rate.source.partition(" ")[0]
-        yield Measured(source=source, setting=rate.setting, seconds=rate.step_seconds, is_whole=False)
+        yield Measured(source=source, work=rate.work, seconds=rate.step_seconds, is_whole=False)
 
 
 def rows_of(source: str, jobs: Sequence[Measured], most: int) -> Iterator[list[str]]:
@@ -99,9 +104,9 @@ def rows_of(source: str, jobs: Sequence[Measured], most: int) -> Iterator[list[s
         pairs = [
             (one, two)
             for one, two in itertools.permutations(jobs, 2)
-            if one.setting.model == two.setting.model
-            and one.setting.cluster != two.setting.cluster
-            and holds(one.setting, two.setting)
+            if one.work.constants["model"] == two.work.constants["model"]
+            and one.work.cluster != two.work.cluster
+            and holds(one.work, two.work)
         ]
         if not pairs:
             continue

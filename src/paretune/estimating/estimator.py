@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.estimating import counting, memory, timing
 from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
+from paretune.estimating.counting import Work
 from paretune.estimating.evidence import Evidence, collect
-from paretune.estimating.features import Footprint, JobFeatures, describe
-from paretune.estimating.hardware import machine_name
-from paretune.estimating.memory import MemoryModel, MemoryPrediction
+from paretune.estimating.hardware import DeviceShare, machine_name
+from paretune.estimating.memory import Footprint, MemoryModel, MemoryPrediction
 from paretune.estimating.noise import Z80, Scatter, posterior_deviation
 from paretune.estimating.phases import Seconds, phases_of
-from paretune.estimating.timing import Measurement, Prediction, TimeModel
+from paretune.estimating.timing import Measurement, Prediction
 from paretune.estimating.workload import training_rows
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, cost_usd
@@ -91,10 +92,7 @@ class Estimate:
     @property
     def fits(self) -> str:
         """`yes`, `no`, or `unsure` if the memory of the device is unknown or inside the predicted interval."""
-        memory = self.memory
-        if self.did_not_fit is not None or (memory is not None and memory.gib_low > memory.usable_gib):
-            return "no"
-        return "yes" if memory is not None and memory.gib_high <= memory.usable_gib else "unsure"
+        return _fits(self.memory, self.did_not_fit)
 
     def sentence(self) -> str:
         """The estimate in one line: seconds with their interval, dollars, and the evidence."""
@@ -121,7 +119,7 @@ class Estimator:
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
-        self._time = TimeModel(evidence.times)
+        self._time = timing.fit(evidence.times)
         self._memory = MemoryModel(evidence.peaks)
 
     def estimate(
@@ -140,23 +138,33 @@ class Estimator:
         `stack` names whose code trains.
         """
         plan = plan or spec.plan()
-        described = describe(spec, plan, built, facts)
-        if described is None:
+        work = counting.describe(spec, plan, built, facts, stack=stack)
+        if work is None:
             return None
-        described = replace(described, time=replace(described.time, stack=stack))
-        (time,) = self._time.predict([described.time])
+        (time,) = self._time.predict([work])
+        peak, did_not_fit = self._memory_of(spec, plan, built, facts)
         offloads = spec.cpu_offload or spec.activation_offloading
         return Estimate(
             spec=spec,
             plan=plan,
-            measured_here=len(self.evidence.runs_like(described)[0]),
+            measured_here=len(self.evidence.runs_like(work)[0]),
             time=time,
-            memory=self._memory.predict(described.memory),
+            memory=peak,
             price=price,
-            basis=self._basis(described) + ("; the time of offloading is not counted" if offloads else ""),
-            did_not_fit=Footprint.of(spec, plan, described.memory).why_full(self.evidence.did_not_fit),
-            tokens=described.tokens if spec.task == metrics.CAUSAL_LM else None,
+            basis=self._basis(spec, work) + ("; the time of offloading is not counted" if offloads else ""),
+            did_not_fit=did_not_fit,
+            tokens=work.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
+
+    def _memory_of(
+        self, spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None
+    ) -> tuple[MemoryPrediction | None, Footprint | None]:
+        """The peak of a device, and an earlier job that ran out of memory although it needed no more."""
+        setting = memory.describe(spec, plan, built, facts)
+        if setting is None:
+            return None, None
+        did_not_fit = Footprint.of(spec, plan, setting).why_full(self.evidence.did_not_fit)
+        return self._memory.predict(setting), did_not_fit
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
         """The largest power of two of rows per device that fits, up to an epoch's; 0 if none does."""
@@ -165,27 +173,33 @@ class Estimator:
 
         def is_too_large(size: int) -> bool:
             plan = replace(item.plan, per_device_train_batch_size=size, global_batch_size=0)
-            estimate = self.estimate(item.spec, built, None, plan=plan, facts=facts)
-            return estimate is None or estimate.fits != "yes"
+            return _fits(*self._memory_of(item.spec, plan, built, facts)) != "yes"
 
         fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less
         return sizes[fitting - 1] if fitting else 0
 
-    def _basis(self, described: JobFeatures) -> str:
-        time = described.time
-        here, of_model, of_chip = self.evidence.runs_like(described)
-        device = "machine" if time.is_local else "accelerator"
+    def _basis(self, spec: JobSpec, work: Work) -> str:
+        here, of_model, of_chip = self.evidence.runs_like(work)
+        machine = "accelerator" if spec.has_instances else "machine"
         if here:
             return f"{_count(here)} of this model on this cluster"
         others = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
-        others += [f"{_count(of_chip)} on this {device}"] if of_chip else []
+        others += [f"{_count(of_chip)} on this {machine}"] if of_chip else []
         basis = f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing like it was measured"
-        if time.unlisted_gpu:
-            return f"{time.unlisted_gpu} is in no list, so its speed is a guess; {basis}"
-        if time.instances == 1 or self.evidence.has_network(time):
+        device = DeviceShare(spec).device
+        if not device.is_listed:
+            return f"{device.name} is in no list, so its speed is a guess; {basis}"
+        if work.instances == 1 or self.evidence.has_network(work):
             return basis
-        network = "without EFA, which may take several times as long" if time.flow_bytes_per_s else "with EFA"
+        is_tcp = work.constants["network"] == counting.TCP
+        network = "without EFA, which may take several times as long" if is_tcp else "with EFA"
         return f"no job of yours has used several machines {network}; {basis}"
+
+
+def _fits(peak: MemoryPrediction | None, did_not_fit: Footprint | None) -> str:
+    if did_not_fit is not None or (peak is not None and peak.gib_low > peak.usable_gib):
+        return "no"
+    return "yes" if peak is not None and peak.gib_high <= peak.usable_gib else "unsure"
 
 
 def _count(runs: Sequence[Measurement]) -> str:

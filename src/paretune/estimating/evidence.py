@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput
+from paretune.estimating import counting, memory
 from paretune.estimating.architecture import Architecture, adapted_widths, config_in, well_known
-from paretune.estimating.features import Footprint, JobFeatures, describe
-from paretune.estimating.memory import MemorySetting
-from paretune.estimating.timing import Measurement, TimingFeatures
+from paretune.estimating.counting import Work
+from paretune.estimating.memory import Footprint, MemorySetting
+from paretune.estimating.timing import Measurement
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
@@ -43,17 +44,16 @@ class Evidence:
     peaks: Sequence[tuple[MemorySetting, float]] = ()
     did_not_fit: Sequence[Footprint] = ()
 
-    def runs_like(self, described: JobFeatures) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
+    def runs_like(self, work: Work) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
         """Jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
-        time = described.time
-        of_model = [item for item in self.times if item.setting.model == time.model]
-        here = [item for item in of_model if (item.setting.cluster, item.setting.chip) == (time.cluster, time.chip)]
-        return here, of_model, [item for item in self.times if item.setting.chip == time.chip]
+        of_model = [item for item in self.times if item.work.constants["model"] == work.constants["model"]]
+        of_chip = [item for item in self.times if item.work.constants["chip"] == work.constants["chip"]]
+        return [item for item in of_model if item in of_chip and item.work.cluster == work.cluster], of_model, of_chip
 
-    def has_network(self, time: TimingFeatures) -> bool:
+    def has_network(self, work: Work) -> bool:
         """Whether a job of the user's own has run on several machines with such a network."""
-        own = (item.setting for item in self.times if item.origin != "published")
-        return any(other.instances > 1 and bool(other.flow_bytes_per_s) == bool(time.flow_bytes_per_s) for other in own)
+        own = (item.work.constants["network"] for item in self.times if item.origin != "published")
+        return work.constants["network"] in own
 
 
 def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "") -> Evidence:
@@ -79,24 +79,23 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
     times, peaks, did_not_fit = list[Measurement](), list[tuple[MemorySetting, float]](), list[Footprint]()
     for job in map(RecordedJob, runs):
         try:
-            spec, plan, described = _read(job)
+            spec, plan, work, setting = _read(job)
         except (BadInput, ValueError, KeyError):
             continue
-        if described is None:
+        if work is None or setting is None:
             continue
-        if (batch := _batch_that_did_not_fit(job, spec, plan)) is not None and described.memory.usable_gib > 0:
-            footprint = Footprint.of(spec, plan, described.memory)
-            did_not_fit.append(replace(footprint, rows=batch, run_id=job.run_id))
+        if (batch := _batch_that_did_not_fit(job, spec, plan)) is not None and setting.usable_gib > 0:
+            did_not_fit.append(replace(Footprint.of(spec, plan, setting), rows=batch, run_id=job.run_id))
         if not job.is_completed:
             continue
-        if (measured := _time(job, plan, described)) is not None:
+        if (measured := _time(job, plan, work)) is not None:
             times.append(measured)
         if not job.param("profile_steps") and (peak := job.metric(metrics.PEAK_MEMORY_GIB)):  # a profile adds memory
-            peaks.append((described.memory, peak))
+            peaks.append((setting, peak))
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit)
 
 
-def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
+def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, Work | None, MemorySetting | None]:
     spec = job.spec_as_run()
     if spec.runs_user_code:
         raise BadInput(["a script of the user's own may do anything"])
@@ -104,8 +103,11 @@ def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
         spec = spec.replace(precision=job.used_precision)  # `auto` may have gone on in fp32
     plan, measured = job.used_plan(spec), job.run.metrics
     built = built_of(spec, measured)
+    if built is None:
+        return spec, plan, None, None
     facts = {name: measured[name] for name in DATA_FACTS if name in measured}
-    return spec, plan, describe(spec, plan, built, facts) if built is not None else None
+    work = counting.describe(spec, plan, built, facts, stack="published" if job.origin == "published" else "own")
+    return spec, plan, work, memory.describe(spec, plan, built, facts)
 
 
 def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
@@ -125,7 +127,7 @@ def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | Non
     )
 
 
-def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurement | None:
+def _time(job: RecordedJob, plan: BatchPlan, work: Work) -> Measurement | None:
     """The seconds of the run; if it was interrupted, retried, profiled or on spot, only those of a step."""
     speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
@@ -134,8 +136,7 @@ def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurem
     values = [value for value in (step, seconds) if value is not None]
     if not values or not all(0 < value < math.inf for value in values):  # another program may have written them
         return None
-    setting = replace(described.time, stack="published") if job.origin == "published" else described.time
-    return Measurement(setting=setting, seconds=seconds, step_seconds=step, origin=job.origin)
+    return Measurement(work=work, seconds=seconds, step_seconds=step, origin=job.origin)
 
 
 def _batch_that_did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan) -> int | None:

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from paretune.specification.catalog import Instance
+from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEEPSPEED, SHARDED
 
 FASTEST_PCIE = 100e9  # bytes/s; a faster link is not PCIe
 
@@ -63,6 +65,8 @@ _ACCELERATORS = {
 }
 _MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, HBM2e instead of HBM2
 _DRIVER = Path("/proc/driver/nvidia/gpus")
+_CONTEXT_GIB = 0.9  # GiB of a GPU that CUDA, NCCL and fragmentation take; by experience, not measured here
+_USABLE_SHARE = 0.85  # of a machine's memory that a training may take
 _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
 
 
@@ -231,3 +235,34 @@ def precision_faults_here(precision: str, *, has_bf16: bool, has_gpu: bool, devi
     if precision == "fp16" and not has_gpu:
         return ["precision fp16 needs a GPU: use auto, bf16 or fp32"]
     return []
+
+
+class DeviceShare:
+    """One device of a job's cluster; all are alike. Locally they are processes, which share the processors evenly."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.instance = spec.instance() if spec.has_instances else None
+        gpu = accelerator_of(self.instance) if self.instance else _this_gpu()
+        self.instances, self.devices = (
+            (spec.instance_count, spec.processes) if self.instance else (1, spec.instance_count)
+        )
+        self.device = gpu or _processor_share(self.instance, self.devices)
+        self.on_processor = gpu is None
+        self.precision = resolved_precision(spec.precision, gpu)  # `auto` stays on a processor
+        is_open = self.precision == "auto" and self.instance is None
+        self.half = self.precision in {"bf16", "fp16"} or (is_open and multiplies_bf16(processor_flags()))
+        gib = self.device.usable_gib
+        self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # that a training may take
+        self.degrees = spec.degrees
+        self.sharers = spec.degrees.sharers if spec.strategy in {*SHARDED, *DEEPSPEED} else 1  # of weights and state
+
+
+def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
+    whole = processor(instance.vcpus, instance.memory_gib) if instance else this_processor()
+    shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
+    return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
+
+
+@cache
+def _this_gpu() -> Accelerator | None:
+    return local_gpu(hidden=os.environ.get("CUDA_VISIBLE_DEVICES"))

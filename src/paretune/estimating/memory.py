@@ -1,26 +1,43 @@
 """Peak memory of a device by a formula; the activations of a model are learnt from its measured peaks.
 
     bytes       = framework + weights + training state + activations
-    weights     = 4 T / w,  2 T / w more if fp32 weights are multiplied in half precision,  and f F / w
-    state       = 12 T / g            gradient and two moments of AdamW, of T trained weights
+    weights     = 4 T / n,  2 T / n more if fp32 weights are multiplied in half precision,  and f F / n
+    state       = 12 T / n            gradient and two moments of AdamW, of T trained weights
     activations = a x rows x tokens x layers x hidden size  +  12 x rows x tokens x vocabulary (causal-lm only, of the
                   larger of a training and an evaluation batch)
 
 F weights are frozen: f = 4 bytes; 2 beside adapters if the device multiplies in half precision; half a byte and
-constants with qlora. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0 of 2 bytes). w and g are the
-devices that share the weights, and gradients with moments: n for fsdp, 1 and n for deepspeed (ZeRO 2), else 1. About 34
-bytes a token, layer and unit of width in half precision, without the attention matrix, which modern kernels do not keep
-(Korthikanti et al., arXiv 2205.05198, section 4.1); twice that in fp32.
+constants with qlora. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0 of 2 bytes). n devices share
+weights and state with fsdp, else 1. About 34 bytes a token, layer and unit of width in half precision, without the
+attention matrix, which modern kernels do not keep (Korthikanti et al., arXiv 2205.05198, section 4.1); twice that in
+fp32.
+
+Which batches fit is also concluded from jobs that did not fit (`Footprint`). Only jobs with equal values of every
+parameter that affects memory are compared; one with other `training_arguments` (such as gradient_checkpointing) shows
+nothing. Otherwise more rows, longer rows and fp32 instead of bf16 need more, and less memory is harder. Memory is what
+CUDA reports of a device (hardware.py), not its data sheet: two types with "24 GB" differ.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from paretune.estimating.architecture import Architecture
+from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.noise import Z80
+from paretune.estimating.workload import (
+    evaluation_batch,
+    frozen_weight_bytes,
+    model_key,
+    recomputes,
+    share_in_layers,
+    workload,
+)
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import CAUSAL_LM
+from paretune.specification.parallelism import BatchPlan
 
 GIB = 2**30
-CUDA_CONTEXT_GIB = 0.9  # GiB of a device that CUDA, NCCL and fragmentation take; by experience, not measured here
 
 # Bytes of activations a unit, and of the framework, each with the standard deviation of its logarithm. On a device:
 # beside the 34 copies and what is freed late; workspaces of the libraries. On a processor: the same and the process
@@ -29,6 +46,9 @@ _OF_DEVICE = (45.0, 0.3), (0.3 * GIB, 0.6)
 _OF_PROCESSOR = (75.0, 0.3), (0.65 * GIB, 0.3)
 _LOGITS_OF_PROCESSOR = 3.0  # times the bytes of a logit on a processor, chosen on the same jobs
 _NOISE = 0.06  # standard deviation of the logarithm of a peak
+_LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
+_KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., table 2)
+_TOLERANCE = 1.001  # for sizes that were summed in different orders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +60,7 @@ class MemorySetting:
     parameters: float  # weights; the optimiser changes `trained_parameters` of them
     trained_parameters: float
     half: bool  # whether fp32 weights are multiplied in bf16 or fp16
-    weight_sharers: int  # devices that share the weights; `state_sharers` share gradients and moments
-    state_sharers: int
+    sharers: int  # devices that share weights, gradients and moments; 1 if each holds all
     units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
     logits: float  # rows x tokens x vocabulary; 0 for classification
     frozen_bytes: float = 4.0  # bytes of a weight that is not trained
@@ -57,6 +76,37 @@ class MemoryPrediction:
     gib_low: float
     gib_high: float
     usable_gib: float  # memory of the device that the job may use
+
+
+def describe(
+    spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
+) -> MemorySetting | None:
+    """One device of a job with these facts of its data, or None if the number of training rows is unknown."""
+    work = workload(spec, plan, built, facts)
+    if work is None:
+        return None
+    share = DeviceShare(spec)
+    tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
+    computed_in = "fp32" if not share.half else "fp16" if share.precision == "fp16" else "bf16"
+    rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
+    layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
+    if recomputes(spec):
+        layers = 1 + (0.0 if spec.activation_offloading and not share.on_processor else layers * _KEPT_OF_A_LAYER)
+    in_layers = share_in_layers(share.degrees.tensor)
+    evaluated = 0 if spec.probe_steps else min(evaluation_batch(spec, plan, built.vocabulary), work.evaluated_rows)
+    return MemorySetting(
+        model=model_key(spec),
+        on_processor=share.on_processor,
+        parameters=built.parameters / parts,
+        trained_parameters=work.trained_parameters / parts,
+        frozen_bytes=frozen_weight_bytes(spec, built, computed_in),
+        half=share.half,
+        offloads_weights=spec.cpu_offload and not share.on_processor,
+        sharers=share.sharers,
+        units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
+        logits=max(rows, evaluated) * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
+        usable_gib=share.usable_gib,
+    )
 
 
 class MemoryModel:
@@ -88,7 +138,7 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
     weights = (6 if setting.half else 4) * trained + setting.frozen_bytes * (setting.parameters - trained)
-    held = weights / setting.weight_sharers + 12 * trained / setting.state_sharers
+    held = (weights + 12 * trained) / setting.sharers
     logits = 12 * (_LOGITS_OF_PROCESSOR if setting.on_processor else 1.0) * setting.logits
     return activations + framework + logits + (0.0 if setting.offloads_weights else held), activations, framework
 
@@ -106,3 +156,48 @@ def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
             precision += share**2 / _NOISE**2
         shift += slope / precision
     return shift, precision**-0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footprint:
+    """Memory that one device needs in a job, and memory that it has."""
+
+    alike: tuple[object, ...]  # all further settings that must be equal
+    rows: int  # per-device batch
+    dataset: str
+    max_seq_length: int
+    units_per_row: float  # what the activations of a row are proportional to; NaN, which equals nothing, if unknown
+    half: bool  # whether the device multiplies in bf16 or fp16
+    sharers: int  # devices that share weights and training state; 1 if each holds all
+    usable_gib: float  # that a training may take of the device; processes on a machine without any share it evenly
+    run_id: str = field(default="", compare=False)  # the run that has measured it; empty for a question
+
+    @classmethod
+    def of(cls, spec: JobSpec, plan: BatchPlan, memory: MemorySetting | None = None) -> "Footprint":
+        """The footprint of one job; `memory` is given if its model and its data are known."""
+        share = DeviceShare(spec)
+        return cls(
+            alike=(share.on_processor, *spec.key_of("memory", but="max_seq_length")),
+            rows=plan.per_device_train_batch_size,
+            dataset=spec.dataset,
+            max_seq_length=spec.max_seq_length,
+            units_per_row=math.nan if memory is None else memory.units / plan.per_device_train_batch_size,
+            half=share.half,
+            sharers=share.sharers,
+            usable_gib=share.usable_gib,
+        )
+
+    def why_full(self, full: Iterable["Footprint"]) -> "Footprint | None":
+        """One of these jobs, which have all run out of memory, that needed no more and had no less, or None."""
+        return next((other for other in full if self._is_no_easier_than(other)), None)
+
+    def _is_no_easier_than(self, other: "Footprint") -> bool:
+        return (
+            self.alike == other.alike
+            and self.rows >= other.rows
+            and self.max_seq_length >= other.max_seq_length
+            and (self.dataset == other.dataset or self.units_per_row * _TOLERANCE >= other.units_per_row)
+            and self.half <= other.half
+            and self.sharers <= other.sharers
+            and self.usable_gib <= other.usable_gib * _TOLERANCE
+        )

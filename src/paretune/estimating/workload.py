@@ -90,6 +90,16 @@ def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> fl
     return (facts or {}).get("train_rows", rows)
 
 
+def model_key(spec: JobSpec) -> str:
+    """What jobs have in common whose time and memory a measurement of one shows for the others."""
+    return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
+
+
+def share_in_layers(tensor: int) -> float:
+    """The share of the activations inside layers that one device of a tensor group keeps."""
+    return (10 + 24 / tensor) / 34  # Korthikanti et al., arXiv 2205.05198, section 4.2.1
+
+
 def recomputes(spec: JobSpec) -> bool:
     """Whether the backward pass recomputes activations layer by layer instead of keeping them."""
     return spec.checkpoints_activations and spec.fine_tuning != "head"

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from paretune.estimating.architecture import Architecture, config_in, of_config
-from paretune.estimating.features import DeviceShare
+from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.workload import frozen_weight_bytes, trained_weights
 from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, FILE_BYTES, JobInputs
@@ -31,7 +31,7 @@ def host_bytes(spec: JobSpec, built: Architecture) -> tuple[float, float]:
     held = state = 0.0
     if share.on_processor or spec.cpu_offload:
         each = processes / (share.degrees.tensor * share.degrees.pipeline)
-        held, state = each * weights / share.weight_sharers, each * 12 * trained / share.state_sharers
+        held, state = each * weights / share.sharers, each * 12 * trained / share.sharers
     loaded, copied = processes * weights, weights
     if spec.strategy == "fsdp" and share.devices * share.instances > 1:
         loaded, copied = held + weights, min(weights, FILE_BYTES)

@@ -12,7 +12,7 @@ from mlflow.entities import Run
 
 from paretune.cli import main
 from paretune.core.errors import BadInput
-from paretune.estimating import features
+from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of, well_known
 from paretune.estimating.estimator import Estimate, Estimator, estimate_own
 from paretune.estimating.evidence import Evidence, read
@@ -100,7 +100,7 @@ def test_a_row_of_several_machines_says_first_that_none_of_ones_own_has_shown_th
 def test_a_gpu_that_no_list_has_is_named_and_its_time_is_open(
     gib: float, fits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "_this_gpu", lambda: unlisted_gpu("NVIDIA GeForce RTX 4090", gib))
+    monkeypatch.setattr(hardware, "_this_gpu", lambda: unlisted_gpu("NVIDIA GeForce RTX 4090", gib))
     estimated = estimate(instance_type="local")
 
     assert estimated.basis.startswith("NVIDIA GeForce RTX 4090 is in no list, so its speed is a guess; ")

@@ -11,8 +11,8 @@ from mlflow.entities import Metric, Param, RunTag
 from paretune.core.clock import SystemClock
 from paretune.estimating import evidence
 from paretune.estimating.architecture import well_known
+from paretune.estimating.counting import Work, describe
 from paretune.estimating.evidence import Evidence, collect, read
-from paretune.estimating.features import JobFeatures, describe
 from paretune.specification.job import JobSpec
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.store import Tracking
@@ -32,13 +32,11 @@ def run_of(tags: Mapping[str, str] = COMPLETED, metrics: Mapping[str, float] = M
     return RecordedRun("run", params=spec.as_text(), tags=dict(tags), metrics=dict(metrics))
 
 
-def described(**changes: Any) -> tuple[JobSpec, JobFeatures]:
+def work_of(**changes: Any) -> Work | None:
     spec = JobSpec(**{**A10G, **changes})
     built = well_known(spec.model)
     assert built is not None
-    description = describe(spec, spec.plan(), built)
-    assert description is not None
-    return spec, description
+    return describe(spec, spec.plan(), built)
 
 
 def test_a_finished_job_shows_seconds_a_step_and_a_peak() -> None:
@@ -46,8 +44,8 @@ def test_a_finished_job_shows_seconds_a_step_and_a_peak() -> None:
 
     (time,), ((memory, peak),) = content.times, content.peaks
     assert (time.seconds, time.step_seconds, time.origin) == (500.0, 0.5, "measured")  # 32 rows at 64 a second
-    assert time.setting == described()[1].time
-    assert (memory, peak) == (described()[1].memory, 3.0)
+    assert time.work == work_of()
+    assert (memory.model, peak) == (f"{JobSpec().model} 128 full", 3.0)
     assert content.did_not_fit == []
 
 
@@ -91,7 +89,7 @@ def test_a_job_counts_where_it_ran_and_not_where_it_was_asked_to() -> None:
     }
     (time,) = read([run_of(COMPLETED | tags, fallback_instance_types="ml.g5.12xlarge")]).times
 
-    assert (time.setting.devices, time.setting.rows) == (4, 8)
+    assert (time.work.devices, time.work.cluster) == (4, "ml.g5.12xlarge x 1 ddp")
     assert time.step_seconds == 0.5  # the global batch size is still 32
 
 

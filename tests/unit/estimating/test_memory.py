@@ -1,10 +1,13 @@
 """Memory of one device, against sums worked out by hand, and learnt from peaks."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from paretune.estimating.memory import GIB, MemoryModel, MemorySetting
+from paretune.estimating.architecture import Architecture
+from paretune.estimating.memory import GIB, Footprint, MemoryModel, MemorySetting, describe
+from paretune.specification.job import JobSpec
 
 FP32 = MemorySetting(
     model="m",
@@ -12,8 +15,7 @@ FP32 = MemorySetting(
     parameters=1e9,
     trained_parameters=1e9,
     half=False,
-    weight_sharers=1,
-    state_sharers=1,
+    sharers=1,
     units=1e8,
     logits=0.0,
 )
@@ -31,8 +33,7 @@ def gib(setting: MemorySetting, model: MemoryModel | None = None) -> float:
         (replace(FP32, half=True), 6 + 12 + 4.5),  # weights in both formats, activations in one half
         (replace(FP32, trained_parameters=1e7), 4 + 0.12 + 9),  # adapters
         (replace(FP32, half=True, trained_parameters=1e7), 4 + 0.02 + 0.12 + 4.5),  # frozen weights are not kept twice
-        (replace(FP32, weight_sharers=8, state_sharers=8), 0.5 + 1.5 + 9),  # fsdp
-        (replace(FP32, state_sharers=8), 4 + 1.5 + 9),  # deepspeed, ZeRO 2
+        (replace(FP32, sharers=8), 0.5 + 1.5 + 9),  # fsdp
         (replace(FP32, logits=1e9), 4 + 12 + 9 + 12),  # a language model's
         (replace(FP32, offloads_weights=True), 9),
         (replace(FP32, trained_parameters=1e7, frozen_bytes=2.0), 0.04 + 1.98 + 0.12 + 9),  # loaded in bf16
@@ -52,3 +53,75 @@ def test_a_peak_teaches_the_activations_of_its_model() -> None:
 
     assert gib(larger, model) == pytest.approx((18e9 + truth * 2e9) / GIB + 0.5, rel=0.05)
     assert gib(replace(larger, model="other"), model) == pytest.approx((18e9 + 45 * 2e9) / GIB, rel=0.05)
+
+
+def described(**changes: Any) -> MemorySetting:
+    built = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080)
+    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
+    setting = describe(spec, spec.plan(), built)
+    assert setting is not None
+    return setting
+
+
+def test_a_device_has_the_memory_of_its_type_and_a_processor_a_share_of_its_machine_s() -> None:
+    gpu, processor = described(instance_type="ml.p4d.24xlarge"), described(instance_type="ml.m5.4xlarge")
+
+    assert (gpu.on_processor, processor.on_processor) == (False, True)
+    assert (gpu.usable_gib, processor.usable_gib) == (pytest.approx(40 - 0.9), pytest.approx(64 * 0.85))
+
+
+@pytest.mark.parametrize(("strategy", "sharers"), [("ddp", 1), ("fsdp", 16), ("deepspeed_zero3", 16), ("smp", 16)])
+def test_strategies_share_weights_and_state(strategy: str, sharers: int) -> None:
+    assert described(strategy=strategy, instance_type="ml.p4d.24xlarge", instance_count=2).sharers == sharers
+
+
+def test_a_device_map_divides_the_weights() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "fine_tuning": "qlora", "per_device_train_batch_size": 4}
+    in_turn, alike = described(**job, strategy="device_map"), described(**job)
+
+    assert in_turn.parameters == alike.parameters / 4
+    assert in_turn.frozen_bytes == alike.frozen_bytes
+
+
+SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
+
+
+def held(batch: int, instance_type: str = "ml.g5.xlarge", **terms: object) -> Footprint:
+    texts = {"instance_type": instance_type, "per_device_train_batch_size": str(batch)}
+    spec = JobSpec.read(texts | {name: str(value) for name, value in terms.items()})
+    return Footprint.of(spec, spec.plan())
+
+
+FULL = [held(128)]  # of the ml.g5.xlarge, 24 GiB: 128 rows do not fit
+
+
+@pytest.mark.parametrize(
+    ("footprint", "fits"),
+    [
+        (held(32), True),
+        (held(32, LARGE), True),
+        (held(32, instance_count=4), True),
+        (held(128), False),
+        (held(256), False),
+        (held(128, SMALL), False),
+        (held(128, "ml.g5.12xlarge"), False),
+        (held(64), True),  # from here on it is open
+        (held(128, LARGE), True),
+        (held(128, fine_tuning="lora"), True),
+        (held(128, max_seq_length=64), True),
+        (held(128, precision="fp16"), True),
+        (held(128, training_arguments='{"gradient_checkpointing": true}'), True),
+    ],
+)
+def test_what_did_not_fit_rules_out_as_many_rows_or_more_on_as_much_memory_or_less(
+    footprint: Footprint, fits: bool
+) -> None:
+    assert (footprint.why_full(FULL) is None) is fits
+
+
+def test_sharded_weights_fit_on_more_devices_where_they_did_not_on_fewer() -> None:
+    full = [held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=2)]
+
+    assert held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=1).why_full(full)
+    assert not held(16, "ml.g5.12xlarge", strategy="fsdp", instance_count=4).why_full(full)
+    assert not held(16, "ml.g5.12xlarge", strategy="ddp", instance_count=1).why_full(full)

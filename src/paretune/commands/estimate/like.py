@@ -17,10 +17,10 @@ from paretune.core.errors import BadInput, LaunchRefused, refuse
 from paretune.core.result import value_of
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
+from paretune.estimating.counting import describe
 from paretune.estimating.estimator import Estimate, Estimator, Forecast
 from paretune.estimating.evidence import DATA_FACTS, Evidence, built_of, read
-from paretune.estimating.features import describe
-from paretune.estimating.timing import Measurement, TimeModel
+from paretune.estimating.timing import Measurement, fit
 from paretune.jobs.standing import find_run
 from paretune.jobs.workplace import has_store, open_tracking
 from paretune.presentation.text import duration, usd
@@ -245,11 +245,10 @@ def _estimates(
     if reference.seconds and ran.max_train_samples == _ROWS_ASSUMED and not (facts or {}).get("train_rows"):
         rows = _rows_of(reference.seconds, ran, built)
         specs = [spec.replace(max_train_samples=rows) for spec in specs]
-    described = describe(specs[0], specs[0].plan(), built, facts)
-    if described is None:
+    work = describe(specs[0], specs[0].plan(), built, facts, stack=stack)
+    if work is None:
         raise BadInput([f"{reference.name} does not tell its rows: give max_train_samples"])
-    setting = replace(described.time, stack=stack)
-    measured = Measurement(setting=setting, seconds=reference.seconds, step_seconds=reference.step_seconds)
+    measured = Measurement(work=work, seconds=reference.seconds, step_seconds=reference.step_seconds)
     times = [item for item in evidence.times if item != measured]
     estimator = Estimator(replace(evidence, times=[*times, measured]))
     made = [
@@ -261,9 +260,9 @@ def _estimates(
 
 def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
     """The rows of an epoch with which a job usually takes so long; at least one batch."""
-    described = describe(spec, spec.plan(), built)
-    assert described is not None
-    (usual,) = TimeModel().predict([described.time])
+    work = describe(spec, spec.plan(), built)
+    assert work is not None
+    (usual,) = fit().predict([work])
     share = max(0.1 * seconds, seconds - usual.startup_seconds) / (usual.seconds - usual.startup_seconds)
     return max(spec.plan().global_batch_size, round(share * (spec.max_train_samples or _ROWS_ASSUMED)))
 

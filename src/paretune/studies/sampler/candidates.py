@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.optimize import nnls
 
 from paretune.core.errors import BadInput
-from paretune.estimating.features import Footprint
+from paretune.estimating.memory import Footprint
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan

@@ -24,7 +24,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from paretune.core.errors import BadInput
-from paretune.estimating.features import Footprint
+from paretune.estimating.memory import Footprint
 from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import metrics

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
-from paretune.estimating.features import Footprint
+from paretune.estimating.memory import Footprint
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile

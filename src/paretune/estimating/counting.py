@@ -1,0 +1,234 @@
+"""The work of a job as one device sees it: what it computes, moves, launches and exchanges in a step.
+
+The rates are those of data sheets, times what matrix products and memory reach of them on any chip.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paretune.estimating.architecture import Architecture
+from paretune.estimating.hardware import DeviceShare
+from paretune.estimating.phases import BOOT_SECONDS, kind_of, usual
+from paretune.estimating.workload import Workload, model_key, quantised_weights, recomputes, share_in_layers, workload
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import CAUSAL_LM
+from paretune.specification.parallelism import DEVICE_MAP, OF_STRATEGY, SHARDED, BatchPlan
+from paretune.specification.parameters import spell
+
+TCP = "tcp"
+"""Name of the constant of networks without EFA."""
+_MATMUL = 0.5  # share of peak arithmetic that matrix products reach
+_STREAM = 0.75  # share of memory bandwidth that a GPU reaches between the products
+_ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
+_GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
+_STARTUP_LOCAL_S = 9.0  # of a process: imports, model, warm-up
+_COMPILING_S = 50.0  # once in every process; a guess between the first and later ones
+_GBPS = 1e9 / 8  # bytes/s
+_EFA_GBPS = 100.0  # from this network bandwidth on instances talk past the kernel
+# Bytes of activations that are written and read for each token, layer and unit of width: in half precision, and in
+# fp32 or under autocast, which casts weights and keeps norms and softmax in fp32.
+_MOVED_BYTES, _MOVED_BYTES_CAST = 200.0, 300.0
+# For each weight, in a micro-batch: cast, read by two products, and its gradient made and added. Frozen ones are read
+# in each pass, those of 4 bits unpacked before: 4-bit kernels reach a fifth of the bandwidth for half a byte read, and
+# two written and read.
+_READ_BYTES, _READ_BYTES_UNPACKED = 20.0, 22.0
+# Kernels of a layer, forward and backward, in one precision and under autocast. Counted below autograd in BERT base and
+# a Llama of 16 layers (torch 2.13), dropout as one.
+_KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
+# AdamW in fp32, in few fused kernels: gradient, weight and two moments read, the last three written; rounded. In a loop
+# over tensors every intermediate is written and read, in ten kernels for each of the 15 tensors of a layer.
+_UPDATE_BYTES, _UPDATE_KERNELS = 24.0, 41
+_LOOP_BYTES, _LOOP_KERNELS = 84.0, 150
+_BYTES_OF_A_WEIGHT = 4.0  # as it is saved
+# Parameters that divide the devices, with their defaults.
+_DIVISIONS = {name: JobSpec.model_fields[name].default for name in OF_STRATEGY if name != "strategy"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What one device does, the rates of what it does it with, and the names of its constants by role.
+
+    A number is that of a job, or an array of those of several.
+    """
+
+    constants: Mapping[str, str]  # empty where a job has none for a role
+    cluster: str  # instance type, count, and how the devices are divided
+    is_local: bool  # whether it starts as a process of this machine, not as instances
+    is_ahead: bool  # whether a host starts kernels while earlier ones compute
+    instances: int
+    devices: int  # of one instance that train
+    steps: float
+    tokens: float  # of the whole training
+    accumulation: int  # micro-batches of a step
+    flops: float  # of a micro-batch, with those of the attention matrices in proportion to their time
+    moved: float  # bytes through the memory in a micro-batch
+    kernels: float  # launched in a micro-batch, one after the other
+    updated: float  # bytes that the optimiser moves in a step, in so many kernels
+    update_kernels: float
+    bubble: float  # of a pipeline, time in which a device waits for other stages over that in which it works
+    micro_link: float  # bytes through a link between devices of an instance in a micro-batch, and through the network
+    micro_network: float  # connection of an instance; arithmetic overlaps with them, and with those of a step
+    step_link: float
+    step_network: float
+    blocking_link: float  # the same in a micro-batch, for which arithmetic waits
+    blocking_network: float
+    evaluated_flops: float  # of all evaluations together, on one device
+    saved: float  # bytes of the model that are uploaded
+    before: float  # usual seconds before the first step, and after the last without the upload of the model
+    after: float
+    arithmetic: float  # FLOP/s that products reach by the data sheet, and bytes/s between them
+    memory: float
+    link: float  # bytes/s to a neighbour in the instance, and of the network connection of an instance
+    network: float
+    flow: float  # bytes/s that an exchange over the network has at most: those of one TCP flow, with EFA all
+
+
+def describe(
+    spec: JobSpec,
+    plan: BatchPlan,
+    built: Architecture,
+    facts: Mapping[str, float] | None = None,
+    *,
+    stack: str = "own",
+) -> Work | None:
+    """Count the work of a job with these facts of its data, or None if the number of training rows is unknown.
+
+    `stack` names whose code trains.
+    """
+    work = workload(spec, plan, built, facts)
+    if work is None:
+        return None
+    share, degrees, rows = DeviceShare(spec), spec.degrees, plan.per_device_train_batch_size
+    device, instance, is_local = share.device, share.instance, not spec.has_instances
+    is_sharded, is_trained = spec.strategy in SHARDED, spec.fine_tuning == "full"
+    row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
+    # Micro-batches that a per-device batch is split into; with a device map one device works at a time.
+    parts = spec.micro_batches or (1 if spec.strategy == DEVICE_MAP else degrees.pipeline)
+
+    # Sharded weights are gathered in half precision, and all but the loss is computed in it.
+    units = rows * work.tokens * built.layers * built.hidden_size * work.passes / 3
+    moved = units * share_in_layers(degrees.tensor) / degrees.pipeline
+    moved *= _MOVED_BYTES if share.half and is_sharded else _MOVED_BYTES_CAST
+    passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
+    packed = quantised_weights(spec, built)
+    each = _READ_BYTES if is_trained else passes * (2.0 if share.half else 4.0)
+    read = (each * (built.matrices - packed) + passes * _READ_BYTES_UNPACKED * packed) / row_devices
+
+    # Autocast casts weights that are trained and not sharded; on a processor that shows in no time.
+    casts = share.half and is_trained and not is_sharded and not share.on_processor
+    per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts] * (0.5 if spec.is_compiled else 1)
+    # Adapters have as many again: two products, a dropout, casts, a factor and a sum beside each linear layer.
+    kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
+    optimiser = str(spec.training_arguments.get("optim", "adamw_torch_fused"))
+    is_loop = optimiser == "adamw_torch"
+
+    # A small instance uses up its burst within minutes. SageMaker's own library sends to all nodes at a time, others in
+    # a ring, in few flows. A local cluster is one machine.
+    gbps = 8.0 if instance is None else instance.sustained_gbps or instance.network_gbps
+    by_tcp = instance is not None and gbps < _EFA_GBPS and spec.strategy != "smddp"
+    kind = "" if instance is None else kind_of(instance)
+    before = BOOT_SECONDS + usual("data", kind).seconds + usual("image", kind).seconds if kind else _STARTUP_LOCAL_S
+    before += _COMPILING_S if spec.is_compiled else 0.0
+    # A constant is shared within one division of the devices only.
+    values = {name: getattr(spec, name) for name, usually in _DIVISIONS.items() if getattr(spec, name) != usually}
+    divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
+    cluster = f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}"
+    return Work(
+        constants=_constants(spec, share, cluster, optimiser, stack, by_tcp=by_tcp),
+        cluster=cluster,
+        is_local=is_local,
+        is_ahead=not share.on_processor,
+        instances=share.instances,
+        devices=share.devices,
+        steps=work.steps,
+        tokens=work.steps * plan.global_batch_size * work.tokens,
+        accumulation=plan.gradient_accumulation_steps,
+        flops=rows * work.flops_per_row / row_devices * (1 + (_ATTENTION - 1) * work.attention_share),
+        moved=moved + (0.0 if share.on_processor else read),
+        kernels=kernels / degrees.pipeline * parts,
+        updated=(_LOOP_BYTES if is_loop else _UPDATE_BYTES) * work.trained_parameters / (row_devices * share.sharers),
+        update_kernels=_LOOP_KERNELS * built.layers if is_loop else _UPDATE_KERNELS,
+        bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
+        **_sent(spec, plan, built, work, half=share.half),
+        evaluated_flops=work.evaluations
+        * work.evaluated_rows
+        * work.forward_flops_per_row
+        * (1 + (_ATTENTION - 1) * work.attention_share)
+        / (share.instances * share.devices),
+        saved=0.0 if is_local else _BYTES_OF_A_WEIGHT * built.parameters,
+        before=before * (1 + _GROWTH * math.log(share.instances)),
+        after=usual("uploading", kind).seconds if kind else 0.0,
+        arithmetic=_MATMUL * (device.half_flops * device.sustained if share.half else device.fp32_flops),
+        memory=device.memory_bytes_per_s * (1.0 if share.on_processor else _STREAM),
+        link=device.link_bytes_per_s,
+        network=gbps * _GBPS,
+        flow=(instance.flow_gbps if instance and by_tcp else gbps) * _GBPS,
+    )
+
+
+def _constants(
+    spec: JobSpec, share: DeviceShare, cluster: str, optimiser: str, stack: str, *, by_tcp: bool
+) -> dict[str, str]:
+    """The name of the constant for each role in the time of a job, or an empty text."""
+    device, instance, is_local = share.device, share.instance, not spec.has_instances
+    is_alone, is_gpu = share.instances * share.devices == 1, not share.on_processor
+    chip = device.name or "local"
+    if instance is not None:
+        chip = instance.accelerator if instance.accelerator_count else instance.family
+    kind = "unlisted" if not device.is_listed else "chip" if is_gpu or not is_local else "local"
+    family = instance.family if instance else "local"
+    return {
+        "chip": f"{kind}:{chip} {share.precision}",
+        "model": f"model:{model_key(spec)}{' compiled' if spec.is_compiled else ''}",
+        "stack": f"stack:{stack}",
+        "cluster": "" if is_alone else "processes" if is_local else f"cluster:{cluster}",
+        "launch": "launch" if is_gpu else "launch local",
+        "host": f"host:{family}" if is_gpu else "",
+        "update": f"update:{stack} {optimiser}" if is_gpu else "update local",
+        "link": "link",
+        "network": "" if share.instances == 1 else TCP if by_tcp else "efa",
+        "between": "" if share.instances == 1 else f"between:{cluster}",
+        "startup": "startup local" if is_local else "startup",
+    }
+
+
+def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, *, half: bool) -> dict[str, float]:
+    """Bytes that devices exchange: fields of Work.
+
+    An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
+    all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009). Shards are gathered for the
+    forward and again for the backward pass, and gradients scattered, in every micro-batch; else gradients are reduced
+    once a step. Copies of shards reduce gradients between them, over the network. Devices of a tensor group all-reduce
+    activations twice forward and twice backward in every layer (Shoeybi et al., arXiv 1909.08053, section 3), stages
+    of a pipeline hand them on and gradients back.
+    """
+    degrees, is_sharded, bytes_each = spec.degrees, spec.strategy in SHARDED, 2.0 if half else 4.0
+    tensor, stages, trained = degrees.tensor, degrees.pipeline, work.trained_parameters
+    of_stage = degrees.devices // stages
+    here = max(1, min(degrees.per_instance, of_stage) // tensor)  # devices of an instance with rows of their own
+    members = degrees.sharers if is_sharded else degrees.data
+    within, across, copies = min(members, here), math.ceil(members / here), degrees.data // members
+    # Each of `tensor` rings has a part of the weights, and all share the connection of an instance.
+    link, network = (within - 1) / within / (tensor * stages), (across - 1) / across / stages
+    gathers = 1 if stages > 1 else 2  # a pipeline keeps what it has gathered for the way back
+    sharded = gathers * bytes_each * built.parameters + 4 * trained if is_sharded else 0.0
+    reduced = 0.0 if is_sharded else 8 * trained
+    activations = bytes_each * plan.per_device_train_batch_size * work.tokens * built.hidden_size
+    handed = 2 * activations if stages > 1 else 0.0
+    is_spread = of_stage >= degrees.per_instance  # each stage fills an instance
+    return {
+        "micro_link": sharded * link,
+        "micro_network": sharded * network + 8 * trained * (copies - 1) / copies * max(1, here / members) / stages,
+        "step_link": reduced * link,
+        "step_network": reduced * network,
+        "blocking_link": (6 if recomputes(spec) else 4)
+        * built.layers
+        / stages
+        * 2
+        * (tensor - 1)
+        / tensor
+        * activations
+        + (0.0 if is_spread else handed),
+        "blocking_network": degrees.per_instance * handed if is_spread else 0.0,
+    }

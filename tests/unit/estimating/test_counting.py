@@ -1,0 +1,170 @@
+"""The work of a job, against counts by hand."""
+
+from typing import Any
+
+import pytest
+
+from paretune.estimating import hardware
+from paretune.estimating.architecture import Architecture
+from paretune.estimating.counting import Work, describe
+from paretune.estimating.hardware import accelerator_of, processor
+from paretune.specification.catalog import instance
+from paretune.specification.job import JobSpec
+
+BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080)
+
+
+@pytest.fixture(autouse=True)
+def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with 8 processors and 16 GiB that multiplies no bf16."""
+    monkeypatch.setattr(hardware, "_this_gpu", lambda: None)
+    monkeypatch.setattr(hardware, "this_processor", lambda: processor(8, 16.0))
+    monkeypatch.setattr(hardware, "processor_flags", set)
+
+
+def work_of(**changes: Any) -> Work:
+    spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
+    work = describe(spec, spec.plan(), BUILT)
+    assert work is not None
+    return work
+
+
+def test_a_gpu_cluster_in_numbers() -> None:
+    work = work_of(
+        instance_type="ml.p4d.24xlarge", instance_count=2, per_device_train_batch_size=4, gradient_accumulation_steps=3
+    )
+
+    assert (work.instances, work.devices, work.is_local) == (2, 8, False)
+    assert (work.accumulation, work.steps) == (3, 5)  # 900 / (4 x 16 x 3) = 4.7
+    assert work.arithmetic == 312e12 * 1.3 / 2  # auto is bf16 on an A100, which sustains more than others
+    assert work.memory == 1555e9 * 0.75
+    assert work.constants["chip"] == "chip:NVIDIA A100 bf16"
+    # After the last step, on 16 devices: a forward pass of 100 rows is a third of a forward and a backward one of 4.
+    assert work.evaluated_flops == pytest.approx(100 / 16 / 3 * work.flops / 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "gbps", "flow_gbps", "constant"),
+    [
+        ({"instance_type": "ml.g4dn.12xlarge"}, 50, 10, "tcp"),
+        ({"instance_type": "ml.g5.xlarge"}, 2.5, 10, "tcp"),  # what lasts, after a burst
+        ({"instance_type": "ml.p4d.24xlarge"}, 400, 400, "efa"),
+        ({"instance_type": "ml.p3.16xlarge", "strategy": "smddp"}, 25, 25, "efa"),  # which has many flows, too
+    ],
+)
+def test_without_efa_a_cluster_exchanges_in_few_flows(
+    changes: dict[str, Any], gbps: float, flow_gbps: float, constant: str
+) -> None:
+    work = work_of(instance_count=2, **changes)
+
+    assert (work.network, work.flow) == (gbps * 1e9 / 8, flow_gbps * 1e9 / 8)
+    assert work.constants["network"] == constant
+
+
+ONE_GPU: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kernels"),
+    [
+        ({"precision": "fp32"}, 51),
+        ({"precision": "bf16"}, 86),  # casts
+        ({"precision": "bf16", "strategy": "fsdp"}, 51),  # shards are gathered in bf16
+        ({"precision": "bf16", "task": "causal-lm"}, 151),
+        ({"precision": "bf16", "fine_tuning": "lora"}, 2 * 51),  # as many again for the adapters
+        ({"precision": "fp32", "training_arguments": {"gradient_checkpointing": True}}, 51 * 4 / 3),
+        ({"precision": "fp32", "training_arguments": {"torch_compile": True}}, 51 / 2),
+    ],
+)
+def test_a_layer_has_as_many_kernels_as_its_kind_and_precision(changes: dict[str, Any], kernels: float) -> None:
+    assert work_of(**ONE_GPU, **changes).kernels == pytest.approx(6 * kernels)
+
+
+def test_an_optimiser_that_is_not_fused_writes_every_intermediate() -> None:
+    fused, looped = work_of(**ONE_GPU), work_of(**ONE_GPU, training_arguments={"optim": "adamw_torch"})
+
+    assert (fused.updated, fused.update_kernels) == (24 * 1500, 41)
+    assert (looped.updated, looped.update_kernels) == (84 * 1500, 150 * 6)
+
+
+P4D: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp", "per_device_train_batch_size": 8}
+
+
+def test_a_tensor_group_shares_the_work_of_a_row_and_has_a_part_of_its_activations_each() -> None:
+    whole, shared = work_of(**P4D), work_of(**P4D, tensor_parallel_degree=4)
+    read = 20 * 1000  # bytes of weights in a micro-batch
+
+    assert shared.flops == pytest.approx(whole.flops / 4)
+    assert shared.moved - read / 4 == pytest.approx((whole.moved - read) * (10 + 24 / 4) / 34)
+    assert shared.updated == pytest.approx(24 * 1500 / 4 / 2)  # two groups share what each has
+    assert shared.steps == 900 // (8 * 2) + 1
+    assert (shared.bubble, shared.kernels) == (0.0, 6 * 51)
+
+
+def test_a_processor_instance_is_one_device() -> None:
+    work = work_of(instance_type="ml.m5.4xlarge", instance_count=2)
+
+    assert (work.instances, work.devices, work.arithmetic) == (2, 1, 16 * 96e9 / 2)
+
+
+def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "_this_gpu", lambda: accelerator_of(instance("ml.g5.xlarge")))
+    work = work_of(instance_count=2)
+
+    assert (work.constants["chip"], work.devices, work.is_local) == ("chip:NVIDIA A10G bf16", 2, True)
+    assert work.arithmetic == 70e12 * 0.85 / 2
+
+
+def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "fine_tuning": "qlora", "per_device_train_batch_size": 4}
+    in_turn, alike = work_of(**job, strategy="device_map"), work_of(**job)
+
+    assert in_turn.bubble == 3  # of four devices three wait
+    assert in_turn.flops * 4 == pytest.approx(alike.flops)
+
+
+EIGHT: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "per_device_train_batch_size": 1}
+
+
+def test_gradients_are_reduced_once_a_step_and_cross_the_network_once_for_each_machine() -> None:
+    work = work_of(**EIGHT, instance_count=2)
+
+    assert work.step_link == pytest.approx(7 / 8 * 8 * 1500)
+    assert work.step_network == pytest.approx(1 / 2 * 8 * 1500)
+    assert work.micro_link == work.micro_network == work.blocking_link == 0
+
+
+@pytest.mark.parametrize(("precision", "size"), [("bf16", 2), ("fp32", 4)])
+def test_shards_are_gathered_twice_in_every_micro_batch(precision: str, size: int) -> None:
+    work = work_of(**EIGHT, instance_count=2, strategy="fsdp", precision=precision)
+
+    assert work.step_link == work.step_network == 0
+    assert work.micro_link == pytest.approx(7 / 8 * (2 * size + 4) * 1500)
+    assert work.micro_network == pytest.approx(1 / 2 * (2 * size + 4) * 1500)
+
+
+def test_shards_of_one_instance_send_only_gradients_over_the_network() -> None:
+    work = work_of(**EIGHT, instance_count=2, strategy="fsdp", hybrid_shard_degree=8)
+
+    assert work.micro_network == pytest.approx(2 * 1 / 2 * 4 * 1500)
+
+
+@pytest.mark.parametrize(("recomputes", "times"), [(False, 4), (True, 6)])
+def test_devices_of_a_tensor_group_all_reduce_activations_in_every_layer(recomputes: bool, times: int) -> None:
+    arguments = {"gradient_checkpointing": recomputes}
+    job: dict[str, Any] = EIGHT | {"instance_count": 2, "strategy": "fsdp", "training_arguments": arguments}
+    alone, work = work_of(**job), work_of(**job, tensor_parallel_degree=4, hybrid_shard_degree=2)
+
+    assert alone.blocking_link == 0
+    assert work.blocking_link == pytest.approx(times * 6 * 2 * 3 / 4 * 2 * 128 * 10)  # 128 tokens of two bytes, 10 wide
+    # Two sharers in each instance hold a quarter of the weights, and the two copies are on two instances.
+    assert work.micro_link == pytest.approx(1 / 2 * (2 * 2 * 1500 / 4 + 4 * 1500 / 4))
+    assert work.micro_network == pytest.approx(4 * 2 * (2 * 1 / 2 * 4 * 1500 / 4 / 2))  # each its shard, twice half way
+
+
+def test_stages_of_several_instances_pass_those_of_all_devices_over_the_network() -> None:
+    work = work_of(**EIGHT, instance_count=2, strategy="fsdp", pipeline_parallel_degree=2)
+
+    assert (work.blocking_link, work.blocking_network) == (0, pytest.approx(8 * 2 * 2 * 128 * 10))
+    assert work.micro_network == 0
+    assert work.micro_link == pytest.approx(7 / 8 * (2 * 1500 / 2 + 4 * 1500 / 2))
