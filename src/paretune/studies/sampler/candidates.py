@@ -15,7 +15,7 @@ taken longer: how long, nobody knows.
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from scipy.optimize import nnls
+from sklearn.gaussian_process.kernels import DotProduct, Kernel
 
 from paretune.core.errors import BadInput
 from paretune.estimating.memory import Footprint
@@ -33,7 +34,7 @@ from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import Value, effects_of
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
-from paretune.studies.sampler.quality import are_numbers, matern52, scaled
+from paretune.studies.sampler.quality import Surface, are_numbers, scaled, smooth
 
 PROBE = "probe_steps"
 N_VALUES = 13  # of a range, on the grid of candidates
@@ -231,6 +232,8 @@ _USUAL = np.array([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange
 _USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0
 _BEYOND = 1.25  # times its limit that a job is believed to take which was cut off there
 _FITS = 3  # of factors and effects in turn
+_BENDS, _SCATTERS = (0.01, 0.3, 0.8), (0.02, 0.1, 0.3)  # the same, of a training of the user's own
+_LENGTH = 0.5  # of the span of a parameter, over which they bend
 _LEVEL = 2.0  # standard deviation of the level of log seconds of a training of the user's own
 
 
@@ -258,40 +261,6 @@ class Terms:
         return cls(types, factors.astype(float), effects, np.array(steps), np.array(usd_per_s))
 
 
-class OwnDollars:
-    """Log dollars of a training of the user's own: a level and linear effects, from which they may bend and scatter.
-
-    Dollars and not seconds: before any run, an instance twice as dear is likelier to be twice as fast than as slow.
-
-    A Gaussian process over `Space.seconds_keys`, averaged over how far it does both, each by its likelihood.
-    """
-
-    def __init__(self, keys: np.ndarray, values: np.ndarray) -> None:
-        self._keys, found = keys, []
-        for bend, noise in itertools.product((0.0, 0.3, 0.8), (0.02, 0.1, 0.3)):
-            covariance = self._kernel(keys, bend) + noise**2 * np.eye(len(keys))
-            inverse = np.linalg.inv(covariance)
-            fit = values @ inverse @ values + np.linalg.slogdet(covariance)[1]
-            found.append((-0.5 * fit, bend, inverse, inverse @ values))
-        best = max(each[0] for each in found)
-        self._found = [(math.exp(each[0] - best), *each[1:]) for each in found]
-
-    def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations at N keys."""
-        moments, total = np.zeros((2, len(keys))), sum(each[0] for each in self._found)
-        for weight, bend, inverse, alpha in self._found:
-            kernel = self._kernel(keys, bend)
-            prior = _LEVEL**2 + _EFFECT**2 * (keys**2).sum(axis=1) + bend**2
-            mean = kernel @ alpha
-            variance = np.maximum(prior - ((kernel @ inverse) * kernel).sum(axis=1), 1e-6)
-            moments += weight / total * np.array([mean, mean**2 + variance])
-        return moments[0], np.sqrt(np.maximum(moments[1] - moments[0] ** 2, 1e-6))
-
-    def _kernel(self, keys: np.ndarray, bend: float) -> np.ndarray:
-        similar = matern52(2.0 * np.linalg.norm(keys[:, None] - self._keys, axis=2))
-        return np.asarray(_LEVEL**2 + _EFFECT**2 * keys @ self._keys.T + bend**2 * similar)
-
-
 class SecondsModel:
     """Predicts billed seconds; `is_seen` tells for each type whether a job of it has shown its speed."""
 
@@ -315,7 +284,8 @@ class SecondsModel:
             billed = np.append(billed, [_BEYOND * row.seconds for row in cut_off])
             prices = np.append(terms.usd_per_s, [space.price_of(row.job.spec) for row in cut_off])
             self._own_usd = self._own_s * float(np.median([space.price_of(job.spec) for job in space.candidates]))
-            self._own = OwnDollars(keys, np.log(np.maximum(billed, 1e-3) * prices / self._own_usd))
+            usd = np.log(np.maximum(billed, 1e-3) * prices / self._own_usd)
+            self._own = Surface(keys, usd, _own_hypotheses(len(usd)))
             return
         self._effect = np.zeros(terms.effects.shape[1])
         for _ in range(_FITS):
@@ -356,3 +326,13 @@ class SecondsModel:
                 speeds[index] = _USUAL
         speeds[~self.is_seen] = np.exp(np.log(np.maximum(speeds[self.is_seen], 1e-6)).mean(axis=0))
         return speeds
+
+
+def _own_hypotheses(n_runs: int) -> Iterator[tuple[Kernel, np.ndarray, float]]:
+    """Log dollars of a training of the user's own: a level and linear effects, from which they bend and scatter.
+
+    Dollars and not seconds: before any run, an instance twice as dear is likelier to be twice as fast than as slow.
+    """
+    for bend, noise in itertools.product(_BENDS, _SCATTERS):
+        kernel = _LEVEL**2 + _EFFECT**2 * DotProduct(0.0, "fixed") + bend**2 * smooth(_LENGTH)
+        yield kernel, np.full(n_runs, noise), 0.0

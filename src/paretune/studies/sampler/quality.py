@@ -8,10 +8,13 @@ it raises the probability of a collapse around it.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.linalg import cho_solve
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import Kernel, Matern
 
 _RATIO = 10.0  # between the ends of numbers, from which on they are compared by their logarithms
 _CATEGORY = 0.35  # the column of a text, as a share of the span of a number: two that differ are half of it apart
@@ -25,15 +28,53 @@ _FALL, _LARGE, _GAIN = 0.13, 0.02, 0.3
 gained by e times the epochs."""
 _LEVEL = 3.0  # spreads that the common level may lie away from the median
 _NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
-_POWERS, _SCALES, _NOISES = (0.5,), (0.5,), (1.0, 2.0, 4.0)
-_TYPES, _BUMPS = (0.0, 0.5), (0.0, 1.0, 3.0)
-"""What hypotheses combine: power of the ridge, and standard deviations of the surface, a run, an instance type, and a
-point around all that, in spreads or in usual noises."""
+_RIDGE = 0.5  # power of the global batch with which good learning rates grow
+_BEND = 0.5  # standard deviation of the surface, in spreads
+_NOISES, _TYPES, _BUMPS = (1.0, 2.0, 4.0), (0.0, 0.5), (0.0, 1.0, 3.0)
+"""What hypotheses combine: standard deviations of a run, an instance type, and a point around all that, in spreads or
+in usual noises."""
 _NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)  # of a metric whose spread is learnt: a bad setting may be far below all others
 _LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5  # of the largest value, if learnt; while there are fewer than five runs
 _UNSURE = (0.7, 1.4)  # times the noise that is known of runs: few repeats have shown it
 _FAILED = 0.8  # of a collapse, that a failed run counts: it is tried again once something near it has trained
 _UNLIKELY = 0.02  # of the likeliest hypothesis: left out
+_ANY, _SAME = 1e9, 1e-9  # lengths over which nothing changes, and everything
+
+
+class Surface:
+    """Gaussian processes through N values, one for each hypothesis, each weighed by its probability.
+
+    A hypothesis is a kernel, the deviations of the noise of N runs, and by how much it is less likely than others
+    before any run, as a logarithm.
+    """
+
+    def __init__(
+        self, keys: np.ndarray, values: np.ndarray, hypotheses: Iterable[tuple[Kernel, np.ndarray, float]]
+    ) -> None:
+        self._found, evidence = list[GaussianProcessRegressor](), []
+        for kernel, noise, unlikely in hypotheses:
+            found = GaussianProcessRegressor(kernel, alpha=np.maximum(noise**2, 1e-12), optimizer=None)
+            if len(values):
+                found.fit(keys, values)
+            evidence.append(getattr(found, "log_marginal_likelihood_value_", 0.0) - unlikely)
+            self._found.append(found)
+        likelihood = np.exp(np.array(evidence) - max(evidence))
+        likelihood[likelihood < _UNLIKELY] = 0.0
+        self.weights = likelihood / likelihood.sum()
+
+    def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations at M keys, without the noise of a single run."""
+        likely = np.flatnonzero(self.weights)
+        predicted = np.array([self._found[index].predict(keys, return_std=True) for index in likely])
+        weights, means, deviations = self.weights[likely], predicted[:, 0], predicted[:, 1]
+        mean = weights @ means
+        return mean, np.sqrt(np.maximum(weights @ (deviations**2 + means**2) - mean**2, 1e-12))
+
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far each value lies above what all others say of it, and the deviation of that; of the likeliest."""
+        likeliest = self._found[int(np.argmax(self.weights))]
+        precision = np.diag(cho_solve((likeliest.L_, True), np.eye(len(likeliest.L_))))
+        return likeliest.alpha_ / precision, 1.0 / np.sqrt(precision)
 
 
 class QualityModel:
@@ -74,98 +115,75 @@ class QualityModel:
 
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations at M keys, without the noise of a single run."""
-        mean, square = np.zeros(len(keys)), np.zeros(len(keys))
-        means, kernel_of = self._beside_runs(keys)
-        for index in np.flatnonzero(self._weights):
-            weight, it = self._weights[index], self._hypotheses[index]
-            kernel = kernel_of(it)
-            prior = (it[[1, 3, 4]] ** 2).sum() + (_LEVEL * self._spread) ** 2
-            variance = np.maximum(prior - ((kernel @ self._inverses[index]) * kernel).sum(axis=1), 1e-12)
-            expected = means[it[0]] + kernel @ self._alphas[index]
-            mean += weight * expected
-            square += weight * (expected**2 + variance)
-        return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
+        mean, deviation = self._surface.predict(_ridged(keys))
+        return self._usual(keys) + mean, deviation
 
     def collapse_probability(self, keys: np.ndarray, failed: np.ndarray | None = None) -> np.ndarray:
         """The share of runs nearby that have collapsed, drawn towards that of all; runs that failed count, too."""
         failed = self._keys[:0] if failed is None else failed
         runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.full(len(failed), _FAILED))
         overall = (lost.sum() + 0.5) / (len(lost) + 10.0)
-        near = matern52(2.0 * _distances(_place(keys, 0.5), _place(runs, 0.5)))
+        near = smooth(_lengths(keys) / 2.0)(_ridged(keys), _ridged(runs))
         return np.asarray((near @ lost + overall) / (near.sum(axis=1) + 1.0))
 
     def _fit(self) -> None:
         runs = ~self.collapsed
-        self._x, y = self._keys[runs], self._values[runs]
-        self._centre, self._top = float(np.median(y)), self._x[[int(np.argmax(y))]]
+        x, y = self._keys[runs], self._values[runs]
+        self._centre, self._top = float(np.median(y)), x[[int(np.argmax(y))]]
         known = None if self._known_noise is None else self._known_noise[runs]
         usual = _NOISE * self._spread if known is None else float(np.mean(known))
         noises, bumps = (self._noises, (0.0,)) if known is None else (_UNSURE, _BUMPS)
-        grid = np.array(list(itertools.product(_POWERS, _SCALES, noises, _TYPES, bumps)))
-        power, scale, noise, type_sd, bump = grid.T
-        self._hypotheses = grid * np.array([1.0, self._spread, usual, self._spread, usual])
-        means, kernel_of = self._beside_runs(self._x)
-        variances = (noise[:, None] * (np.full(len(y), usual) if known is None else known)) ** 2
-        covariances = np.array([kernel_of(it) for it in self._hypotheses])
-        covariances += np.maximum(variances, 1e-12)[..., None] * np.eye(len(y))
-        self._inverses = np.linalg.inv(covariances)
-        residuals = y - np.array([means[it] for it in power])
-        self._alphas = (self._inverses @ residuals[..., None])[..., 0]
-        fit = (residuals * self._alphas).sum(axis=1) + np.linalg.slogdet(covariances)[1]
-        unlikely = 0.25 * np.log(scale) ** 2 + 2.0 * (power - 0.5) ** 2 + np.log(noise) ** 2 + 5.0 * type_sd + bump
-        evidence = -unlikely - 0.5 * fit
-        likelihood = np.exp(evidence - evidence.max())
-        likelihood[likelihood < _UNLIKELY] = 0.0
-        self._weights = likelihood / likelihood.sum()
-        self.noise = math.sqrt(self._weights @ (noise * usual) ** 2)
-        self.type_probability = float(self._weights @ (type_sd > 0))
+        believed = list(itertools.product(noises, _TYPES, bumps))
+        hypotheses = [
+            (
+                self._kernel(of_type * self._spread, bump * usual),
+                noise * (np.full(len(y), usual) if known is None else known),
+                math.log(noise) ** 2 + 5.0 * of_type + bump,
+            )
+            for noise, of_type, bump in believed
+        ]
+        self._surface = Surface(_ridged(x), y - self._usual(x), hypotheses)
+        noise, of_type, _ = np.array(believed).T
+        self.noise = math.sqrt(self._surface.weights @ (noise * usual) ** 2)
+        self.type_probability = float(self._surface.weights @ (of_type > 0))
+
+    def _kernel(self, of_type: float, bump: float) -> Kernel:
+        lengths = _lengths(self._keys)
+        kernel = (_LEVEL * self._spread) ** 2 + (_BEND * self._spread) ** 2 * smooth(lengths)
+        if of_type:
+            kernel += of_type**2 * smooth(np.where(lengths == _ANY, _SAME, _ANY))
+        return kernel + bump**2 * smooth(np.where(lengths == _ANY, _ANY, _SAME)) if bump else kernel
 
     def _find_collapsed(self) -> np.ndarray:
-        """The runs far below what all others say of them (leave one out), or far below the best."""
+        """The runs far below what all others say of them, or far below the best."""
         is_low = np.zeros(len(self._values), dtype=bool)
         if (~self.collapsed).sum() >= 3:
-            likeliest = int(np.argmax(self._weights))
-            precision = np.diag(self._inverses[likeliest])
-            residual = self._alphas[likeliest] / precision
-            far = (residual < -4.0 / np.sqrt(precision)) & (residual < -1.6 * self._spread)
-            is_low[np.flatnonzero(~self.collapsed)[far]] = True
+            above, deviation = self._surface.left_out()
+            is_low[~self.collapsed] = (above < -4.0 * deviation) & (above < -1.6 * self._spread)
         return np.asarray(is_low | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
 
-    def _beside_runs(self, keys: np.ndarray) -> tuple[dict[float, np.ndarray], Callable[[Sequence[float]], np.ndarray]]:
-        """Prior means of M points by the power of the ridge, and their covariances with the N runs by hypothesis."""
-        means, distances = {}, {}
-        for power in _POWERS:
-            ours, theirs, top = (_place(each, power) for each in (keys, self._x, self._top))
-            lost = _FALL * (_RATE * (ours[:, 1] - top[:, 1])) ** 2 + _LARGE * (keys[:, 1] - self._top[:, 1]) ** 2
-            means[power] = self._centre + self._spread * (_GAIN * (keys[:, 3] - self._top[:, 3]) - lost)
-            distances[power] = _distances(ours, theirs)
-        near = {power: (matern52(apart), apart < 1e-9) for power, apart in distances.items()}
-        is_same_type = keys[:, None, 0] == self._x[:, 0]
-
-        def kernel_of(hypothesis: Sequence[float]) -> np.ndarray:
-            power, scale, _, type_sd, bump = hypothesis
-            similar, is_same = near[power]
-            varying = scale**2 * similar + type_sd**2 * is_same_type + bump**2 * is_same
-            return np.asarray(varying + (_LEVEL * self._spread) ** 2)
-
-        return means, kernel_of
+    def _usual(self, keys: np.ndarray) -> np.ndarray:
+        """Quality at M keys as far as it is known in kind, from the best run."""
+        off = _ridged(keys) - _ridged(self._top)
+        lost = _FALL * off[:, 2] ** 2 + _LARGE * off[:, 1] ** 2
+        return np.asarray(self._centre + self._spread * (_GAIN * off[:, 3] - lost))
 
 
-def _place(keys: np.ndarray, power: float) -> np.ndarray:
-    """Keys without the type, in lengths, learning rates along the ridge of that power."""
-    numbers = keys[:, 1:] / np.array([_BATCH, _RATE, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
-    numbers[:, 1] -= power * math.log(2.0) * keys[:, 1] / _RATE
-    return np.asarray(numbers)
+def _ridged(keys: np.ndarray) -> np.ndarray:
+    """Keys with learning rates along the ridge."""
+    ridged = keys.copy()
+    ridged[:, 2] -= _RIDGE * math.log(2.0) * keys[:, 1]
+    return ridged
 
 
-def _distances(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return np.asarray(np.linalg.norm(left[:, None] - right, axis=2))
+def _lengths(keys: np.ndarray) -> np.ndarray:
+    """The lengths over which quality changes along each column of keys."""
+    return np.array([_ANY, _BATCH, _RATE, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
 
 
-def matern52(distance: np.ndarray) -> np.ndarray:
+def smooth(lengths: np.ndarray | float) -> Kernel:
     """The Matern kernel of smoothness 5/2."""
-    scaled = math.sqrt(5.0) * distance
-    return np.asarray((1.0 + scaled + scaled**2 / 3.0) * np.exp(-scaled))
+    return Matern(lengths, "fixed", nu=2.5)
 
 
 def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:
