@@ -24,8 +24,8 @@ from paretune.core.pareto import front
 from paretune.studies.results.front import StudyFront, hypervolume
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.sampler.decision import BY_TYPE as CLAIMED
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
-from paretune.studies.sampler.sampler import BY_TYPE as CLAIMED
 from paretune.studies.search.next_job import MOST_REPEATS, RUNS
 from search.worlds import COLLAPSED, RATES, World
 

@@ -80,6 +80,7 @@ class Space:
     ) -> None:
         self._job, self.searched, self.rows, self.price_of = job, searched, rows, price_of
         self._jobs: dict[tuple[Any, ...], Candidate | None] = {}
+        self._terms: dict[float | None, Terms] = {}
         self._full = {name: full_name(job, name) for name in searched}  # inside the arguments of a script
         self._values = {name: _grid_values(distribution) for name, distribution in searched.items()}
         self._fault: BadInput | None = None  # of the last point that is no job
@@ -110,6 +111,23 @@ class Space:
             except BadInput as fault:
                 self._jobs[key], self._fault = None, fault
         return self._jobs[key]
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """The inputs of the quality of all candidates."""
+        return self.quality_keys(self.candidates)
+
+    @cached_property
+    def usd_per_s(self) -> np.ndarray:
+        """Dollars a second of all candidates."""
+        return np.array([self.price_of(job.spec) for job in self.candidates])
+
+    @property
+    def terms(self) -> "Terms":
+        """The parts of the seconds of all candidates."""
+        if self.rows not in self._terms:
+            self._terms[self.rows] = Terms.of(self, self.candidates)
+        return self._terms[self.rows]
 
     def n_steps(self, job: Candidate) -> float:
         """Optimiser steps of a training; 1 for a training of the user's own."""

@@ -25,6 +25,7 @@ from paretune.studies.results.front import is_feasible
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import Candidate
+from paretune.studies.sampler.decision import Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.history import History
@@ -182,20 +183,20 @@ class Split:
         predicted = self.sampler.predicted(self._driver.table.study)
         return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
 
-    def _accepts(self, job: Candidate) -> bool:
+    def _accepts(self, job: Candidate, expected: Expected) -> bool:
         """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
         if self._driver.why_not(job.spec):
             return False
-        limited = next(filter(self._is_affordable, self._limits(job)), None)
+        limited = next(filter(self._is_affordable, self._limits(job, expected)), None)
         if limited is None:
             self._is_short = True
             return False
         self._limited[job.identity] = limited
         return True
 
-    def _limits(self, job: Candidate) -> list[JobSpec]:
+    def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
         """The job with a comfortable limit, and with one that it will probably keep; with that of its estimate."""
-        money, expected, spec = self._driver.money, self.sampler.seconds_of(job), job.spec
+        money, spec = self._driver.money, job.spec
         if not money.has_budget:
             return [spec]
         if job.is_probe and expected is None:  # one that was cut off gets twice as long

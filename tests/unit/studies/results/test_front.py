@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paretune.specification.metrics import OF_THE_CLUSTER
 from paretune.studies.results.front import StudyFront, hypervolume
-from paretune.studies.sampler.sampler import hypervolume_improvement
+from paretune.studies.sampler.decision import hypervolume_improvement
 from tests.study_examples import COST_AND_F1, many_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)

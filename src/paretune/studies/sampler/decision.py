@@ -1,0 +1,425 @@
+"""What a search believes after some jobs, and which job it would begin next."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from moocore import filter_dominated, hypervolume
+
+from paretune.specification import metrics
+from paretune.specification.job import default_learning_rate
+from paretune.studies.definition.objectives import Constraints
+from paretune.studies.sampler.candidates import (
+    CUT_OFF,
+    FAILED,
+    OUT_OF_MEMORY,
+    RAN,
+    RUNNING,
+    Candidate,
+    Row,
+    SecondsModel,
+    Space,
+    Terms,
+)
+from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
+LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
+LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
+FRONT_JOBS = 1000.0  # times the median dollars of the jobs on the front: what all of it is worth
+SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of quality in noises: as good as measured
+MOST_TRIES, MOST_PROBE_TRIES = 2, 4  # of a job that fails by itself
+BY_TYPE = 0.9  # probability from which on a type is trained on for its own quality
+REACH = 3.0
+"""Times the least cost of the front, up to which it may grow although no better quality is expected there: a model that
+is sure too early never looks."""
+BRIEF = 0.5  # of the seconds of a training, from which on it shows as much as a probe, and quality too
+
+Expected = tuple[float, float] | None
+"""Seconds of a job and the deviation of their logarithm; None if nobody can know."""
+Accepts = Callable[[Candidate, Expected], bool]
+"""Whether a job may be begun now, such as within a budget."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aims:
+    """What a search is for: `objectives`, of which `metric` measures the model, and bounds of metrics."""
+
+    objectives: Sequence[str]
+    metric: str
+    constraints: Constraints
+    spread: float | None  # of quality between configurations; None to learn it
+    stops: bool  # whether the search ends when no job is worth its dollars
+
+    @cached_property
+    def costs(self) -> list[str]:
+        """What is minimised: dollars, seconds or both."""
+        is_about_time = not {*metrics.TIMES}.isdisjoint(self.objectives)
+        is_about_usd = metrics.COST_USD in self.objectives or not is_about_time
+        return [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
+
+    @cached_property
+    def limits_time(self) -> bool:
+        """Whether seconds count beside dollars."""
+        return not {metrics.JOB_SECONDS, *metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
+
+    def meets(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
+        """Which of N jobs meet the constraints on dollars, seconds and quality, each as it is measured."""
+        columns = dict.fromkeys((metrics.JOB_SECONDS, *metrics.TIMES), seconds)
+        columns |= {metrics.COST_USD: usd, self.metric: quality}
+        meets = np.ones(len(quality), dtype=bool)
+        for name, bounds in self.constraints.items():
+            if name in columns:
+                meets &= columns[name] >= bounds.get("min", -math.inf)
+                meets &= columns[name] <= bounds.get("max", math.inf)
+        return meets
+
+
+class Decision:
+    """The job that would be begun after jobs with these outcomes.
+
+    Args:
+        space: the candidates.
+        aims: what is searched for.
+        rows: jobs that have ended or run.
+        sign: 1 if more of the metric is better, else -1.
+        accepts: whether a job may be begun now.
+    """
+
+    def __init__(self, space: Space, aims: Aims, rows: Sequence[Row], sign: float, accepts: Accepts) -> None:
+        self._space, self._aims, self._rows, self._sign = space, aims, rows, sign
+        self._jobs, self._may_begin = space.candidates, accepts
+        self._seconds = SecondsModel(space, rows)
+        full = dict.fromkeys(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
+        self._fits = cache(lambda job: job.footprint.why_full(full) is None)
+        self.is_waiting = any(row.outcome == RUNNING for row in rows)
+
+    def runs(self, job: Candidate) -> bool:
+        """Whether an equal job is under way."""
+        return any(row.outcome == RUNNING and row.job.identity == job.identity for row in self._rows)
+
+    def last(self) -> Candidate | None:
+        """The training that was told last."""
+        return next((row.job for row in reversed(self._rows) if row.values), None)
+
+    @cached_property
+    def job(self) -> Candidate | None:
+        """The job; None if none is worth its dollars, for now or for good."""
+        if not self._jobs:
+            return None
+        probe = self._probe()
+        if probe is not None or any(row.job.is_probe and row.outcome == RUNNING for row in self._rows):
+            return probe  # what a training costs is known when they have ended
+        if self._has_quality:
+            return self._worthiest()
+        return None if any(row.is_training and row.outcome == RUNNING for row in self._rows) else self.first()
+
+    def first(self) -> Candidate | None:
+        """The training with the most usual settings, on the cheapest cluster."""
+        keys, is_own = self._space.keys, self._space.is_own
+        usd = self._space.usd_per_s if is_own else self._usd  # whatever parameter of a script makes it large
+        usable = self._usable & self._is_few & self._is_new
+        away = (keys - np.median(keys, axis=0))[:, 1:]
+        if not is_own:
+            usual = [default_learning_rate(job.spec.fine_tuning) for job in self._jobs]
+            rates = F1_USUAL_RATE * np.array(usual) / default_learning_rate("full")
+            away[:, 0] = keys[:, 1] - math.log2(F1_USUAL_BATCH)
+            away[:, 1] = (keys[:, 2] - np.log(rates)) / math.log(2.0) - away[:, 0] / 2.0
+        distance = np.linalg.norm(away, axis=1) + (1e3 if is_own else 1e-3) * usd / usd.max()
+        order = np.argsort(np.where(usable, distance, math.inf), kind="stable")[: np.count_nonzero(usable)]
+        for i in map(int, order):
+            alike = np.flatnonzero(usable & self._is_alike(i, by_type=False))
+            cheapest = self._jobs[min(alike, key=lambda each: usd[each])]
+            if self._accepts(cheapest):
+                return cheapest
+        return None
+
+    def predicted(self) -> list[tuple[Candidate, Any]]:
+        """Candidates that were not run, are as good as known, and that no other such one beats; with their beliefs."""
+        if not self._has_quality or not self._jobs:
+            return []
+        belief = self._belief
+        chosen = belief[belief.usable & belief.known & belief.new & belief.meets]
+        points = self._points[chosen.index]
+        best = {tuple(point) for point in _front_of(points)}
+        pairs = zip(chosen.itertuples(), points, strict=True)
+        return [(self._jobs[each.Index], each) for each, point in pairs if tuple(point) in best]
+
+    def _accepts(self, job: Candidate) -> bool:
+        space, is_seen, expected = self._space, self._seconds.is_seen, None
+        knows_speed = is_seen.any() if space.is_own else is_seen[space.types.index(job.spec.instance_type)]
+        if knows_speed and (space.is_own or job.spec.max_train_samples or space.rows):
+            seconds, deviation = self._seconds.predict(Terms.of(space, [job]))
+            expected = float(seconds[0]), float(deviation[0])
+        return self._may_begin(job, expected)
+
+    def _settled(self, tries: int) -> set[Any]:
+        """Jobs that are not begun again: they ran, run, or have failed or were cut off so many times."""
+        counts = Counter[Any]()
+        for row in self._rows:
+            counts[row.job.identity] += 1 if row.outcome in (FAILED, CUT_OFF) else tries
+        return {identity for identity, count in counts.items() if count >= tries}
+
+    def _probe(self) -> Candidate | None:
+        """A probe that has not run, of a job that fits and takes much longer."""
+        settled = self._settled(MOST_PROBE_TRIES)
+        for job in [] if self._space.is_own else self._unlike():
+            probe = self._space.job(job.point, is_probe=True) if self._fits(job) else None
+            if probe is not None and probe.identity not in settled:
+                seconds, _ = self._seconds.predict(Terms.of(self._space, [probe, job]))
+                if seconds[0] < BRIEF * seconds[1] and self._accepts(probe):
+                    return probe
+        return None
+
+    def _unlike(self) -> Iterator[Candidate]:
+        """The smallest and the largest batch that fits of each type, then one change of every other parameter."""
+        space, limits_time = self._space, self._aims.limits_time
+        cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
+        others = {n: v for n, v in self._jobs[0].point.items() if n not in cluster}
+        for kind in space.types:
+            here = [job for job in self._jobs if job.spec.instance_type == kind]
+            here = [job for job in here if others.items() <= job.point.items()] or here
+            here = sorted(filter(self._fits, here), key=_batch)
+            fewest = min((job.spec.instance_count for job in here), default=0)
+            few = [job for job in here if job.spec.instance_count == fewest]
+            yield from few[:1] + few[-1:]
+            if limits_time:
+                yield from [job for job in here if job.spec.instance_count == space.most][-1:]
+        probed = [row.job for row in self._rows if row.job.is_probe and row.outcome == RAN]
+        probed = [job for job in probed if others.items() <= job.point.items()]
+        if probed:
+            cheapest = min(probed, key=lambda job: space.price_of(job.spec))
+            yield from filter(None, map(space.job, space.changed_seconds(cheapest)))
+            if not limits_time:
+                yield from self._on_more(cheapest.spec.instance_type)
+
+    def _on_more(self, cheapest: str) -> Iterator[Candidate]:
+        """For dollars: the largest batch on the next number of instances, on all types if it pays on the cheapest."""
+        for kind in self._space.types if self._saves.get(cheapest) else [cheapest]:
+            ran = [row.job for row in self._rows if row.job.is_probe and row.step_s]
+            if here := [job for job in ran if job.spec.instance_type == kind]:
+                largest = max(here, key=_batch)
+                point = {n: v for n, v in largest.point.items() if n != "instance_count"}
+                alike = [job for job in self._jobs if point.items() <= job.point.items()]
+                more = [job for job in alike if job.spec.instance_count > largest.spec.instance_count]
+                yield from sorted(more, key=lambda job: job.spec.instance_count)[:1]
+
+    @cached_property
+    def _saves(self) -> dict[str, bool]:
+        """For each type on which a batch has run on two numbers of instances: whether more took fewer dollars."""
+        steps: dict[tuple[str, int], dict[int, float]] = {}
+        for row in self._rows:
+            if row.outcome == RAN and row.step_s:
+                key = row.job.spec.instance_type, _batch(row.job)
+                steps.setdefault(key, {}).setdefault(row.job.spec.instance_count, row.step_s)
+        pairs = [(kind, by_count) for (kind, _), by_count in steps.items() if len(by_count) > 1]
+        return {kind: by_count[max(by_count)] < by_count[min(by_count)] for kind, by_count in pairs}
+
+    @cached_property
+    def _is_few(self) -> np.ndarray:
+        """Candidates on no more instances of a type than it takes to fit, unless more save dollars or time counts."""
+        if self._aims.limits_time or self._space.is_own:
+            return np.ones(len(self._jobs), dtype=bool)
+        fewest = dict[str, int]()
+        for job in self._jobs:
+            kind, count = job.spec.instance_type, job.spec.instance_count
+            if count < fewest.get(kind, math.inf) and self._fits(job):
+                fewest[kind] = count
+        kinds = [(job.spec.instance_type, job.spec.instance_count) for job in self._jobs]
+        return np.array([self._saves.get(kind, False) or count == fewest.get(kind) for kind, count in kinds])
+
+    @cached_property
+    def _is_new(self) -> np.ndarray:
+        settled = self._settled(MOST_TRIES)
+        return np.array([job.identity not in settled for job in self._jobs])
+
+    @cached_property
+    def _expected(self) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of each candidate, and the deviations of their logarithms."""
+        return self._seconds.predict(self._space.terms)
+
+    @cached_property
+    def _usd(self) -> np.ndarray:
+        return np.asarray(self._expected[0] * self._space.usd_per_s)
+
+    @cached_property
+    def _usable(self) -> np.ndarray:
+        """Candidates that fit into memory and are not believed to take longer than they may."""
+        most_s = np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
+        return np.asarray(np.array(list(map(self._fits, self._jobs))) & (self._expected[0] <= most_s))
+
+    def _is_alike(self, index: int, *, by_type: bool) -> np.ndarray:
+        """Candidates with the quality of one of them."""
+        keys = self._space.keys if by_type else self._space.keys[:, 1:]
+        return np.asarray((abs(keys - keys[index]) < 1e-9).all(axis=1))
+
+    def _worthiest(self) -> Candidate | None:
+        """The job with the most expected gain per dollar, by what it adds to the front or by what it tells."""
+        belief, usd = self._belief, self._usd
+        if not belief.usable.any():
+            return None
+        front = _front_of(self._points[belief.usable])
+        of_knowing, of_running = self._gains(front)
+        worth = np.where(belief.new, of_knowing + of_running, 0.0)
+        self._learn_cheaply(worth, of_knowing)
+        front_usd = float(np.median(usd[belief.usable & (self._points[:, None] == front).all(axis=2).any(axis=1)]))
+        if self._aims.stops:
+            worth[(worth < LEAST_GAIN) | (worth * FRONT_JOBS * front_usd < usd)] = 0.0
+        else:
+            worth = np.where(belief.usable & belief.new, np.maximum(worth, 1e-12), 0.0)
+        best_first = np.argsort(-worth / np.maximum(usd, 1e-9), kind="stable")[: np.count_nonzero(worth)]
+        return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None)
+
+    def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Expected shares of the front's hypervolume that knowing each candidate's quality adds, and running it."""
+        belief, noise = self._belief, self._quality.noise
+        low, high = front.min(axis=0), front.max(axis=0)
+        reference = np.maximum(1.05 * high + 0.1 * (high - low), REACH * low)
+        reference[-1] = high[-1] + 0.1 * (high[-1] - low[-1]) + noise
+        whole = max(float(hypervolume(front, ref=reference)), 1e-12)
+
+        def gain_over(front: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+            gains = expected_improvement(self._points[:, :-1], belief["mean"], deviation, front, reference)
+            return np.where(belief.usable, gains * belief.chance / whole, 0.0)
+
+        is_known = belief.usable & belief.known & belief.meets
+        of_knowing = np.where(belief.known, 0.0, gain_over(_front_of(self._points[is_known]), belief.deviation))
+        return of_knowing, gain_over(self._ran, _told_by_a_run(belief.deviation, noise))
+
+    def _learn_cheaply(self, worth: np.ndarray, of_knowing: np.ndarray) -> None:
+        """Give what knowing a candidate is worth to the cheapest job that has the same quality."""
+        can_run, by_type = self._usable & self._is_few & self._is_new, self._quality.type_probability >= BY_TYPE
+        for index in map(int, np.flatnonzero(of_knowing >= LEAST_GAIN)):
+            ways = np.flatnonzero(can_run & self._is_alike(index, by_type=by_type))
+            if len(ways):
+                way = ways[np.argmin(self._usd[ways])]
+                worth[way] = max(worth[way], of_knowing[index])
+
+    @cached_property
+    def _has_quality(self) -> bool:
+        return any(row.values for row in self._rows if row.is_training)
+
+    @cached_property
+    def _quality(self) -> QualityModel:
+        """The model of quality; a training that runs will show what is expected of it."""
+        return self._learnt[0]
+
+    @cached_property
+    def _ran(self) -> np.ndarray:
+        """The front of the trainings that ran or run, with their expected quality."""
+        _, jobs, seconds, reached = self._learnt
+        usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
+        points = np.column_stack([self._costs(usd, seconds), -reached])
+        return _front_of(points[self._aims.meets(usd, seconds, self._sign * reached)])
+
+    @cached_property
+    def _learnt(self) -> tuple[QualityModel, list[Candidate], np.ndarray, np.ndarray]:
+        """The model of quality, and of all trainings the jobs, their seconds and their expected quality."""
+        told = [row for row in self._rows if row.values and row.is_training]
+        running = [row.job for row in self._rows if row.is_training and not row.values]
+        position, sign = self._aims.objectives.index(self._aims.metric), self._sign
+        values = [sign * row.values[position] for row in told if row.values]
+        lost = [row.baseline is not None and sign * (v - row.baseline) < 0 for row, v in zip(told, values, strict=True)]
+        jobs = [*(row.job for row in told), *running]
+        in_percent = max(map(abs, values), default=0.0) > 1.0
+        spread = self._aims.spread and self._aims.spread * (100.0 if in_percent else 1.0)
+        keys, n_told = self._space.quality_keys(jobs), len(told)
+        quality = QualityModel(keys[:n_told], values, spread, collapsed=np.array(lost, dtype=bool))
+        reached, _ = quality.predict(keys)
+        seconds = np.array([row.seconds for row in told])
+        if running:
+            collapsed = np.append(quality.collapsed, np.zeros(len(running), dtype=bool))
+            quality = QualityModel(keys, [*values, *reached[n_told:]], spread, collapsed=collapsed)
+            seconds = np.append(seconds, self._seconds.predict(Terms.of(self._space, running))[0])
+        reached[:n_told] = np.where(quality.collapsed[:n_told], values, reached[:n_told])
+        return quality, jobs, seconds, reached
+
+    @cached_property
+    def _belief(self) -> pd.DataFrame:
+        """Beliefs about each candidate.
+
+        Columns are seconds and the deviation of their logarithm, mean and deviation of quality, the chance to train,
+        and whether it may be suggested, is as good as measured, was not run, and is expected to meet the constraints.
+        """
+        quality, keys, meets = self._quality, self._space.keys, self._aims.meets
+        failed = [row.job for row in self._rows if row.outcome == FAILED and not row.job.is_probe]
+        (seconds, log_deviation), usd = self._expected, self._usd
+        mean, deviation = quality.predict(keys)
+        chance = 1.0 - quality.collapse_probability(keys, self._space.quality_keys(failed))
+        faster = np.exp(-log_deviation)
+        may_meet = meets(usd * faster, seconds * faster, self._sign * (mean + deviation))
+        if not may_meet.any():  # as far as runs so far tell, which may be bad settings
+            may_meet = meets(usd * faster, seconds * faster, np.full(len(mean), self._sign * math.inf))
+        columns = {
+            "seconds": seconds,
+            "log_deviation": log_deviation,
+            "mean": mean,
+            "deviation": deviation,
+            "chance": chance,
+            "usable": self._usable & self._is_few & (chance > LIKELY) & may_meet,
+            "known": (deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
+            "new": self._is_new,
+            "meets": meets(usd, seconds, self._sign * mean),
+        }
+        return pd.DataFrame(columns)
+
+    @cached_property
+    def _points(self) -> np.ndarray:
+        """Costs and negative quality of all candidates, shape (N, goals + 1)."""
+        return np.column_stack([self._costs(self._usd, self._expected[0]), -self._belief["mean"]])
+
+    def _costs(self, usd: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+        columns = {metrics.COST_USD: usd, metrics.JOB_SECONDS: seconds}
+        return np.column_stack([columns[cost] for cost in self._aims.costs])
+
+
+def _batch(job: Candidate) -> int:
+    return job.plan.per_device_train_batch_size
+
+
+def _told_by_a_run(deviation: np.ndarray, noise: float) -> np.ndarray:
+    """By how much one run with this noise is expected to move what is believed of N candidates."""
+    return np.asarray(deviation**2 / np.sqrt(deviation**2 + noise**2))
+
+
+def _front_of(points: np.ndarray) -> np.ndarray:
+    """The non-dominated rows of N points, shape (N, M), all objectives minimised."""
+    return np.asarray(filter_dominated(points)) if len(points) else points
+
+
+def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Hypervolume that each of N points, shape (N, M), adds to K others, shape (K, M).
+
+    All objectives are minimised. Points beyond the reference point add nothing. The volume is cut into slabs along the
+    last objective, between which the others are compared in one objective less.
+    """
+    if points.shape[1] == 1:
+        best = min(float(front.min(initial=math.inf)), float(reference[0]))
+        return np.asarray(np.clip(best - points[:, 0], 0.0, None))
+    inside = front[(front < reference).all(axis=1)]
+    edges = [-math.inf, *np.unique(inside[:, -1]), float(reference[-1])]
+    gained = np.zeros(len(points))
+    for low, high in itertools.pairwise(edges):
+        width = np.clip(high - np.maximum(points[:, -1], low), 0.0, None)
+        is_wide = width > 0
+        if is_wide.any():
+            rivals = inside[inside[:, -1] <= low, :-1]
+            gained[is_wide] += width[is_wide] * hypervolume_improvement(points[is_wide, :-1], rivals, reference[:-1])
+    return gained
+
+
+def expected_improvement(
+    costs: np.ndarray, mean: np.ndarray, deviation: np.ndarray, front: np.ndarray, reference: np.ndarray
+) -> np.ndarray:
+    """Hypervolume that each of N jobs is expected to add to a front: costs of shape (N, M - 1), quality normal."""
+    gains = np.zeros(len(mean))
+    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        points = np.column_stack([costs, -(mean + node * deviation)])
+        gains += weight * hypervolume_improvement(points, front, reference)
+    return np.asarray(gains / _WEIGHTS.sum())
