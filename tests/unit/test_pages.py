@@ -1,6 +1,7 @@
 """Pages and notebooks for users: what they show is what happens."""
 
 import doctest
+import json
 import os
 import re
 from pathlib import Path
@@ -8,6 +9,9 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+
+from paretune.cli import main
+from tests.architecture.test_house import commands_of, job_of
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
@@ -61,3 +65,68 @@ def test_every_message_that_the_page_of_errors_explains_is_one_of_the_code() -> 
 
     assert quotes
     assert not [pattern for pattern in patterns if not re.search(pattern, texts)]
+
+
+def command_in(text: str, name: str) -> list[str]:
+    """The words of the first `paretune NAME` line of a page."""
+    return next(words[1:] for words in commands_of(text) if job_of(words)[0] == name)
+
+
+def test_readme_says_of_the_estimate_what_it_prints(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split())
+
+    assert main([*command_in((ROOT / "README.md").read_text(), "estimate"), "--json"]) == 0
+
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    minutes_and_usd = {
+        (row["instance_type"], row["instance_count"]): (row["seconds"] / 60, row["cost_usd"]) for row in rows
+    }
+    for sentence, cluster in {
+        "One ml.g5.xlarge takes (.+?) minutes .+? and (.+?) USD": ("ml.g5.xlarge", 1),
+        "two of them (.+?) minutes and (.+?) USD": ("ml.g5.xlarge", 2),
+        "eight A100 (.+?) minutes and (.+?) USD": ("ml.p4d.24xlarge", 1),
+    }.items():
+        (said,) = re.findall(sentence, readme)
+        assert tuple(map(float, said)) == pytest.approx(minutes_and_usd[cluster], rel=0.07)  # 7 minutes are 6.5 to 7.5
+
+
+def test_the_worst_cases_in_the_pages_are_those_of_their_commands(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    money = (ROOT / "docs" / "money.md").read_text()
+    (line,) = [words for words in commands_of(money) if "--max_cost_usd" in words]
+    assert main([*line[1:], "--json"]) == 4
+    (usd,) = re.findall(r"worst case ([\d.]+) USD", json.loads(capsys.readouterr().out)["error"]["message"])
+    assert f"its **worst case** is {float(usd):.2f} USD" in money
+
+    for name in ("README.md", "docs/sagemaker.md"):
+        page = (ROOT / name).read_text()
+        (line, *_) = [words for words in commands_of(page) if "--dry_run" in words]
+        words = [word for word in line[1:] if word not in {"--role", "SageMakerTraining"}]
+        assert main([*words, "--launcher", "simulated", "--json"]) == 0
+        worst_usd = json.loads(capsys.readouterr().out)["worst_case_usd"]
+        assert re.search(rf"worst\s+case(?:, here|:) {worst_usd:.2f} USD", page)
+
+
+def test_the_page_of_money_counts_the_prices_that_come_along(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
+    page = (ROOT / "docs" / "money.md").read_text()
+    (counts,) = re.findall(r"(\d+) types in us-east-1 and (\d+) in us-west-2", page)
+
+    for region, count in zip(("us-east-1", "us-west-2"), counts, strict=True):
+        assert main(["prices", "--region", region, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        assert sum(row["price_usd_per_hour"] is not None for row in rows) == int(count)
+
+
+def test_a_shipped_table_of_prices_is_found_from_every_folder(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PARETUNE_PRICES", "studies/polarity_prices.csv")  # as pages say
+
+    assert main(["prices", "--instance_type", "ml.p3.16xlarge", "--json"]) == 0
+
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["price_usd_per_hour"] == 28.152

@@ -86,3 +86,13 @@ def test_every_metric_and_tag_of_a_job_has_an_entry(
     assert len(metrics) > 10
     assert {re.sub("_(low|high|best)$", "", name) for name in metrics} - entries == set()
     assert tags - entries == set()
+
+
+def test_every_tag_and_metric_of_the_page_is_used_by_the_code() -> None:
+    for path in ("tracking/schema.py", "specification/metrics.py"):
+        text = (ROOT / "src" / "paretune" / path).read_text()
+        names = re.findall(r'^([A-Z_0-9]+) = "([^"]+)"', text, re.MULTILINE)
+        unused = [name for constant, name in names if len(re.findall(rf"\b{constant}\b", CODE)) < 2]
+
+        assert len(names) > 20
+        assert [name for name in unused if not name.startswith("paretune.used_")] == []  # whose ends a report has

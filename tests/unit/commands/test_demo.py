@@ -33,6 +33,17 @@ def test_the_demo_plays_a_study_and_leaves_the_users_store_alone(
     assert {path.name for path in workplace.iterdir()} - before <= {".paretune"}
 
 
+@pytest.mark.slow
+def test_readme_shows_what_the_demo_prints(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    shown = readme.partition("paretune demo\n")[2].partition("```text\n")[2].partition("```")[0]
+
+    assert main(["demo", "--open", "false"]) == 0
+
+    printed = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert printed[: len(shown.splitlines())] == shown.splitlines()
+
+
 def test_a_folder_demo_of_the_user_is_left_alone(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     thesis = workplace / ".paretune" / "demo" / "thesis.txt"
     thesis.parent.mkdir(parents=True)
