@@ -128,8 +128,7 @@ class PriceList:
     def read(cls, environment: Mapping[str, str]) -> "PriceList":
         """The rows of the package, of `kept_file` and of the CSV in PARETUNE_PRICES, which may be a shipped one.
 
-        Raises:
-            BadInput: a file cannot be read or a value is invalid; all faults at once, with file and line.
+        Raises BadInput with all faults at once, each with file and line.
         """
         faults: list[str] = []
         cached: list[Price] = []
@@ -191,9 +190,7 @@ def admit(job: JobSpec, price: Price | None, billed_after_limit_s: float) -> flo
     """The worst case of a job in dollars, or None if its price is unknown.
 
     It is the cost of the maximum runtime, of `billed_after_limit_s` seconds to stop and upload, and of its warm pool.
-
-    Raises:
-        BudgetRefused: the worst case exceeds max_cost_usd, or there is such a limit and the price is unknown.
+    Raises BudgetRefused if it exceeds max_cost_usd, or there is such a limit and the price is unknown.
     """
     if price is None:
         if job.max_cost_usd is not None:
@@ -223,11 +220,7 @@ def kept_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
-    """Add today's prices to `kept_file` and return its path; a process that is killed meanwhile leaves the old file.
-
-    Raises:
-        BadInput: there is no folder for the file, or it cannot be read or written.
-    """
+    """Add today's prices to `kept_file`, at once or not at all, and return its path; raises BadInput if it cannot."""
     path = kept_file(environment)
     if path is None:
         raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept below it"])

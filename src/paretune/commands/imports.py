@@ -107,10 +107,9 @@ def run_import(request: ImportRequest) -> CommandOutput:
 def import_runs(
     request: ImportRequest, tracking: "Tracking", price_of: Callable[[JobSpec], Price | None]
 ) -> CommandOutput:
-    """Create a run for each row that has none; a run that an interrupted import has left is completed.
+    """Create a run for each row that has none, and complete what an interrupted import has left.
 
-    Raises:
-        TrackingUnavailable: MLflow does not answer; the same command imports the rest.
+    Raises TrackingUnavailable if MLflow goes away; the same command imports the rest.
     """
     from paretune.jobs.record import run_name
 

@@ -177,8 +177,7 @@ def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str
 def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:
     """On-demand prices of SageMaker Training in a region from the Pricing API, the highest of several of a type.
 
-    Raises:
-        LaunchRefused: AWS does not answer or refuses (pricing:GetProducts), or it has no such prices.
+    Raises LaunchRefused if AWS does not answer or refuses (pricing:GetProducts), or has no such prices.
     """
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.aws_errors import refused_to

@@ -213,8 +213,7 @@ class AwsBill(NamedTuple):
 def read_bill(path: Path) -> AwsBill:
     """Read a file, or all files of a folder; of an export that creates new files, the newest delivery of a month.
 
-    Raises:
-        BadInput: no file is a bill, a column is missing, or the currency is not USD.
+    Raises BadInput if no file is a bill, a column is missing, or the currency is not USD.
     """
     import pandas as pd
 

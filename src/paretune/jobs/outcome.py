@@ -49,46 +49,29 @@ _USUAL_RATES = (0.3, 30.0)  # times the default learning rate; one outside is th
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome(Result):
-    """A job that has ended: what it measured, what it cost, where it is recorded, and why it has no result.
-
-    Attributes:
-        job_name: its name for the launcher, SageMaker's for a job there; empty if none was created.
-        metrics: name to value, named as in MLflow; a metric that was not measured is absent.
-        price: price of one instance; None if it is unknown, and then cost_usd is absent.
-        model: where the files of the model are: a folder, or an S3 URI.
-        model_uri: address from which MLflow loads the model; empty if MLflow has none.
-        kept_usd: the most that instances kept after it can still cost; None if none are kept, or the price is unknown.
-        ended_at: when it ended, in seconds since the epoch; None if that is not known.
-        has_gap: MLflow did not take everything, so the run is incomplete; the job's own files are complete.
-        remarks: sentences on what the record lacks and why.
-        verdicts: sentences on the model.
-        reason: why it has no result, in words; `failure` is the kind and the job's own reason.
-        ran: the job on the instances of its last attempt; None for those of `spec`.
-        facts: what the launcher tells of a job, such as `basis`, where a simulated job's figures come from.
-        log: the last lines that a failed job printed; all of its log is at `log_location`.
-    """
+    """A job that has ended: what it measured, what it cost, where it is recorded, and why it has no result."""
 
     run_id: str
-    job_name: str
+    job_name: str  # its name for the launcher, SageMaker's for a job there; empty if none was created
     state: JobState
-    metrics: Mapping[str, float]
-    price: Price | None = None
+    metrics: Mapping[str, float]  # name to value, named as in MLflow; a metric that was not measured is absent
+    price: Price | None = None  # of one instance; None if it is unknown, and then cost_usd is absent
     spec: JobSpec = field(default_factory=JobSpec)
-    ran: JobSpec | None = None
+    ran: JobSpec | None = None  # the job on the instances of its last attempt; None for those of `spec`
     origin: str = "measured"
-    reason: str = ""
-    failure: tuple[FailureKind, str] | None = None
+    reason: str = ""  # why it has no result, in words
+    failure: tuple[FailureKind, str] | None = None  # the kind, and the job's own reason
     report: JobReport | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)
-    model: str = ""
-    model_uri: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)  # what the launcher tells, such as `basis` of simulated ones
+    model: str = ""  # where the files of the model are: a folder, or an S3 URI
+    model_uri: str = ""  # address from which MLflow loads it; empty if MLflow has none
     open_command: str = ""
-    kept_usd: float | None = None
-    ended_at: float | None = None
-    has_gap: bool = False
-    remarks: Sequence[str] = ()
-    verdicts: Sequence[str] = ()
-    log: Sequence[str] = ()
+    kept_usd: float | None = None  # the most that instances kept after it can still cost; None if none are, or unknown
+    ended_at: float | None = None  # in seconds since the epoch; None if that is not known
+    has_gap: bool = False  # whether its run is incomplete; the job's own files are complete
+    remarks: Sequence[str] = ()  # sentences on what the record lacks and why
+    verdicts: Sequence[str] = ()  # sentences on the model
+    log: Sequence[str] = ()  # the last lines that a failed job printed; all of it is at `log_location`
     log_location: str = ""
 
     @property
@@ -125,19 +108,13 @@ class JobOutcome(Result):
 
     def to_dict(self) -> dict[str, object]:
         """Ids, params, metrics and the row of the price list."""
-        return {
-            "run_id": self.run_id,
-            "job_name": self.job_name,
-            "origin": self.origin,
+        plain = ("run_id", "job_name", "origin", "kept_usd", "model", "open_command", "has_gap")
+        return {name: getattr(self, name) for name in plain} | {
             "basis": self.facts.get("basis"),
             "params": self._params,
             "metrics": as_json(self.metrics),
             "price": as_json(asdict(self.price)) if self.price is not None else None,
-            "kept_usd": self.kept_usd,
-            "model": self.model,
             "model_uri": self.model_uri or None,
-            "open_command": self.open_command,
-            "has_gap": self.has_gap,
             "remarks": [*self.remarks, *self.verdicts],
         }
 

@@ -31,12 +31,8 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
 
     A project's job gets its code and its command. The inputs are empty if the launcher reads none, or if a user's own
     script reads what it needs. `meanwhile` is called while the process prepares; its faults are reported together with
-    the others.
-
-    Raises:
-        BadInput: all faults of the model, the data and the machine, at once.
-        Interrupted: Ctrl-C or SIGTERM; the preparing process has been ended.
-        JobFailed: the preparing process broke: a bug or a full disk.
+    the others. Raises BadInput with all faults at once, Interrupted when the preparing process has been ended, and
+    JobFailed if it broke.
     """
     inputs, faults = JobInputs(), list[str]()
     if spec.project is not None:

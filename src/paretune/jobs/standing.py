@@ -136,11 +136,8 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
 def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     """Stop the job of a run, wait until its launcher says so, book what it has cost and close the run.
 
-    Whoever watches the job as well sees it stopped, and records the same end.
-
-    Raises:
-        BadInput: the job has ended, or is not there.
-        LostContact: the launcher does not say that it has stopped; the run stays open.
+    Whoever watches the job as well sees it stopped, and records the same end. Raises BadInput if the job has ended or
+    is not there, and LostContact if the launcher does not say that it has stopped; its run stays open.
     """
     spec, workplace = place_of(run, workplace_of)
     _found(run, workplace)

@@ -54,12 +54,7 @@ class Sync:
     _collected: list[Collected] = field(default_factory=list)
 
     def run(self) -> list[Collected]:
-        """Follow all unfinished runs to their end; returns how each ended.
-
-        Raises:
-            Interrupted: Ctrl-C or SIGTERM; the jobs go on.
-            TrackingUnavailable: MLflow does not answer; nothing was touched.
-        """
+        """Follow all unfinished runs to their end; returns how each ended. Raises Interrupted, and the jobs go on."""
         unregistered = overdue(self.tracking)  # read first: a job collected below registers its model itself
         for run in self.tracking.unfinished():
             with self._saying_why(run.run_id, "its job cannot be looked at: "):

@@ -119,10 +119,7 @@ class Workplace:
     def check_budgets(self, spec: JobSpec, study: str = "", worst_usd: float | None = None) -> "list[BudgetStatus]":
         """The budgets that a job counts against, by default with the launcher's worst case; nothing is reserved.
 
-        Raises:
-            BudgetRefused: some budget does not cover the worst case of the job, or its price is not known.
-            BadInput: the file of the budgets has faults, or its storage cannot be opened.
-            LaunchRefused: the storage of the budgets does not answer.
+        Raises BudgetRefused if one does not cover it, BadInput for faults of the file, LaunchRefused for the storage.
         """
         ledger = self.budget_ledger(spec.budget)
         request = self._request(spec, self.attribution(spec, study), "", worst_usd)

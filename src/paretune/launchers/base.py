@@ -191,8 +191,7 @@ class Launcher(ABC):
     def worst_case_usd(self, spec: JobSpec) -> float | None:
         """The most dollars that the job can be billed on any of its instance types; None if a price is unknown.
 
-        Raises:
-            BudgetRefused: they exceed max_cost_usd, or a price is unknown and max_cost_usd is set.
+        Raises BudgetRefused if they exceed max_cost_usd, or a price is unknown and max_cost_usd is set.
         """
         worst_cases = [
             admit(each, self.price(each), self.billed_after_limit_s(each) + self.exceeded_s) for each in spec.clusters()
@@ -215,12 +214,7 @@ class Launcher(ABC):
         return {}
 
     def check(self, spec: JobSpec) -> None:  # noqa: B027  # a launcher may have nothing to check
-        """Check everything that can be checked before a job costs anything.
-
-        Raises:
-            BadInput: the job cannot run; it has all faults.
-            LaunchRefused: the service does not answer.
-        """
+        """Check all that can be checked for free; raises BadInput with all faults, LaunchRefused without an answer."""
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:  # noqa: B027  # a disk may be of any size
         """Raise BadInput if what the job reads and writes does not fit on its instances."""

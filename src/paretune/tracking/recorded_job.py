@@ -83,8 +83,7 @@ class RecordedJob:
     def spec(self) -> JobSpec:
         """The specification that it was launched with, in the region that its launcher used.
 
-        Raises:
-            BadInput: none is recorded, or another version has recorded parameters that are unknown here.
+        Raises BadInput if none is recorded, or another version has recorded parameters that are unknown here.
         """
         given = schema.given_by(self.run.tags)
         if given is None:
@@ -97,10 +96,8 @@ class RecordedJob:
     def spec_as_run(self) -> JobSpec:
         """The specification with derived batch sizes on the instances of the last attempt.
 
-        A simulated job is returned as the real job that it stands for. What is not recorded has its default.
-
-        Raises:
-            BadInput: its parameters cannot be read.
+        A simulated job is returned as the real job that it stands for. What is not recorded has its default. Raises
+        BadInput if its parameters cannot be read.
         """
         names = JobSpec.model_fields.keys() - {*affecting(JobSpec, "launcher")}
         spec = JobSpec.read({name: text for name, text in self.run.params.items() if name in names})

@@ -38,10 +38,8 @@ _MOST_RUNS = 100_000
 class Tracking:
     """The MLflow tracking server or store that MLflow's own settings name.
 
-    MLFLOW_RUN_ID, MLFLOW_EXPERIMENT_ID and MLFLOW_EXPERIMENT_NAME are read from `environment`.
-
-    Raises:
-        TrackingUnavailable: it does not answer. Nothing has been launched then.
+    MLFLOW_RUN_ID, MLFLOW_EXPERIMENT_ID and MLFLOW_EXPERIMENT_NAME are read from `environment`. Raises
+    TrackingUnavailable if it does not answer: nothing has been launched then.
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
@@ -146,11 +144,8 @@ class Tracking:
     def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
         """Runs of all experiments for which `condition` holds, in MLflow's search language; newest first.
 
-        `newest`: at most so many; None for all.
-
-        Raises:
-            BadInput: `condition` is not in that language.
-            TrackingUnavailable: MLflow does not answer.
+        `newest`: at most so many; None for all. Raises BadInput if `condition` is not in that language, and
+        TrackingUnavailable.
         """
         with self._usable(condition):
             runs = mlflow.search_runs(
@@ -257,10 +252,8 @@ def is_absent_file(uri: str) -> bool:
 def require_answer(uri: str) -> None:
     """Connect to the server of an http address once, or look at the file of SQLite; nothing for any other store.
 
-    MLflow tries for an hour to open a file that cannot be opened (`create_sqlalchemy_engine_with_retry`, 3.17).
-
-    Raises:
-        TrackingUnavailable: nobody answers there, or the file cannot be opened.
+    MLflow tries for an hour to open a file that cannot be opened (`create_sqlalchemy_engine_with_retry`, 3.17). Raises
+    TrackingUnavailable if nobody answers there, or the file cannot be opened.
     """
     if (path := _sqlite_file(uri)) and (fault := file_fault(path)):
         raise TrackingUnavailable(

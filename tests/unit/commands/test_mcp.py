@@ -109,7 +109,7 @@ def test_an_agent_chooses_neither_code_nor_account_nor_money(
 
 def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workplace: Path) -> None:
     (workplace / "rows").symlink_to("/etc")
-    for path in ("/etc/passwd", "../rows.csv", "~/rows.csv", "file:///etc/passwd", "x://../../etc/passwd"):
+    for path in ("/etc/passwd", "../rows.csv", "rows/passwd", "file:///etc/passwd", "x://../../etc/passwd"):
         for tool in ("estimate", "preview", "launch"):
             assert "must lie below the folder" in agent.call(tool, parameters=JOB | {"dataset": path})
     for models in (["distilbert-base-uncased", "/etc"], "distilbert-base-uncased, /etc"):

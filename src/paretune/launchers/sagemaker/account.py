@@ -51,11 +51,7 @@ def client_of(session: boto3.Session, service: Any) -> Any:
 
 
 class Account:
-    """An AWS identity in one region. No call is made before its answer is needed.
-
-    Raises:
-        LaunchRefused: no region is set anywhere.
-    """
+    """An AWS identity in one region; raises LaunchRefused if none is set. No call is made before it is needed."""
 
     def __init__(self, region: str | None, environment: Mapping[str, str]) -> None:
         with refused_to("sign in"):
