@@ -214,7 +214,6 @@ def help_of(name: str, *, with_all: bool) -> str:
 
 
 def _help_row(option: str, schema: Mapping[str, Any]) -> tuple[str, str]:
-    """An option with the values that it takes, and what it does with its default."""
     from paretune.specification.parameters import spell
 
     kinds = {"integer": "NUMBER", "number": "NUMBER", "array": "A,B", "object": "JSON", "boolean": "[true|false]"}

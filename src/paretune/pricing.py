@@ -267,8 +267,6 @@ def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
 
 
 class _Row(Parameters):
-    """A row of a file of prices."""
-
     instance_type: str = parameter("")
     """such as ml.g5.xlarge"""
     region: str = parameter("")
@@ -324,5 +322,4 @@ def _newest(rows: Iterable[Price], on: date | None) -> Price | None:
 
 
 def _first_day(as_of: str) -> date:
-    """First day of a year, a month or a day; raises ValueError if `as_of` has another form."""
     return date.fromisoformat(f"{as_of}-01-01"[:10])

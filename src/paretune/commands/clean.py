@@ -32,7 +32,6 @@ def _limited(options: CleanOptions) -> Iterator[Fault | str]:
 
 
 def _run(options: CleanOptions) -> CommandOutput:
-    """List what jobs have left in S3 and may be removed; remove it with `yes`."""
     from paretune.jobs.leftovers import found_in_s3, in_words, remove
 
     workplaces, tracking = open_store("clean")

@@ -153,7 +153,6 @@ def import_runs(
 
 
 def _price_of(row: RecordedRow, table: str) -> Price | None:
-    """The price that the table has for a row."""
     if row.cells.hourly_price_usd is None:
         return None
     return Price(
@@ -177,7 +176,6 @@ def _sizes(spec: JobSpec) -> Mapping[str, float]:
 
 
 def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes: Mapping[str, float]) -> None:
-    """Record everything in a row, and mark the run as complete."""
     from paretune.jobs.bill import price_tags
     from paretune.jobs.record import params_of
     from paretune.tracking.run import RunStatus

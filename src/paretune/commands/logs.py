@@ -19,7 +19,6 @@ class LogsOptions(RunOptions):
 
 
 def _run(options: LogsOptions) -> CommandOutput:
-    """Print the log of a job."""
     from paretune.jobs.standing import find_run, followed, lines_of
 
     workplaces, tracking = open_store("logs")

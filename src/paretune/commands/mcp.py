@@ -73,7 +73,6 @@ class McpOptions(Parameters):
 
 
 def _run(options: McpOptions) -> CommandOutput:
-    """Serve until the agent disconnects; running jobs go on."""
     from paretune.jobs.workplace import home_of
 
     if reason := missing("mcp"):
@@ -125,7 +124,6 @@ def make_server(tools: "Tools") -> "MCPServer":
 
 
 def _or_several(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of one value, of a list of values, or of a text with commas between them."""
     one = {key: part for key, part in schema.items() if key != "description"}
     several = [one, {"type": "array", "items": one}, {"type": "string"}]
     return {"description": schema["description"], "anyOf": several}

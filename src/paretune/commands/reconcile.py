@@ -280,7 +280,6 @@ def _read(path: Path) -> tuple["pd.DataFrame", list[datetime]]:
 
 
 def _columns(path: Path, names: list[str]) -> Mapping[str, str]:
-    """The columns to read, and what they are called here."""
     is_focus = "BilledCost" in names
     table = {columns[is_focus]: short for short, columns in _COLUMNS.items() if columns[is_focus]}
     known = {name if is_focus else _plain(name): name for name in names}
@@ -292,7 +291,6 @@ def _columns(path: Path, names: list[str]) -> Mapping[str, str]:
 
 
 def _plain(name: str) -> str:
-    """The name of a column of CUR 2.0 for one of a CSV before it: `lineItem/UnblendedCost`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).replace("/", "_").lower()
 
 

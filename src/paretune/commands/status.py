@@ -14,7 +14,6 @@ class StatusOptions(Parameters):
 
 
 def _run(_: StatusOptions) -> CommandOutput:
-    """List the jobs of the store that have not ended."""
     from paretune.jobs.standing import standing
     from paretune.presentation.text import aligned, duration, plain
 

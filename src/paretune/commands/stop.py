@@ -14,7 +14,6 @@ class StopOptions(RunOptions):
 
 
 def _run(options: StopOptions) -> CommandOutput:
-    """Stop a job as Ctrl-C does, wherever it was launched."""
     from paretune.jobs.progress import watched
     from paretune.jobs.standing import find_run, stop
 

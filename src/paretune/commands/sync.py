@@ -16,7 +16,6 @@ class SyncOptions(Parameters):
 
 
 def _run(_: SyncOptions) -> CommandOutput:
-    """Bring MLflow up to date with every job whose launcher has ended."""
     from paretune.jobs.progress import watched
     from paretune.jobs.sync import Sync
     from paretune.jobs.workplace import Workplaces

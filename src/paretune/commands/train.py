@@ -12,7 +12,6 @@ from paretune.specification.job import JobSpec
 
 
 def _read(values: Mapping[str, Any]) -> JobSpec:
-    """The job, its files looked at before anything heavy is imported."""
     spec = JobSpec.read(values)
     refuse(missing_files(spec.as_text()) or data_faults(spec))
     return spec

@@ -123,7 +123,6 @@ def _modules(script: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _imported(node: ast.AST, path: Path, root: Path) -> Iterator[Path]:
-    """The files below `root` that an import in the file `path` may mean."""
     stems = list[Path]()
     if isinstance(node, ast.Import):
         stems = [root / alias.name.replace(".", "/") for alias in node.names]
@@ -187,7 +186,6 @@ def _required_fields(node: ast.AST, classes: Collection[str]) -> Iterator[str]:
 
 
 def _required(call: ast.Call) -> str:
-    """The name of an argument that must be given, with its dashes; "" if it may be left out."""
     words = [str(word.value) for word in call.args if isinstance(word, ast.Constant)]
     options = {item.arg: ast.unparse(item.value) for item in call.keywords}
     if not words:

@@ -90,7 +90,6 @@ class PrintedNumbers:
         return {**{renamed[name]: value for name, value in metrics.items() if name in renamed}, **metrics}, sources
 
     def _defined(self) -> Numbers:
-        """The last match of each of the metric definitions."""
         numbers: dict[str, tuple[float, str]] = {}
         for definition in self._definitions:
             name, expression = definition["Name"], re.compile(definition["Regex"])

@@ -167,7 +167,6 @@ class JobOutcome(Result):
         return self.state.value + (f": {self.reason}" if self.reason else "")
 
     def _figures(self) -> list[str]:
-        """F1 with the standard error of its validation rows, or perplexity; and dollars."""
         f1, perplexity = self.metrics.get(metrics.F1), self.metrics.get(metrics.PERPLEXITY)
         figures = [] if perplexity is None else [f"perplexity {perplexity:.2f}"]
         if f1 is not None:
@@ -251,7 +250,6 @@ def _over_bound_usd(spec: JobSpec, bill: Bill, workplace: Workplace) -> float:
 
 
 def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
-    """The outcome of a job without a result, with the last lines that it printed."""
     is_full = outcome.failure is not None and outcome.failure[0] is FailureKind.DISK_FULL  # the log says nothing more
     log, reason = ([] if is_full else job.log_tail()), outcome.reason or "it was stopped from outside"
     return replace(outcome, reason=reason, log=log, log_location=job.log_location())

@@ -57,7 +57,6 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
 
 
 def _in_s3(spec: JobSpec) -> dict[str, str]:
-    """Parameter to address of the files that lie in S3."""
     return {name: uri for name in INPUT_FILES if (uri := str(getattr(spec, name))).startswith(IN_S3)}
 
 

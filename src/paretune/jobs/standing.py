@@ -157,7 +157,6 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
 
 
 def _job(run: RecordedRun, workplace: Workplace) -> Job | None:
-    """The job of the last attempt of a run."""
     name = run.tags.get(schema.JOB_NAME) or first_job_of(run.run_id, run.tags)
     job = workplace.launcher.attach(name)
     return job if job is not None and job.run_id == run.run_id else None

@@ -133,7 +133,6 @@ class Supervisor:
 
 
 def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
-    """Copy a pipe, if there is one, to standard output, and have its lines read."""
     for line in iter(partial(stream.readline, _LONGEST_READ), b"") if stream else ():
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()

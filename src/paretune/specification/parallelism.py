@@ -159,7 +159,6 @@ def scale_learning_rate(learning_rate: float, learning_rate_scaling: str, global
 
 
 def _split(job: "JobSpec", total: int, devices: int) -> tuple[int, int]:
-    """Per-device batch and accumulation steps that give `total` rows on all devices."""
     if total % devices:
         below = total - total % devices
         multiples = " or ".join(str(size) for size in (below, below + devices) if 0 < size <= LARGEST_BATCH_SIZE)

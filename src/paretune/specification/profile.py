@@ -55,7 +55,6 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, the second one winning; mappings of tags and of SageMaker's settings entry by entry."""
     merged = {**first, **second}
     for name in first.keys() & second.keys() & _MERGED:
         with suppress(ValueError, TypeError):  # whoever reads an invalid value refuses it

@@ -281,7 +281,6 @@ def _metric_definitions(job: "JobSpec") -> Iterator[str]:
 
 
 def _definition_fault(item: Mapping[str, str]) -> str:
-    """The fault of one metric definition, as the end of a sentence; empty if it has none."""
     if set(item) != {"Name", "Regex"}:
         return f"has to have the texts Name and Regex, got {str(item)[:80]}"
     if not _METRIC_NAME.fullmatch(item["Name"]):

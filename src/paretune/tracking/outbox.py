@@ -118,7 +118,6 @@ class Outbox:
                 self._client.set_tag(self._run_id, value.key, value.value)
 
     def _warn(self, error: Exception) -> None:
-        """Say once of each kind of trouble that it is there."""
         is_unknown = isinstance(error, MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST"
         sentence = _NO_RUN if is_unknown else _REFUSES if is_refused(error) else _AWAY
         if sentence not in self._warned:

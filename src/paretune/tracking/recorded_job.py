@@ -115,7 +115,6 @@ class RecordedJob:
 
 
 def _number_in(text: str) -> float | None:
-    """The number of a text, 1 for true; None if it is none."""
     with suppress(ValueError):
         return 1.0 if text.lower() == "true" else float(text)
     return None

@@ -201,13 +201,11 @@ class Run:
         return self._has_read or self._outbox.attempt(read)
 
     def _record(self) -> None:
-        """Write what waits, unless `later` holds it back."""
         if not self._is_held:
             self.flush()
 
 
 def _data_source(source: str) -> tuple[str, str]:
-    """MLflow's source type of a dataset, and its JSON of the location."""
     if source.startswith("s3://"):
         return "s3", json.dumps({"uri": source})
     if source.startswith((".", "/", "bundled:")) or Path(source).suffix:

@@ -236,7 +236,6 @@ def _is_no_arn_warning(record: logging.LogRecord) -> bool:
 
 
 def _sqlite_file(uri: str) -> Path | None:
-    """The file of an SQLite address; None for a store in memory, or any other store."""
     with suppress(SQLAlchemyError):
         database = (make_url(uri).database or "") if uri.startswith("sqlite") else ""
         return None if database in ("", ":memory:") or database.startswith("file:") else Path(database)

@@ -217,7 +217,6 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
 
 
 def _own_table(priced: Sequence[tuple[JobSpec, Price | None]], region: str, forecast: Forecast) -> EstimateTable:
-    """Estimate a user's own training from its finished runs; no estimate before one has finished."""
     jobs = [(spec, estimate_own(spec, price, forecast.own_runs)) for spec, price in priced]
     remark = "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
     return EstimateTable(jobs=jobs, region=region, remarks=[remark] if any(item is None for _, item in jobs) else [])
@@ -360,7 +359,6 @@ def _usd(value: float) -> str:
 
 
 def _of_ours(item: Estimate) -> dict[str, str]:
-    """Batch, dollars of tokens, memory of a device and the largest batch, of paretune's own training."""
     if (memory := item.memory) is None:
         return {}
     steps = item.plan.gradient_accumulation_steps

@@ -84,7 +84,6 @@ class ReportRequest(Parameters):
 
 
 def _run(request: ReportRequest) -> CommandOutput:
-    """Report recorded runs; the runs themselves do not change."""
     from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
     from paretune.commands.report.groups import groups_report
     from paretune.pricing import PriceList

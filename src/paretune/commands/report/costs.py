@@ -105,7 +105,6 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
 
 
 def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
-    """Whether each run is as cheap and as good as no other of its kind; None without F1 or dollars."""
     marks = pd.Series(None, frame.index, dtype=object)
     for _, points in frame[[*_KIND, cost, metrics.F1]].dropna().groupby(_KIND):
         marks[points.index] = pareto.front(points[[cost, metrics.F1]].to_numpy().tolist(), maximise=(False, True))

@@ -75,7 +75,6 @@ def _work(run: pd.Series) -> str:
 
 
 def _sorted(names: Iterable[str]) -> list[str]:
-    """Values of a setting in order: numbers by size, else texts."""
     try:
         return sorted(names, key=float)
     except ValueError:

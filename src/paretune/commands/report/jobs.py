@@ -109,7 +109,6 @@ def _devices(job: RecordedJob, spec: JobSpec | None) -> int | None:
 
 
 def _day(job: RecordedJob) -> str:
-    """The day on which its run began, in UTC; empty if unknown, as of an imported run."""
     has_date = job.run.started and not job.row_key
     return f"{datetime.fromtimestamp(job.run.started, UTC):%Y-%m-%d}" if has_date else ""
 

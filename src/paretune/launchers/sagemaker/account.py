@@ -174,7 +174,6 @@ class Account:
 
 
 def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """A part of nested settings; empty if it is not there."""
     for name in names:
         config = config.get(name) or {}
     return config

@@ -103,7 +103,6 @@ class JobLog:
                 raise
 
     def _parsed(self, entry: Mapping[str, Any]) -> tuple[str, Event | None]:
-        """The line, or the text before an event in it, and the event."""
         line = entry["message"].rstrip("\n")
         before, start, rest = line.partition(_EVENT_START)
         is_indented = before and not before.strip()  # which we do not do

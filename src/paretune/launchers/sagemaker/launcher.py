@@ -419,7 +419,6 @@ def _channel(name: str, uri: str) -> dict[str, Any]:
 
 
 def _without_unset(value: Any) -> Any:
-    """A request without members that are None, zero seconds or empty; False is a value."""
     if not isinstance(value, dict):
         return value
     members = {name: _without_unset(member) for name, member in value.items()}

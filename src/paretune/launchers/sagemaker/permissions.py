@@ -55,7 +55,6 @@ def _called(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def _simulated(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """The actions that IAM's simulation denies to the caller and to the role."""
     caller, region, owner = account.identity["Arn"], account.region, account.identity["Account"]
     if ":assumed-role/" in caller:
         caller = account.arn_of(caller.split("/")[1])

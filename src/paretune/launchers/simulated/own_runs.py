@@ -65,7 +65,6 @@ class OwnRuns:
 
 
 def _settings(spec: JobSpec) -> dict[str, Any]:
-    """All that is said of a job, under the names that its training has for them."""
     inside = {**spec.training_arguments, **spec.project_parameters}
     return {"instance_count": 1, **spec.given(), "instance_type": spec.instance_type, **inside}
 

@@ -117,7 +117,6 @@ def located(fault: str, lines: Sequence[int]) -> str:
 
 
 def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
-    """The faults of the header line of a file, and of the names that its columns are given."""
     names, columns_there = {*_COLUMNS, *JobSpec.model_fields}, f"it has {', '.join(own_names) or 'no header line'}"
     absent = {name: did_you_mean(name, own_names) or columns_there for name in columns if name not in own_names}
     faults = [f"columns: there is no column {name}: {hint}" for name, hint in absent.items()]
@@ -134,7 +133,6 @@ def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list
 
 
 def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: Mapping[str, str]) -> RecordedRow:
-    """The row of a line; an empty cell has no value. Raises BadInput with all its faults."""
     texts_of_row = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
     texts, faults = {**common_texts, **texts_of_row}, list[str]()
     parameters = {*common_texts, *OF_A_ROW, "seed"} - {*Cells.model_fields}
@@ -312,7 +310,6 @@ class RunTable:
 
     @cached_property
     def _groups(self) -> Mapping[tuple[str, ...], list[RecordedRow]]:
-        """Rows by instance type and further hyperparameters."""
         groups: dict[tuple[str, ...], list[RecordedRow]] = {}
         for row in self.rows:
             groups.setdefault((row.spec.instance_type, *row.others.values()), []).append(row)
@@ -372,7 +369,6 @@ class RunTable:
         )
 
     def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
-        """The rows of the same instance type and further hyperparameters."""
         wanted = {name: spell(getattr(spec, name)) for name in ("instance_type", *self.others)}
         if rows := self._groups.get(tuple(wanted.values())):
             return rows
@@ -397,7 +393,6 @@ class RunTable:
         raise self._lacking(f"{point} (nor around it)", rows, at, QUALITY_AXES)
 
     def _lacking(self, what: str, rows: Sequence[RecordedRow], at: Point, axes: Sequence[str]) -> BadInput:
-        """Says that the table does not hold `what`, and what is nearest."""
         near = sorted(rows, key=lambda row: math.dist(at, point_of(row, axes)))[:3]
         nearest = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.cells.status}" for row in near)
         return BadInput([f"recorded_runs {self.name} holds no {what}; nearest are {nearest or 'none'}"])
