@@ -1,6 +1,6 @@
 """The answer of a study: its front, what it recommends, its bill; in sentences, tables, pareto.csv and as a result."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -272,10 +272,10 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
     }
 
 
-def front_table(front: StudyFront) -> pd.DataFrame:
-    """The front, cheapest first, with standard errors."""
+def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
+    """The front without these numbers, cheapest first, with standard errors."""
     rows = []
-    for point in sorted(front.best, key=front.cost_of):
+    for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
         risk = collapse_risk(front, point)
         rows.append(

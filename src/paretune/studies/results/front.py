@@ -94,20 +94,9 @@ class StudyFront:
 
     @cached_property
     def main_pair(self) -> tuple[str, str] | None:
-        """The pair that shows the trade-off: the objective that spreads most along its front with quality, and quality.
-
-        Dollars come first among equals. Without quality, dollars and the next objective; None with one objective.
-        """
+        """The pair that shows the trade-off: dollars, else the first objective, and quality, else the next one."""
         names = sorted(self.objectives, key=lambda name: (name == self.quality, name != metrics.COST_USD))
-        if len(names) < 2:
-            return None
-        pairs = [(name, self.quality or names[1]) for name in names[:-1]]
-        return max(pairs, key=self._spread) if self.quality else pairs[0]
-
-    def _spread(self, pair: tuple[str, str]) -> float:
-        """How many times the smallest value of its first objective the largest is, along the front of the pair."""
-        values = [point.means[pair[0]] for point in self.best_in_pair(pair)]
-        return round(max(values) / min(values), 1) if values and min(values) > 0 else 1.0
+        return (names[0], self.quality or names[1]) if len(names) > 1 else None
 
     @property
     def spent_usd(self) -> float:

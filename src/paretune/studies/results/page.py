@@ -3,7 +3,6 @@
 The chart is drawn with plotly on the page and in a notebook.
 """
 
-import platform
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -25,12 +24,9 @@ from paretune.tracking import schema
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 
-_BASELINES = {
-    metrics.BASELINE_TFIDF: "TF-IDF + logistic regression",
-    metrics.BASELINE_WORDS: "most frequent label of each word",
-}
 _MOST_POINTS = 30  # rows of the table of the front
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
+_MOST = {"min": "least", "max": "most"}
 _BETTER = {"minimize": "less is better", "maximize": "more is better"}
 
 
@@ -68,20 +64,18 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         return url if url.startswith(("http://", "https://")) else ""
 
     figure = front_figure(front, answer.picks, web_address)
-    picked, table = {str(pick.point.number) for pick in answer.picks}, front_table(front)
     about = "Chart of all configurations; the tables below have the same values"
     chart = "" if figure is None else chart_html(figure, about)
     goals = [f"{way} {label(name)}" for name, way in front.objectives.items()]
-    bounds = [(name, end, bound) for name, ends in front.constraints.items() for end, bound in ends.items()]
-    words = {"min": "at least", "max": "at most"}
-    goals += [f"{label(name)} {words[end]} {front.text(name, bound, 0.0)}" for name, end, bound in bounds]
+    for name, ends in front.constraints.items():
+        goals += [f"{label(name)} at {_MOST[end]} {front.text(name, bound, 0.0)}" for end, bound in ends.items()]
     text = template("paretune.studies.results", "page.html").render(
         front=front,
         answer=answer,
         chart=chart,
         goal=f"Wanted: {', '.join(goals)}",
         failures=failures(front.trials),
-        others=table[~table["trial"].isin(picked)] if len(table) else table,
+        others=front_table(front, without=[pick.point.number for pick in answer.picks]),
         about=_about(front),
         wide=[label(name) for name in front.objectives if figure is not None and _is_wide(front, name)],
         most=_MOST_POINTS,
@@ -97,13 +91,11 @@ def _about(front: StudyFront) -> str:
     if front.is_foreign or not front.trials:
         return ""
     spec = front.trials[0].spec
-    what = f"{Path(spec.model).name.removeprefix(BUNDLED)} on {spec.dataset.removeprefix(BUNDLED)}"
-    if spec.runs_user_code:
-        what = Path(str(spec.entry_script or spec.project)).name
+    what = Path(spec.entry_script or spec.project or spec.model).name.removeprefix(BUNDLED)
+    what += "" if spec.runs_user_code else f" on {spec.dataset.removeprefix(BUNDLED)}"
     types = sorted({trial.spec.instance_type for trial in front.trials})
-    machines = ", ".join(platform.node() or "this machine" if name == "local" else name for name in types)
     ended = datetime.fromtimestamp(max(trial.ended_at for trial in front.trials), UTC)
-    return f"{what}; {machines}; {ended:%Y-%m-%d}"
+    return f"{what}; {', '.join(types)}; {ended:%Y-%m-%d}"
 
 
 def _is_wide(front: StudyFront, name: str) -> bool:
@@ -167,7 +159,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         name=PICKED.name,
         marker={"symbol": PICKED.symbol, "color": PICKED.colour, "size": PICKED.size, "line": {"width": PICKED.edge}},
         text=picked["label"].map(as_html),
-        textposition=_places(picked[x], marks[x].max() - marks[x].min()),
+        textposition=[("top center", "bottom right")[place % 2] for place in range(len(picked))],
         cliponaxis=False,
         hoverinfo="skip",
     )
@@ -177,25 +169,11 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
     figure.add_scatter(
         x=best[x].tolist(), y=best[y].tolist(), mode="lines", line=line, hoverinfo="skip", showlegend=False
     )
-    baseline = {name: value for trial in front.trials for name, value in trial.measured.items() if name in _BASELINES}
-    if front.quality == metrics.F1 and baseline:
-        name, value = next(iter(baseline.items()))
-        ends = [marks[x].min(), marks[x].max()] if y == metrics.F1 else []
-        dashes = {"color": "#8C8C8C", "width": 1.5, "dash": "dash"}
-        figure.add_scatter(x=ends, y=[value] * len(ends), mode="lines", line=dashes, name=_BASELINES[name])
     for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
         is_log = name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()
         title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
         update(title={"text": title}, type="log" if is_log else "linear")
     return figure
-
-
-def _places(values: pd.Series, width: float) -> list[str]:
-    """Where the labels of marks stand, from left to right: above them, and below one that has a near neighbour."""
-    places = list[str]()
-    for near in values.diff() < width / 6:
-        places.append("bottom right" if near and places[-1] == "top center" else "top center")
-    return places
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:

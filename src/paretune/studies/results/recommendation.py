@@ -12,7 +12,7 @@ from paretune.core.errors import BadInput
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, costs
-from paretune.studies.results.configurations import FEWEST_EQUAL, Configuration
+from paretune.studies.results.configurations import FEWEST_EQUAL, INTERVAL, Configuration
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import Trial, TrialStatus, label
 
@@ -126,9 +126,11 @@ def _cheapest_good(front: StudyFront) -> _Role:
     point = _cheapest(front, equal)
     reason = f"It has the best {label(name)} itself."
     if point.number != best.number:
+        loss = abs(best.expected[name] - point.expected[name])
+        loss += front.noises[name].margin(math.hypot(best.errors[name], point.errors[name]))
         reason = (
-            f"The best {label(name)}, {front.text(name, best.means[name], best.errors[name])} in trial {best.number}, "
-            f"differs by less than 2 standard errors; {len(equal)} configurations lie that close."
+            f"It is at most {loss / front.unit(name)[0]:.2g} worse ({INTERVAL:.0%}) than the best {label(name)}, "
+            f"{front.text(name, best.means[name], best.errors[name])} in trial {best.number}."
         )
     return point, f"{cheap} within noise of the best {label(name)}", reason
 
