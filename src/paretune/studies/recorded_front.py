@@ -10,6 +10,9 @@ from itertools import compress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import numpy as np
+import pandas
+
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, refuse
@@ -28,7 +31,6 @@ from paretune.tracking.store import Tracking
 
 if TYPE_CHECKING:
     import optuna
-    from pandas import DataFrame
 
 _ADDRESS = re.compile(rf"^(metrics\.|params\.|tags\.{re.escape(schema.PREFIX)})")  # of columns in MLflow's data frames
 
@@ -72,7 +74,7 @@ class Front(Result):
 def front(
     # name of a study, or its run id or the beginning of it; the result of `run_study` or `estimate`; several results of
     # `launch`; a frame, such as `mlflow.search_runs` gives; or rows as mappings
-    runs: "str | Result | DataFrame | Iterable[Mapping[str, object] | Result]",
+    runs: "str | Result | pandas.DataFrame | Iterable[Mapping[str, object] | Result]",
     # column to "minimize" or "maximize"; by default those of the study, else less cost_usd and more f1
     objectives: Mapping[str, str] | None = None,
 ) -> Front:
@@ -99,41 +101,33 @@ def front(
         name, rows, usual = "", _rows_of(runs), default_objectives({})
     rows = [row for row in rows if not name or row.get("origin") != PREDICTED]
     goals = dict(objectives or usual)
-    columns, faults = {goal: [_number(row.get(goal)) for row in rows] for goal in goals}, list[str]()
-    for goal, way in goals.items():
-        if way not in DIRECTIONS:
-            faults.append(f"objectives: {goal} must be minimize or maximize, got {way!r}")
-        if rows and all(map(math.isnan, columns[goal])):
-            faults.append(f"objectives: no run has a number for {goal}; there are {', '.join(rows[0])}")
-    refuse(faults)
-    complete = [
-        (row, point) for row, *point in zip(rows, *columns.values(), strict=True) if not any(map(math.isnan, point))
+    table = pandas.DataFrame(rows, columns=list(goals)).apply(pandas.to_numeric, errors="coerce")
+    table = table[np.isfinite(table)]
+    faults = [
+        f"objectives: {g} must be minimize or maximize, got {w!r}" for g, w in goals.items() if w not in DIRECTIONS
     ]
-    best = [row for row in rows if row.get("pareto_rank") == 0]
+    unknown = [goal for goal in goals if rows and table[goal].isna().all()]
+    refuse(faults + [f"objectives: no run has a number for {each}; there are {', '.join(rows[0])}" for each in unknown])
+    table = table.dropna()
+    best = [number for number, row in enumerate(rows) if row.get("pareto_rank") == 0]
     if not name or goals != usual:  # else ranked already: over the means of repeats, within the constraints
-        is_best = pareto.front([point for _, point in complete], [way == "maximize" for way in goals.values()])
-        best = [row for row, _ in compress(complete, is_best)]
+        is_best = pareto.front(table.to_numpy().tolist(), [way == "maximize" for way in goals.values()])
+        best = list(compress(table.index, is_best))
     first, way = next(iter(goals.items()))
-    best.sort(key=lambda row: _number(row[first]), reverse=way == "maximize")
+    best.sort(key=lambda number: table[first][number], reverse=way == "maximize")
     remarks = []
     if (origins := sorted({str(row["origin"]) for row in rows if row.get("origin")})) not in ([], ["measured"]):
         of = "all of them are {}" if len(origins) == 1 else "the table mixes {} runs: compare within one origin only"
         remarks.append(of.format(" and ".join(origins)))
-    if (lacking := len(rows) - len(complete)) and not name:
+    if (lacking := len(rows) - len(table)) and not name:
         remarks.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
-    return Front(name=name, objectives=goals, best=best, runs=rows, remarks=remarks)
+    return Front(name=name, objectives=goals, best=[rows[each] for each in best], runs=rows, remarks=remarks)
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan
-
-
-def _rows_of(runs: "Result | DataFrame | Iterable[Mapping[str, object] | Result]") -> list[Row]:
+def _rows_of(runs: "Result | pandas.DataFrame | Iterable[Mapping[str, object] | Result]") -> list[Row]:
     """Rows of a result, a frame, or a list of results and mappings; MLflow's columns get their plain names."""
     if isinstance(runs, Result):
         return runs.rows()
-    import pandas
-
     items = runs.to_dict("records") if isinstance(runs, pandas.DataFrame) else runs
     rows = [row for item in items for row in (item.rows() if isinstance(item, Result) else [dict(item)])]
     return [{_ADDRESS.sub("", str(name)): value for name, value in row.items()} for row in rows]
