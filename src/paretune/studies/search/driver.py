@@ -189,14 +189,8 @@ class Driver:
     def poll(self) -> None:
         """Book the jobs that have ended; raises JobFailed if none runs, and another would fail like two before it."""
         self.table.look_again()
-        told = self.table.told() if self._jobs else set()
         for job in self.running:
-            if job.number in told:
-                error = Interrupted("somebody told its end in Optuna's storage")
-                end: Trial | None = job.abandon(error, TrialStatus.STOPPED)
-            else:
-                end = job.poll()
-            if end is not None:
+            if (end := job.poll()) is not None:
                 self._conclude(job, end)
         self._pools.settle()
         if not self._jobs and (reason := self.history.hopeless(self._since_s)):

@@ -70,19 +70,20 @@ class Sampled:
         while self._left and not self._is_open(self._left[0][1]):  # that is looked up once
             self._left.popleft()
         drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
-        too_long, dear = 0, list[JobSpec]()
+        too_long = dear = 0
         for point, spec in self._left if self._is_exact else file.jobs_at(drawn):
             if not self._is_open(spec):
                 continue
             if self._can_be_paid(spec):  # no trial is made before there is such a point
                 return driver.begin(point, accepts=None if file.tries_all else self._accepts)
-            if self._money.exceeds_limit(spec):
-                too_long += 1
-            else:
-                dear.append(self._money.limited(spec))
+            is_too_long = self._money.exceeds_limit(spec)
+            too_long, dear = too_long + is_too_long, dear + (not is_too_long)
         tried = f"every {'other ' * bool(too_long)}point was tried"
         reason = tried if self._is_exact else "no point was found that was not tried"
-        reason = self._why_too_dear(dear) if dear else reason
+        if dear:
+            none_fits = "no untried point fits" if self._is_exact else f"none of {dear:,} points drawn fits"
+            mend = "raise that, or lower max_runtime_minutes, which bounds each job"
+            reason = f"{none_fits} {self._money.tightest_budget() or 'max_cost_usd'} with its worst case: {mend}"
         limit = "that max_runtime_minutes would end by their estimates (raise it, or set force)"
         return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
 
@@ -96,18 +97,6 @@ class Sampled:
         """Whether the point makes a job that could run now, and would not be refused for its worst case or limit."""
         jobs = self._driver.file.jobs_at([point])
         return any(self._is_open(job) and self._can_be_paid(job) for _, job in jobs)
-
-    def _why_too_dear(self, specs: Sequence[JobSpec]) -> str:
-        none_fits = "no untried point fits" if self._is_exact else f"none of {len(specs):,} points drawn fits"
-        left, worst_usd = self._money.tightest_budget(), list[float]()
-        for spec in specs:
-            with suppress(BudgetRefused):  # above max_cost_usd
-                worst_usd.append(self._money.worst_usd(spec) or math.inf)
-        least_usd = min(worst_usd, default=math.inf)
-        if not left or math.isinf(least_usd):
-            return f"{none_fits} {left or 'max_cost_usd'} with its worst case, or has a known price"
-        mend = "raise that budget, or lower max_runtime_minutes, which bounds each job"
-        return f"{none_fits} {left} with its worst case; the least one is {least_usd:.4g} USD: {mend}"
 
 
 def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:
@@ -173,10 +162,10 @@ class Split:
         return driver.begin(job.point, changes)
 
     def _money_of_repeats(self, trial: Trial) -> float:
-        money, worst_usd = self._driver.money, None
+        worst_usd, usd = None, trial.cost_usd or 0.0
         with suppress(BudgetRefused):
-            worst_usd = money.worst_usd(money.limited(trial.spec))
-        return (trial.cost_usd or 0.0) + (worst_usd or trial.cost_usd or 0.0)
+            worst_usd = self._driver.money.worst_usd(self._driver.money.limited(trial.spec))
+        return usd + (worst_usd or usd)
 
     def predicted(self) -> list[Trial]:
         """Points that are predicted and were not run, as trials."""
@@ -279,16 +268,15 @@ class Verification:
 
     def _begin(self, point: Configuration, under_way: int, all_under_way: int) -> str:
         """Start a repeat of a point's job, with its changes and the next seed; returns why not, or an empty text."""
-        driver = self._driver
-        retries, trials = driver.history.retries, driver.trials.values()
-        ended = [each.repeats for each in trials if each.repeats is not None and each.identity not in retries]
+        driver, trials = self._driver, self._driver.trials.values()
+        repeating = [trial for trial in trials if trial.repeats is not None]
+        ended = [trial.repeats for trial in repeating if trial.identity not in driver.history.retries]
         repeats = ended.count(point.number) + under_way
         changes = {**driver.trials[point.number].changes, "seed": point.trial.spec.seed + repeats + 1}
         changes.pop("max_runtime_minutes", None)  # it follows from the seconds of the job that is repeated
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
-        usd = {False: 0.0, True: 0.0}  # of the search, of repeats
-        for trial in trials:
-            usd[trial.repeats is not None] += trial.cost_usd or 0.0
+        repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
+        search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd
         if driver.money.has_budget and not driver.money.affordable()(driver.money.limited(spec)):
             return f"another does not fit {driver.money.tightest_budget()} at its worst"
         if repeats >= RUNS:
@@ -298,8 +286,8 @@ class Verification:
             return f"a study makes {MOST_REPEATS} repeats at most"
         if self._is_without_chance(spec):
             return "the training does not depend on the seed: all repeats gave exactly the same values"
-        if usd[True] + (all_under_way + 1) * (point.usd_per_run or 0.0) > usd[False]:
-            return f"repeats would cost more than the search has cost ({usd[False]:.4g} USD)"
+        if repeats_usd + (all_under_way + 1) * (point.usd_per_run or 0.0) > search_usd:
+            return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
         return driver.begin(point.trial.point, changes, point.number)
 
     def _is_without_chance(self, spec: JobSpec) -> bool:

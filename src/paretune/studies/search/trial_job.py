@@ -73,11 +73,11 @@ class TrialJob:
         if self._job.current is not None:
             self._job.current.stop()
 
-    def abandon(self, error: BaseException, status: TrialStatus = TrialStatus.INTERRUPTED) -> Trial:
+    def abandon(self, error: BaseException) -> Trial:
         """Stop the job now, wait until it has stopped, close its run; raises LostContact if it may still run."""
         self._job.stop()
         end = self._job.close(error, self._job.current)
-        return self._ended(end) if end.has_completed else self._end(status, str(error))  # it may have been faster
+        return self._ended(end) if end.has_completed else self._end(TrialStatus.INTERRUPTED, str(error))
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)

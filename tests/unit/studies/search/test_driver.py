@@ -1,10 +1,7 @@
 """A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
 
-import re
-
 import pytest
 from mlflow import MlflowClient
-from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import (
@@ -61,8 +58,7 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     assert len(driver.trials) == len({tuple(trial.point.items()) for trial in driver.trials.values()})
     assert {trial.state.name for trial in driver.table.study.get_trials()} == {"COMPLETE"}  # known ones, too
     assert desk.said == ["study scripted: 8 points; trial 0 runs: ml.g5.xlarge, rate 1e-5, batch 16"]
-    left, least = re.findall(r"\(([\d.]+) USD\) with its worst case; the least one is ([\d.]+) USD", reason)[0]
-    assert float(least) > float(left)
+    assert "no untried point fits what is left of the budget" in reason
 
 
 def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
@@ -349,21 +345,6 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
     assert reserved[0] == pytest.approx(0.5 + 900 / 3600)  # and no second one beside it: they do not fit together
     assert max(reserved[1:]) <= 0.5 + 30 / 3600 + 1e-9  # the upload took 30 s more than its bound
     assert driver.workplace.launcher.exceeded_s == pytest.approx(30.0)
-
-
-def test_a_trial_that_somebody_ends_in_optuna_has_its_job_stopped_and_booked_and_is_not_run_again(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: "endless" if spec.learning_rate == RATES[0] else DONE
-    driver = desk.driver()
-    assert driver.begin({"learning_rate": RATES[0]}) == ""
-    driver.table.study.tell(0, state=TrialState.FAIL)
-    again = desk.driver()  # after a kill, too
-    again.adopt()
-    searched(again)
-
-    assert again.trials[0].reason == "somebody told its end in Optuna's storage"
-    assert (again.trials[0].cost_usd, again.table.balance().committed_usd) == (pytest.approx(USD), 0.0)
-    assert rates(again) == list(RATES[1:])
-    assert len(desk.launcher.created) == len(RATES)
 
 
 def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
