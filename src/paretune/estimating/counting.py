@@ -29,6 +29,7 @@ _EFA_GBPS = 100.0  # from this network bandwidth on instances talk past the kern
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, and in
 # fp32 or under autocast, which casts weights and keeps norms and softmax in fp32.
 _MOVED_BYTES, _MOVED_BYTES_CAST = 200.0, 300.0
+_FUSED = 0.5  # share of these bytes, and of kernels, that a compiler leaves
 # For each weight, in a micro-batch: cast, read by two products, and its gradient made and added. Frozen ones are read
 # in each pass, those of 4 bits unpacked before: 4-bit kernels reach a fifth of the bandwidth for half a byte read, and
 # two written and read.
@@ -106,10 +107,11 @@ def describe(
     # Micro-batches that a per-device batch is split into; with a device map one device works at a time.
     parts = spec.micro_batches or (1 if spec.strategy == DEVICE_MAP else degrees.pipeline)
 
+    fused = _FUSED if spec.is_compiled else 1.0
     # Sharded weights are gathered in half precision, and all but the loss is computed in it.
     units = rows * work.tokens * built.layers * built.hidden_size * work.passes / 3
     moved = units * share_in_layers(degrees.tensor) / degrees.pipeline
-    moved *= _MOVED_BYTES if share.half and is_sharded else _MOVED_BYTES_CAST
+    moved *= fused * (_MOVED_BYTES if share.half and is_sharded else _MOVED_BYTES_CAST)
     passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
     packed = quantised_weights(spec, built)
     each = _READ_BYTES if is_trained else passes * (2.0 if share.half else 4.0)
@@ -117,7 +119,7 @@ def describe(
 
     # Autocast casts weights that are trained and not sharded; on a processor that shows in no time.
     casts = share.half and is_trained and not is_sharded and not share.on_processor
-    per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts] * (0.5 if spec.is_compiled else 1)
+    per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts] * fused
     # Adapters have as many again: two products, a dropout, casts, a factor and a sum beside each linear layer.
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
     optimiser = str(spec.training_arguments.get("optim", "adamw_torch_fused"))
@@ -183,8 +185,7 @@ def _constants(
         "model": f"model:{model_key(spec)}{' compiled' if spec.is_compiled else ''}",
         "stack": f"stack:{stack}",
         "cluster": "" if is_alone else "processes" if is_local else f"cluster:{cluster}",
-        "launch": "launch" if is_gpu else "launch local",
-        "host": f"host:{family}" if is_gpu else "",
+        "launch": f"launch:{family}" if is_gpu else "launch local",
         "update": f"update:{stack} {optimiser}" if is_gpu else "update local",
         "link": "link",
         "network": "" if share.instances == 1 else TCP if by_tcp else "efa",

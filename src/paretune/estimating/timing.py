@@ -8,9 +8,9 @@
     step      = micro-batches x (busy + bubble x busy + waiting + exposed(exchange, pass))
                 + update + exposed(exchange, 2/3 busy)
     pass      = (FLOP / arithmetic + bytes / memory) / (chip x model x stack x cluster)
-    launches  = kernels x launch x host
+    launches  = kernels x launch
     busy      = (pass^3 + launches^3)^(1/3) on a GPU, whose host runs ahead: the longer shows; a processor adds them
-    update    = (bytes of the optimiser / memory + its kernels x launch x host) x update
+    update    = (bytes of the optimiser / memory + its kernels x launch) x update
     exchange  = the slower of bytes / (link x share) inside a machine and bytes / (network x share x between) outside
     exposed   = exchange^2 / (exchange + arithmetic): what cannot hide behind the pass, or its backward two thirds
 
@@ -41,8 +41,7 @@ _PRIORS = {
     "stack": (1.0, 0.15),  # whose code trains, against the counts here
     "cluster": (0.95, 0.15),  # one instance type, count and strategy of several devices: they wait for each other
     "processes": (0.8, 0.35),  # several processes of this machine: they share its processors and its memory
-    "launch": (20e-6, 0.3),  # seconds; a host starts a kernel on a GPU
-    "host": (1.0, 0.4),  # the hosts of one family of instances against the others
+    "launch": (20e-6, 0.5),  # seconds; a host of one family of instances starts a kernel on a GPU
     "launch local": (23e-6, 0.4),  # seconds; an operator on a processor
     "update": (2.0, 0.8),  # optimiser, gradient norm and copies against the count of the optimiser alone
     "update local": (0.5, 0.1),  # a processor's memory is twice as fast as it is guessed here
@@ -71,14 +70,13 @@ def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds of each of `PARTS` with these constants by role: the first four of a step, the others of the job."""
     c = constants
     speed = c["chip"] * c["model"] * c["stack"] * c["cluster"]
-    launch = c["launch"] * c["host"]
     rate = np.minimum(work.flow * c["network"], work.network) * c["between"]
 
     def sent(link: Any, network: Any) -> Any:
         return np.maximum(link / (work.link * c["link"]), network / rate)
 
     computing, traffic = work.flops / (work.arithmetic * speed), work.moved / (work.memory * speed)
-    whole, launching = computing + traffic, work.kernels * launch
+    whole, launching = computing + traffic, work.kernels * c["launch"]
     busy = np.where(work.is_ahead, (whole**3 + launching**3) ** (1 / 3), whole + launching)
     waiting = work.bubble * busy + (1 + work.bubble) * sent(work.blocking_link, work.blocking_network)
     waiting = waiting + _exposed(sent(work.micro_link, work.micro_network), whole)
@@ -86,7 +84,7 @@ def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "compute": work.accumulation * computing,
         "memory": work.accumulation * traffic + c["update"] * work.updated / work.memory,
-        "launches": work.accumulation * (busy - whole) + c["update"] * work.update_kernels * launch,
+        "launches": work.accumulation * (busy - whole) + c["update"] * work.update_kernels * c["launch"],
         "exchange": work.accumulation * waiting + _exposed(sent(work.step_link, work.step_network), 2 / 3 * busy),
         "evaluation": evaluation,
         "start": c["startup"] * work.before,

@@ -12,8 +12,7 @@ CONSTANTS = {
     "model": "model:a",
     "stack": "stack:own",
     "cluster": "",
-    "launch": "launch",
-    "host": "host:g5",
+    "launch": "launch:g5",
     "update": "update:own",
     "link": "link",
     "network": "",
@@ -132,7 +131,7 @@ def test_the_parts_say_what_the_seconds_go_to_and_sum_to_them() -> None:
 
 
 def test_a_processor_starts_an_operator_after_the_one_before() -> None:
-    constants = CONSTANTS | {"host": "", "chip": "local:a", "launch": "launch local", "update": "update local"}
+    constants = CONSTANTS | {"chip": "local:a", "launch": "launch local", "update": "update local"}
     found = predict(replace(ROUND, constants=constants, is_ahead=False))
 
     update = 0.5 * (0.02 + 40 * 23e-6)
