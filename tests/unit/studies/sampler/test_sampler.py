@@ -8,6 +8,7 @@ from typing import Any
 
 import optuna
 import pytest
+import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import Trial, TrialState
 
@@ -15,6 +16,7 @@ import paretune
 from paretune.studies.sampler.candidates import MOST_CANDIDATES, Space
 from paretune.studies.sampler.sampler import SplitSampler
 
+PACKAGE = Path(__file__).parents[4] / "examples" / "optunahub" / "package" / "samplers" / "split"
 ROWS, START_S = 100_000, 120.0
 SPEED = {"ml.g4dn.xlarge": 60.0, "ml.g5.xlarge": 180.0}
 USD_PER_S = {"ml.g4dn.xlarge": 0.736 / 3600, "ml.g5.xlarge": 1.408 / 3600}
@@ -242,9 +244,15 @@ def test_ten_ranges_of_a_training_of_ones_own_have_candidates_that_fit_into_memo
 
 
 def test_the_example_in_plain_optuna_prints_a_front(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(Path(__file__).parents[4] / "examples" / "optuna_sampler.py"))
+    runpy.run_path(str(PACKAGE / "example.py"))
 
     assert capsys.readouterr().out.count("ml.g5.xlarge") >= 2
+
+
+def test_optunahub_finds_the_sampler_in_its_package() -> None:
+    assert runpy.run_path(str(PACKAGE / "__init__.py"))["SplitSampler"] is SplitSampler
+    head = yaml.safe_load((PACKAGE / "README.md").read_text().split("---")[1])
+    assert head.keys() == {"author", "title", "description", "tags", "optuna_versions", "license"}
 
 
 def test_a_study_that_never_stops_runs_every_job_once() -> None:
