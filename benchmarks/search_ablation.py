@@ -100,7 +100,7 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     made = published.conditions("paretune", "optuna", "scikit-learn", "scipy", "numpy")
-    head = ("without", *("to 90 %", "end", "worst end", "spent"))
+    columns = ["to 90 %", "end", "worst end", "spent"]
     sources = measured.SOURCES if options.outside else {}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -121,7 +121,7 @@ def main() -> None:
     text = (
         f"{made}; the bare sampler; worlds that may be looked at, {options.seeds} seeds; trainings measured by others."
     )
-    head = (*head, *(f"measured: {name}" for name in head[1:]))
+    head = ["without", *columns, *(f"measured: {name}" for name in columns)]
     print(published.block("search_ablation", [text, "", *published.table(head, rows)]))
 
 

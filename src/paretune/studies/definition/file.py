@@ -96,8 +96,8 @@ class StudyFile(Parameters):
     """jobs at a time"""
     sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid", "points"] | None = parameter(None)
     """how points are suggested; split learns seconds and quality apart; by default split where it can, else tpe"""
-    stop: Literal["worth", "never"] = parameter("worth")
-    """worth: the split sampler ends when no job is worth its dollars; never: it spends the budget or the trials"""
+    stop: Literal["auto", "never"] = parameter("auto")
+    """auto: the split sampler ends when no job is worth its dollars; never: it spends the budget or the trials"""
     seed: int = parameter(42, ge=0, le=2**32 - 1)
     """seed of the sampler; that of the training stands in job"""
     storage: str | None = parameter(None, repr=False)

@@ -133,7 +133,7 @@ class Split:
             rows=rows,
             metric=file.judged_by.metric if file.judged_by is not None else None,
             constraints=file.constraints,
-            stop=file.stop == "worth",
+            stop=file.stop == "auto",
         )
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # by the identity of a job, of those that were accepted
