@@ -94,9 +94,18 @@ class StudyFront:
 
     @cached_property
     def main_pair(self) -> tuple[str, str] | None:
-        """The pair that shows the trade-off: dollars, else the first objective, and quality, else the next one."""
+        """The pair that shows the trade-off: the objective that spreads most along its front with quality, and quality.
+
+        Dollars come first among equals. Without quality, dollars and the next objective; None with one objective.
+        """
+
+        def spread(pair: tuple[str, str]) -> float:
+            values = [point.means[pair[0]] for point in self.best_in_pair(pair)]
+            return round(max(values) / min(values), 1) if values and min(values) > 0 else 1.0
+
         names = sorted(self.objectives, key=lambda name: (name == self.quality, name != metrics.COST_USD))
-        return (names[0], self.quality or names[1]) if len(names) > 1 else None
+        pairs = [(name, self.quality or names[1]) for name in names[:-1]]
+        return max(pairs, key=spread if self.quality else lambda _: 0.0, default=None)
 
     @property
     def spent_usd(self) -> float:
