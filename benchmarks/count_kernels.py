@@ -33,8 +33,9 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM, CLASSIFICATION, TOKEN_CLASSIFICATION
-from paretune.training import callback, device
-from paretune.training.loop import train
+from paretune.training import device, meter
+from paretune.training.job import train
+from paretune.training.loop import Loop
 from paretune.training.model import auto_class, load_tokenizer
 from paretune.training.processes import StopSignal
 from paretune.training.rows import hub
@@ -190,19 +191,19 @@ class Case:
     def batches(self) -> Iterator[dict[str, torch.Tensor]]:
         """Batches of rows, with padding if rows are not all of one length."""
         for number in range(_COUNTED + 2):
-            yield self._rows.__getitems__([number * _BATCH + row for row in range(_BATCH)])
+            yield self._rows.batch([number * _BATCH + row for row in range(_BATCH)])
 
 
 def of_paretune(case: Case, precision: str) -> Step:
     """A step of paretune's own training, as on a GPU."""
-    spec = case.spec.replace(precision=precision)
+    spec, step_of = case.spec.replace(precision=precision), Loop._step
     with (
         patch.object(device, "use_cpu_kernels", lambda *_: None),
         patch.object(device, "keep_freed_memory", lambda: None),
-        patch.object(callback, "AGREE_S", math.inf),
+        patch.object(meter, "AGREE_S", math.inf),
         redirect_stdout(io.StringIO()),
         _counted() as (note, notes),
-        patch.object(callback.MetricsCallback, "on_step_begin", lambda *_, **__: note(), create=True),
+        patch.object(Loop, "_step", lambda self, step: (note(), step_of(self, step))[1]),
     ):
         train(JobDocument.first("job", spec), case.folder, StopSignal())
     return _of_step(notes)

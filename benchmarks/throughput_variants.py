@@ -83,7 +83,7 @@ class Examples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         """Row `index`: input_ids and attention_mask (T,), labels ()."""
-        return {name: value[0] for name, value in self._rows[index].items()}
+        return {name: value[0] for name, value in self._rows.batch([index]).items()}
 
 
 class Timer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
@@ -167,30 +167,22 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, options.steps)
-    collate: Any = masked  # of a whole batch, as the rows give one: not what DataLoader says
-    loader = torch.utils.data.DataLoader(
-        rows, batch_sampler=sampler, collate_fn=collate, pin_memory=workspace == "cuda"
-    )
-    samples = step = 0
-    started = time.perf_counter()
-    while step < options.steps:
-        sampler.set_epoch(step // sampler.steps)
-        for batch in loader:
-            count = len(batch["labels"])
-            batch = {name: value.to(workspace, non_blocking=True) for name, value in batch.items()}
-            with torch.autocast(workspace, torch.bfloat16, enabled=device.has_bf16()):
-                loss = model(**batch).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
-            samples, step = samples + count, step + 1
-            if step == WARM_UP:
-                device.synchronize()
-                samples, started = 0, time.perf_counter()
-            if step == options.steps:
-                break
+    samples, started = 0, time.perf_counter()
+    for step in range(options.steps):
+        if step == WARM_UP:
+            device.synchronize()
+            samples, started = 0, time.perf_counter()
+        batch = masked(rows.batch(sampler.rows(step).tolist()))
+        samples += len(batch["labels"])
+        if workspace == "cuda":
+            batch = {name: value.pin_memory().to(workspace, non_blocking=True) for name, value in batch.items()}
+        with torch.autocast(workspace, torch.bfloat16, enabled=device.has_bf16()):
+            loss = model(**batch).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
     device.synchronize()
     return {"samples_per_second": samples / (time.perf_counter() - started)}
 
@@ -207,25 +199,20 @@ def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> d
     layers = [[make(*shape) for shape in shapes] for _ in range(config.num_hidden_layers)]
     widest = options.batch * int(rows.lengths.max()) + options.batch * 8  # rows are padded to a multiple of 8 on a GPU
     columns = {size: make(widest, size) for size in {hidden, inner}}
-    samples = step = 0
-    started = time.perf_counter()
-    while step < options.steps:
-        sampler.set_epoch(step // sampler.steps)
-        for places in sampler:
-            count, width = rows.__getitems__(places)["input_ids"].shape
-            parts = make(count * heads, width, hidden // heads)
-            scores = make(count * heads, width, width)
-            for weights in layers:
-                for weight in weights:
-                    _three(columns[weight.shape[0]][: count * width], weight, columns[weight.shape[1]][: count * width])
-                _three(parts, parts.mT, scores)  # queries and keys
-                _three(scores, parts, parts)  # weights and values
-            samples, step = samples + count, step + 1
-            if step == WARM_UP:
-                device.synchronize()
-                samples, started = 0, time.perf_counter()
-            if step == options.steps:
-                break
+    samples, started = 0, time.perf_counter()
+    for step in range(options.steps):
+        if step == WARM_UP:
+            device.synchronize()
+            samples, started = 0, time.perf_counter()
+        count, width = rows.batch(sampler.rows(step).tolist())["input_ids"].shape
+        parts = make(count * heads, width, hidden // heads)
+        scores = make(count * heads, width, width)
+        for weights in layers:
+            for weight in weights:
+                _three(columns[weight.shape[0]][: count * width], weight, columns[weight.shape[1]][: count * width])
+            _three(parts, parts.mT, scores)  # queries and keys
+            _three(scores, parts, parts)  # weights and values
+        samples += count
     device.synchronize()
     return {"samples_per_second": samples / (time.perf_counter() - started)}
 

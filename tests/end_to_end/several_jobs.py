@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from paretune.specification.container import JobDocument, JobFolder
-from paretune.training import callback, model
+from paretune.training import meter, model
 from paretune.training.__main__ import leave
-from paretune.training.loop import train
+from paretune.training.job import train
 
 
 @dataclass
@@ -36,7 +36,7 @@ def run(root: str, step: str) -> None:
 
 if __name__ == "__main__":
     model.FILE_BYTES = 50_000.0  # every divided model is written in several files
-    callback.AGREE_STEPS = 1  # a job stops after the step that is asked for
+    meter.AGREE_STEPS = 1  # a job stops after the step that is asked for
     for argument in sys.argv[1:]:
         run(*argument.partition("@")[::2])
     leave(0)

@@ -16,8 +16,9 @@ from tests.end_to_end.instances import curves, instances_of, make_job, run
 
 ROOT = Path(__file__).parents[2]
 RUN_IN_THE_IMAGE = (
-    *("rows/test_batches.py", "test_callback.py", "test_checkpoints.py", "test_device.py", "test_model.py"),
-    *("test_processes.py", "test_script.py", "test_strategies.py", "test_trainer.py"),
+    *("rows/test_batches.py", "test_arguments.py", "test_checkpoints.py", "test_device.py", "test_evaluation.py"),
+    *("test_meter.py", "test_model.py", "test_optimizer.py", "test_processes.py", "test_script.py"),
+    "test_strategies.py",
 )
 
 pytestmark = pytest.mark.slow
@@ -59,7 +60,7 @@ def test_a_training_in_the_image_has_the_curves_of_a_training_here(
         instance_type="ml.m5.large",
         instance_count=2,
         per_device_train_batch_size=4,
-        gradient_accumulation_steps=2,  # transformers 5.3 divides by it twice if it is let
+        gradient_accumulation_steps=2,
         training_arguments={"logging_steps": 1, "eval_steps": 3},
     )
     job = make_job(tmp_path / "job", spec)

@@ -173,13 +173,10 @@ def test_a_divided_model_trains_as_in_one_process(
 
     result, expected = (curves(folder) for folder in (job, alone))
     assert {key for _, key in expected} >= {"train/loss", "train/grad_norm", "eval/loss"}
-    trained = {key: value for key, value in expected.items() if key[1].startswith("train/")}
-    assert {key: result[key] for key in trained} == pytest.approx(trained, abs=1e-4)
-    # Data-parallel processes repeat rows to fill up the last batch.
-    assert result == pytest.approx(expected, abs=1e-2)
+    assert result == pytest.approx(expected, abs=1e-4)
     check_weights(job, alone)
     assert JobReport.model_validate_json(job.report.read_text()).metrics["eval_loss"] == pytest.approx(
-        JobReport.model_validate_json(alone.report.read_text()).metrics["eval_loss"], abs=2e-3
+        JobReport.model_validate_json(alone.report.read_text()).metrics["eval_loss"], abs=1e-4
     )
 
 

@@ -66,7 +66,7 @@ def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
     """One training in this process, of 48 rows that the tiny tokenizer reads."""
     from transformers import AutoTokenizer
 
-    from paretune.training.loop import train
+    from paretune.training.job import train
     from paretune.training.processes import StopSignal
     from paretune.training.rows import tokenised
     from paretune.training.rows.tokenised import Rows
@@ -115,7 +115,9 @@ def returned(
         client = MlflowClient()
         reports, models = {}, {}
         for name in FINE_TUNINGS:
-            spec = JobSpec(**common, model=str(tiny_model), fine_tuning=name, num_train_epochs=5.0, learning_rate=5e-3)
+            spec = JobSpec(
+                **common, model=str(tiny_model), fine_tuning=name, num_train_epochs=5.0, learning_rate=5e-3, seed=2
+            )
             folder = train(spec, workspace / name, tiny_model)
             reports[name] = JobReport.model_validate_json(folder.report.read_text())
             models[name] = (str(folder.model), record(client, spec, folder))

@@ -154,19 +154,19 @@ import json, os, sys
 from pathlib import Path
 
 if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv):
-    import paretune.training.loop as loop
+    import paretune.training.job as job
 
-    write, build, loaded = loop._write_results, loop.build_model, []
+    write, build, loaded = job._write_results, job.build_model, []
 
     def weigh_and_build(*arguments, **options):
         model, drawn = build(*arguments, **options)
         loaded.extend(item.numel() for item in model.parameters() if not item.is_meta)
         return model, drawn
 
-    def weigh_and_write(trainer, *arguments, **options):
-        trainer.model.reshard()  # an evaluation leaves the outermost parameters gathered
-        items = list(trainer.model.parameters())
-        states = [entry[name] for entry in trainer.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    def weigh_and_write(loop, *arguments, **options):
+        loop.strategy.reshard()  # an evaluation leaves the outermost parameters gathered
+        items = list(loop.strategy.model.parameters())
+        states = [entry[name] for entry in loop.optimizer.inner.state.values() for name in ("exp_avg", "exp_avg_sq")]
         held = {
             "kinds": sorted({type(item.data).__name__ for item in items}),
             "loaded": sum(loaded),
@@ -175,9 +175,9 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
             "moments": sum(item.to_local().numel() for item in states),
         }
         Path(__file__).with_name(f"held-{os.environ['RANK']}.json").write_text(json.dumps(held))
-        return write(trainer, *arguments, **options)
+        return write(loop, *arguments, **options)
 
-    loop._write_results, loop.build_model = weigh_and_write, weigh_and_build
+    job._write_results, job.build_model = weigh_and_write, weigh_and_build
 '''
 
 

@@ -56,7 +56,7 @@ _JOB_OF_AGENTS = {
 """The parameters of a job that an agent may set: none chooses code, account or money, or what is recorded of a job."""
 _ARGUMENTS_OF_AGENTS = {
     *("weight_decay", "max_grad_norm", "warmup_steps", "warmup_ratio", "lr_scheduler_type", "label_smoothing_factor"),
-    *("optim", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "gradient_checkpointing"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "gradient_checkpointing"),
     *("eval_strategy", "eval_steps", "logging_steps", "save_strategy", "save_steps", "load_best_model_at_end"),
 }
 """The entries of training_arguments that an agent may set: none sends anything anywhere, or names a file."""

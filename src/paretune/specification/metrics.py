@@ -1,7 +1,7 @@
 """Names and units of what is recorded, what each task is measured by, and formulas of derived metrics.
 
 A metric that is not known is absent: never 0, never NaN. Dollars and seconds of every job come from `jobs.bill`, the
-rest of a training of our own from `training.loop`.
+rest of a training of our own from `training.job`.
 """
 
 import math

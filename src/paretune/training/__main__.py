@@ -47,7 +47,7 @@ def main(folder: JobFolder) -> int:
             run_script(document, folder)  # SIGTERM ends it, unless it handles it
         else:
             stop_signal.stop_at_next_step()
-            from paretune.training.loop import train
+            from paretune.training.job import train
 
             if not train(document, folder, stop_signal):
                 folder.stopped.touch()
@@ -86,8 +86,8 @@ def classify_failure(error: Exception) -> tuple[FailureKind, str]:
         package = (error.name or sentence).partition(".")[0]
         remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
         return FailureKind.BAD_INPUT, f"package {package} is missing where the job runs: {remedy}"
-    from paretune.training.callback import Diverged
     from paretune.training.device import is_out_of_memory
+    from paretune.training.meter import Diverged
 
     if isinstance(error, Diverged):
         return FailureKind.DIVERGED, sentence

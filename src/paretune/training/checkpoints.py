@@ -9,12 +9,36 @@ full size on every instance. One that is not needed any more is emptied, so that
 
 import json
 import os
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 
 from paretune.specification.container import write_json
 from paretune.training import processes
 
 COMPLETE = "complete.json"
+_STATE, _PROGRESS = "state", "progress.json"  # a folder with the tensors, and the rest
+
+
+def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[str, Any]) -> None:
+    """Write this process's share of a checkpoint; all processes must call it, and `seal` it afterwards."""
+    if processes.is_first():
+        (checkpoint / COMPLETE).unlink(missing_ok=True)
+        write_json(checkpoint / _PROGRESS, progress)
+    with warnings.catch_warnings(action="ignore"):  # that a process is alone
+        state_dict_saver.save(tensors, checkpoint_id=checkpoint / _STATE)
+
+
+def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """The progress in a checkpoint that any number of processes wrote; its tensors are read into `tensors`."""
+    with warnings.catch_warnings(action="ignore"):
+        state_dict_loader.load(tensors, checkpoint_id=checkpoint / _STATE)
+    progress: dict[str, Any] = json.loads((checkpoint / _PROGRESS).read_text())
+    return progress
 
 
 def seal(checkpoint: Path, *, keep: int | None, best: str | None) -> None:

@@ -285,6 +285,17 @@ def mask_format(model: Any, spec: JobSpec) -> torch.dtype | None:
     return device.half_format(device.choose_precision(spec.precision)) or torch.float32
 
 
+def has_plain_layers(model: Any) -> bool:
+    """Whether all weights of the model have gradients in each step, and all of them may be bf16."""
+    return getattr(model.config, "model_type", "") in PLAIN_ENCODERS | PLAIN_DECODERS
+
+
+def weight_format(model: Any, spec: JobSpec) -> torch.dtype | None:
+    """bf16 for weights that are trained in it, with fp32 masters, and without autocast; None for all others."""
+    is_bf16 = device.choose_precision(spec.precision) == "bf16"
+    return torch.bfloat16 if is_bf16 and spec.fine_tuning == "full" and has_plain_layers(model) else None
+
+
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The repeated layers of a model: the entries of its outermost module lists that have submodules."""
     layers: list[torch.nn.Module] = []

@@ -20,7 +20,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.script_arguments import LOGGING_STEPS, script_arguments
 from paretune.training import device, mlflow_model, processes
-from paretune.training.callback import EventWriter
+from paretune.training.meter import EventWriter
 
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
 

@@ -10,6 +10,7 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import datasets
@@ -36,37 +37,26 @@ _REMEDIES = {  # type of a cell that holds no class to what to do
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
-def summed_loss(
-    task: str,
-    outputs: Any,
-    labels: torch.Tensor,
-    num_items_in_batch: torch.Tensor | int | None = None,
-    *,
-    smoothing: float = 0.0,
-) -> torch.Tensor:
-    """Summed cross-entropy of one micro-batch, divided by the number of labels of the optimiser step over all devices.
+def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
+    """The sum of the cross-entropies of B rows, in fp32.
 
-    The Trainer leaves the division to models that take keyword arguments, and sequence classifiers take them but do not
-    divide (transformers 5.23). `outputs` has logits (B, C) with `labels` B classes or flags (B, C), or logits (B, T, V)
-    with labels (B, T), -100 where there is none. Without `num_items_in_batch` the labels are those of this batch.
+    `logits` are (B, C) with `labels` B classes or flags (B, C), or (B, T, V) with labels (B, T), -100 where there is
+    none; for causal-lm labels are the tokens themselves. A step divides by the labels of all its rows on all devices,
+    where the models of transformers would divide by those of their own batch.
     """
-    logits, functional = outputs["logits"], torch.nn.functional
+    functional = torch.nn.functional
+    if task == metrics.MULTI_LABEL:
+        return functional.binary_cross_entropy_with_logits(logits.float(), labels.float(), reduction="sum")
     if task == metrics.CAUSAL_LM:
         logits, labels = logits[:, :-1], labels[:, 1:]
-    if task == metrics.CLASSIFICATION:
-        total = functional.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
-    elif task == metrics.MULTI_LABEL:
-        total = functional.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
-    elif task == metrics.TOKEN_CLASSIFICATION:
-        total = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum")
-    else:  # a row at a time, because a cross-entropy makes copies, here of a large vocabulary
-        rows = zip(logits, labels, strict=True)
-        total = torch.stack([functional.cross_entropy(row.float(), of_row, reduction="sum") for row, of_row in rows])
-    return total.sum() / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
+    entropy = partial(functional.cross_entropy, reduction="sum", label_smoothing=smoothing)
+    if task == metrics.CAUSAL_LM and not logits.requires_grad:  # by row: there are copies, of a large vocabulary
+        return torch.stack([entropy(row.float(), of_row) for row, of_row in zip(logits, labels, strict=True)]).sum()
+    return entropy(logits.flatten(0, -2).float(), labels.flatten())
 
 
 class Evaluation:
-    """Calculates metrics as the Trainer calls it; `report_entries` are those of the last evaluation in this process."""
+    """Calculates metrics; `report_entries` are those of the last evaluation in this process."""
 
     def __init__(self, task: str, names: Sequence[str]) -> None:
         self._task, self._names = task, names
@@ -76,9 +66,8 @@ class Evaluation:
         """The predictions that stay in memory until all rows are evaluated: classes, or flags of labels."""
         return logits >= 0 if self._task == metrics.MULTI_LABEL else logits.argmax(-1)
 
-    def __call__(self, prediction: Any) -> dict[str, float]:
-        """The metrics of a transformers `EvalPrediction` with N such predictions, of rows of words not equally long."""
-        predicted, labels = prediction.predictions, prediction.label_ids
+    def __call__(self, predicted: Any, labels: Any) -> dict[str, float]:
+        """The metrics of N such predictions, of rows of words not equally long, beside their labels."""
         if self._task == metrics.TOKEN_CLASSIFICATION:  # words have a label, all other tokens -100
             self.report_entries = {}
             words_of_rows = (

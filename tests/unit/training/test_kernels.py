@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, TrainerCallback
+from transformers import AutoConfig
 
 from paretune.specification.container import JobFolder
 from paretune.specification.job import JobSpec
-from paretune.training import callback
+from paretune.training import meter
+from paretune.training.loop import Loop
 from paretune.training.model import PLAIN_DECODERS, PLAIN_ENCODERS, auto_class, mask_format
 from paretune.training.rows.tokenised import MOST_LENGTHS, TokenRows, masked, pad_multiple
 from tests.unit.training.conftest import SPEC
-from tests.unit.training.test_loop import report_of
+from tests.unit.training.test_job import report_of
 
 SMALL = {
     "vocab_size": 60,
@@ -30,6 +31,7 @@ SMALL = {
     "num_labels": 3,
     "head_dim": 8,
 }
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 NAMES_OF = {
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
     "electra": {"embedding_size": 16},
@@ -68,16 +70,19 @@ def test_rows_without_padding_have_no_mask_and_other_models_keep_theirs() -> Non
     assert mask_format(small("bert"), JobSpec(precision="fp16")) == torch.float16
 
 
+@pytest.mark.parametrize("form", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("kind", "task"),
     [(kind, task) for kind in sorted(PLAIN_ENCODERS) for task in ("classification", "token-classification")]
     + [(kind, task) for kind in sorted(PLAIN_DECODERS) for task in ("classification", "causal-lm")],
 )
-def test_all_weights_have_gradients_so_that_nobody_looks_for_unused_ones(kind: str, task: str) -> None:
-    model = small(kind, task)
+def test_all_weights_have_gradients_in_fp32_and_in_bf16(kind: str, task: str, form: torch.dtype) -> None:
+    model = small(kind, task).to(form)
 
-    model(**batch_of([9, 4])).logits.sum().backward()
+    logits = model(**masked(batch_of([9, 4]), mask_format(model, JobSpec(precision=NAMES[form])))).logits
+    logits.float().sum().backward()
 
+    assert logits.dtype == form
     assert [name for name, item in model.named_parameters() if item.grad is None] == []
 
 
@@ -107,7 +112,7 @@ def test_the_labels_of_a_row_are_those_of_its_batch(tmp_path: Path) -> None:
             np.save(folder / "labels.npy", labels)
         rows = TokenRows(folder, pad_id=0)
 
-        counted = [int((rows[number]["labels"] != -100).sum()) for number in range(3)]
+        counted = [int((rows.batch([number])["labels"] != -100).sum()) for number in range(3)]
 
         assert rows.items().tolist() == counted
         if labels is None:
@@ -128,11 +133,14 @@ def test_a_step_reads_nothing_from_the_device(folder: JobFolder, monkeypatch: py
 
     mode = Reads()
 
-    def count(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
-        mode.step = state.global_step
+    step_of = Loop._step
 
-    monkeypatch.setattr(TrainerCallback, "on_step_begin", count)
-    monkeypatch.setattr(callback, "AGREE_S", math.inf)
+    def count(self: Loop, step: int) -> torch.Tensor:
+        mode.step = step
+        return step_of(self, step)
+
+    monkeypatch.setattr(Loop, "_step", count)
+    monkeypatch.setattr(meter, "AGREE_S", math.inf)
     arguments = {"logging_steps": 100, "warmup_steps": 0, "save_strategy": "no"}
     with mode:
         report_of(SPEC.replace(num_train_epochs=2.0, training_arguments=arguments), folder)

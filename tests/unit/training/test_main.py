@@ -67,7 +67,7 @@ def test_a_training_stops_itself_at_its_deadline_and_says_so(tmp_path: Path, mon
         wait_until(lambda: stop.stop_requested, within_s=30, what="the deadline")
         return False
 
-    monkeypatch.setattr("paretune.training.loop.train", train)
+    monkeypatch.setattr("paretune.training.job.train", train)
     monkeypatch.setattr(processes.threading.Timer, "start", lambda _self: None)  # would end this process
     monkeypatch.setattr(job_process, "_end_all", lambda *_: None)
     try:

@@ -10,8 +10,8 @@ import pytest
 from torch.autograd import DeviceType
 
 from paretune.specification.container import JobFolder
-from paretune.training.callback import shares_of
-from tests.unit.training import conftest, test_loop
+from paretune.training.profile import shares_of
+from tests.unit.training import conftest, test_job
 
 pytestmark = pytest.mark.slow  # they train
 
@@ -19,7 +19,7 @@ SPEC = conftest.SPEC.replace(num_train_epochs=2.0, training_arguments={"logging_
 
 
 def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: JobFolder) -> None:
-    test_loop.report_of(SPEC.replace(profile_steps=3), folder)
+    test_job.report_of(SPEC.replace(profile_steps=3), folder)
     document = json.loads((folder.profile / "profile.json").read_text())
     with gzip.open(folder.profile / "trace.json.gz", "rt") as file:
         events = json.load(file)["traceEvents"]
@@ -34,7 +34,7 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
     names = [event["name"] for event in events if event.get("ph") == "X"]
     assert sum(name.startswith("ProfilerStep#") for name in names) == 3
     assert sum(name.startswith("Optimizer.step#") for name in names) == 3
-    assert any(name.startswith("enumerate(DataLoader)#") for name in names)
+    assert any(name == "paretune: batch" for name in names)
     assert re.fullmatch(r".*compute [\d.]+ %.* of [\d.,]+ ms per step.*", document["summary"])
     page = (folder.profile / "profile.md").read_text()
     assert document["summary"] in page
@@ -56,7 +56,7 @@ def test_the_parts_of_a_step_are_told_apart(on_gpu: bool) -> None:
     rows = [
         row("ProfilerStep*", 100, 1100),
         row("paretune: evaluation or checkpoint", 0, 100, 50),
-        row("enumerate(DataLoader)#x", 50, 50),
+        row("paretune: batch", 50, 50),
         row("Optimizer.step#AdamW.step", 10, 200, 300),
         row("aten::mm", 600, 600, 450),
         row("c10d::allreduce_", 40, 40),

@@ -9,7 +9,7 @@ import pytest
 from paretune.core.script_metrics import PrintedNumbers
 from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport
 from paretune.specification.job import JobSpec
-from paretune.training.callback import EventWriter
+from paretune.training.meter import EventWriter
 from paretune.training.script import PrintedMetrics, run_script, trim_model_folder
 
 

@@ -1,6 +1,6 @@
-"""What each strategy asks of the image, the Trainer and the specification; real trainings are in end_to_end."""
+"""What strategies ask of the image and of a model; real trainings are in end_to_end."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,30 +12,13 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaFo
 
 from paretune.specification.job import JobSpec
 from paretune.training import device, strategies
+from paretune.training.experiments.tensor import divide_matrices
 
 GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
 
 
-@pytest.fixture
-def as_rank(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    return lambda rank: monkeypatch.setenv("RANK", str(rank))
-
-
-@pytest.mark.parametrize(
-    ("rank", "changes", "data_rank"), [(3, {"tensor_parallel_degree": 2}, 1), (2, {"pipeline_parallel_degree": 2}, 0)]
-)
-def test_processes_that_share_matrices_or_layers_share_their_rows(
-    as_rank: Callable[[int], None], rank: int, changes: dict[str, int], data_rank: int
-) -> None:
-    as_rank(rank)
-
-    assert strategies.data_rank(JobSpec(strategy="fsdp", instance_count=4, **changes)) == data_rank
-
-
-def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(
-    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_rank(3)
+def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
     imported: list[str] = []
     monkeypatch.setattr(strategies, "can_be_imported", lambda _: True)
     monkeypatch.setattr(strategies, "importlib", SimpleNamespace(import_module=imported.append))
@@ -44,12 +27,10 @@ def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(
     monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: request.append(backend))
     monkeypatch.setattr(device, "has_gpu", lambda: False)
 
-    spec = JobSpec(strategy="smddp", **GPU)
-    strategies.begin(spec)
+    strategies.begin(JobSpec(strategy="smddp", **GPU))
 
     assert (imported, request) == (["smdistributed.dataparallel.torch.torch_smddp"], ["smddp"])
     assert "SM_FRAMEWORK_PARAMS" not in strategies.os.environ
-    assert strategies.data_rank(spec) == 3
 
 
 SIZES = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -72,7 +53,7 @@ def test_every_parameter_lies_on_the_mesh_and_a_tied_head_stays_tied(
     tokens = torch.arange(6)[None]
     expected = model(input_ids=tokens).logits.detach()
 
-    strategies.divide_matrices(model, mesh)
+    divide_matrices(model, mesh)
 
     assert all(isinstance(item, DTensor) for item in model.parameters())
     assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) == tied

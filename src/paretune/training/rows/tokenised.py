@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -48,8 +48,8 @@ class Rows:
         return len(self.texts)
 
 
-class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """One split as a data set whose items are whole batches, for a DataLoader with a batch sampler.
+class TokenRows:
+    """One split, in whole batches.
 
     Batches are as long as their longest row, rounded up to a multiple of `pad_multiple`. With `longest_first` rows are
     sorted by descending length: batches need little padding.
@@ -77,7 +77,7 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitems__(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
+    def batch(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
         """The batch of rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
         B is len(index), T the longest row rounded up. Labels are (B,) classes or (B, T) labels or next tokens, all
@@ -101,13 +101,9 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
             "labels": torch.from_numpy(labels),
         }
 
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        """A batch of one row."""
-        return self.__getitems__([index])
 
-
-class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
-    """Yields this rank's rows, micro-batch by micro-batch: the same rows for each optimiser step on every cluster.
+class GlobalBatchSampler:
+    """The rows of each optimiser step, the same on every cluster, and this rank's share of them.
 
     The rows of a step depend only on the global batch size and the seed. So one process with batch 64, two with 32, and
     one with 16 and four accumulation steps train on the same steps and differ only by rounding.
@@ -123,38 +119,28 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
         self.plan = plan
         self._rank = rank
         self._seed = seed
-        self._epoch = 0
         self._cached: tuple[int, list[np.ndarray]] | None = None  # an epoch and its steps
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which determines the order of the rows."""
-        self._epoch = epoch
 
     @property
     def steps(self) -> int:
         """Number of optimiser steps per epoch."""
         return -(-len(self._lengths) // self.plan.global_batch_size)
 
-    def __len__(self) -> int:
-        """Number of micro-batches per epoch."""
-        full, rest = divmod(len(self._lengths), self.plan.global_batch_size)
-        return full * self.plan.gradient_accumulation_steps + self._micro_batches(rest)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for step in self.epoch_steps(self._epoch):
-            for part in np.array_split(step, self._micro_batches(len(step))):
-                # Rows of similar length go to the devices in turn. Every device needs a row, or the others wait for
-                # it: with too few rows it repeats the first.
-                rows = part[self._rank :: self.plan.devices] if self._rank < len(part) else part[:1]
-                yield rows.tolist()
-
-    def items(self, step: int, of_rows: np.ndarray) -> int:
-        """The sum of `of_rows`, (N,), over what all devices compute in the optimiser step of this number, from 0."""
+    def rows(self, step: int) -> np.ndarray:
+        """The rows of all devices in the optimiser step of this number, from 0."""
         epoch, index = divmod(step, self.steps)
-        rows = self.epoch_steps(epoch)[index]
-        parts = np.array_split(rows, self._micro_batches(len(rows)))
-        repeated = sum(max(0, self.plan.devices - len(part)) * of_rows[part[0]] for part in parts)
-        return int(of_rows[rows].sum() + repeated)
+        return self.epoch_steps(epoch)[index]
+
+    def micro_batches(self, step: int) -> list[tuple[list[int], bool]]:
+        """The rows of this rank in each micro-batch of a step, and whether they count.
+
+        Rows of similar length go to the devices in turn. The devices wait for each other, so that one without a row
+        computes another's, which does not count there.
+        """
+        rows = self.rows(step)
+        parts = np.array_split(rows, -(-len(rows) // (self.plan.per_device_train_batch_size * self.plan.devices)))
+        own = [part[self._rank :: self.plan.devices].tolist() for part in parts]
+        return [(mine, True) if mine else (part[:1].tolist(), False) for mine, part in zip(own, parts, strict=True)]
 
     def epoch_steps(self, epoch: int) -> list[np.ndarray]:
         """Rows of each optimiser step of `epoch`, over all devices, longest row first within a step."""
@@ -181,9 +167,6 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def _by_length(self, rows: np.ndarray) -> np.ndarray:
         return rows[np.argsort(-self._lengths[rows], kind="stable")]
-
-    def _micro_batches(self, rows: int) -> int:
-        return -(-rows // (self.plan.per_device_train_batch_size * self.plan.devices))
 
 
 def pad_multiple(longest: int) -> int:

@@ -37,40 +37,38 @@ EPOCHS = st.integers(0, 3)
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def by_rank(lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int) -> list[list[list[int]]]:
-    """Micro-batches of every rank, as a job of `plan.devices` processes sees them."""
-    ranks = []
-    for rank in range(plan.devices):
-        sampler = GlobalBatchSampler(lengths, plan, rank=rank, seed=seed)
-        sampler.set_epoch(epoch)
-        ranks.append(list(sampler))
-    return ranks
+def by_rank(lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int) -> list[list[list[tuple[list[int], bool]]]]:
+    """Micro-batches of each step of every rank, as a job of `plan.devices` processes sees them."""
+    samplers = [GlobalBatchSampler(lengths, plan, rank=rank, seed=seed) for rank in range(plan.devices)]
+    steps = range(epoch * samplers[0].steps, (epoch + 1) * samplers[0].steps)
+    return [[sampler.micro_batches(step) for step in steps] for sampler in samplers]
 
 
 @given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)
-def test_every_row_is_trained_on_exactly_once_per_epoch(
+def test_every_row_counts_exactly_once_per_epoch_in_its_step(
     lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int
 ) -> None:
-    ranks = by_rank(lengths, plan, seed, epoch)
+    ranks, sampler = by_rank(lengths, plan, seed, epoch), GlobalBatchSampler(lengths, plan, rank=0, seed=seed)
 
-    rows: list[int] = []
-    for together in zip(*ranks, strict=True):
-        given_out = [row for mine in together for row in mine]
-        if len(set(given_out)) < plan.devices:  # fewer rows than devices: the others repeat one of them
-            given_out = sorted(set(given_out))
-        rows += given_out
+    rows = []
+    for number, together in enumerate(zip(*ranks, strict=True)):
+        counted = [row for batches in together for batch, counts in batches if counts for row in batch]
+        assert sorted(counted) == sorted(sampler.rows(epoch * sampler.steps + number))
+        rows += counted
     assert Counter(rows) == Counter(range(len(lengths)))
 
 
 @given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)
-def test_all_ranks_get_as_many_micro_batches_as_len_says_none_empty_or_too_large(
+def test_all_ranks_get_as_many_micro_batches_none_empty_or_too_large(
     lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int
 ) -> None:
     ranks = by_rank(lengths, plan, seed, epoch)
 
-    expected = len(GlobalBatchSampler(lengths, plan, rank=0, seed=seed))
-    assert {len(batches) for batches in ranks} == {expected}
-    assert all(1 <= len(batch) <= plan.per_device_train_batch_size for batches in ranks for batch in batches)
+    for together in zip(*ranks, strict=True):
+        assert len({len(batches) for batches in together}) == 1
+        assert len(together[0]) <= plan.gradient_accumulation_steps
+        sizes = [len(batch) for batches in together for batch, _ in batches]
+        assert all(1 <= size <= plan.per_device_train_batch_size for size in sizes)
 
 
 @given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)
@@ -87,36 +85,10 @@ def test_the_rows_of_a_step_do_not_depend_on_devices_or_accumulation(
     assert spread.steps == alone.steps == len(steps)
 
 
-@given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)
-def test_micro_batches_of_all_ranks_make_up_their_step(
-    lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int
-) -> None:
-    ranks = by_rank(lengths, plan, seed, epoch)
-    steps = GlobalBatchSampler(lengths, plan, rank=0, seed=seed).epoch_steps(epoch)
-
-    accumulation = plan.gradient_accumulation_steps
-    for number, step in enumerate(steps):
-        part = slice(number * accumulation, (number + 1) * accumulation)
-        assert {row for batches in ranks for batch in batches[part] for row in batch} == set(step.tolist())
-
-
-@given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)
-def test_the_items_of_a_step_are_those_that_all_ranks_compute(
-    lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int
-) -> None:
-    ranks = by_rank(lengths, plan, seed, epoch)
-    sampler, steps = GlobalBatchSampler(lengths, plan, rank=0, seed=seed), plan.gradient_accumulation_steps
-
-    for number in range(sampler.steps):
-        part = slice(number * steps, (number + 1) * steps)
-        computed = sum(int(lengths[batch].sum()) for batches in ranks for batch in batches[part])
-        assert sampler.items(epoch * sampler.steps + number, lengths) == computed
-
-
 @given(lengths=LENGTHS, plan=PLANS, seed=SEEDS)
 def test_the_first_step_of_all_holds_the_longest_row_in_its_first_micro_batch(
     lengths: np.ndarray, plan: BatchPlan, seed: int
 ) -> None:
     ranks = by_rank(lengths, plan, seed, 0)
 
-    assert max(lengths[row] for batches in ranks for row in batches[0]) == lengths.max()
+    assert max(lengths[row] for steps in ranks for row in steps[0][0][0]) == lengths.max()

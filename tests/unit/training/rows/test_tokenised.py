@@ -65,7 +65,7 @@ def prepare_words(
 
 def tokens_of(prepared: PreparedDataset, split: str) -> list[list[int]]:
     rows = TokenRows(prepared.folder / split, pad_id=0)
-    return [rows[number]["input_ids"][0].tolist() for number in range(len(rows))]
+    return [rows.batch([number])["input_ids"][0].tolist() for number in range(len(rows))]
 
 
 # --- reading
@@ -83,7 +83,7 @@ def test_a_batch_is_what_padding_by_hand_gives(
     order = sorted(range(7), key=lambda row: -len(rows[row])) if longest_first else list(range(7))
 
     for index in ([0], [4, 0, 2], [6, 5, 4, 3, 2, 1, 0], [1, 1]):
-        batch = split.__getitems__(index)
+        batch = split.batch(index)
         chosen = [rows[order[row]] for row in index]
         assert batch["input_ids"].tolist() == padded(chosen, multiple, PAD)
         assert batch["attention_mask"].tolist() == padded([[1] * len(row) for row in chosen], multiple, 0)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, Trainer
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.training import callback, device
-from paretune.training.callback import Diverged
-from paretune.training.loop import train
+from paretune.training import device, meter, strategies
+from paretune.training.job import train
+from paretune.training.meter import Diverged
 from paretune.training.model import load_tokenizer
 from paretune.training.processes import StopSignal
 from paretune.training.rows import tokenised
@@ -60,11 +60,14 @@ def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(folder: J
 
     assert report.facts["steps"] == 6
     assert 0 <= report.metrics["f1"] <= 1
-    assert (folder.model / "config.json").is_file()
+    assert json.loads((folder.model / "config.json").read_text())["use_cache"]  # to generate text with, not to train
     assert (report.metrics["layers"], report.metrics["hidden_size"]) == (2, 32)
     assert report.metrics["matrix_parameters"] < report.metrics["total_parameters"]
     assert report.metrics["vocabulary"] > 50
     assert "resumed" not in report.metrics
+
+
+OFFLOADED = {"strategy": "fsdp", "cpu_offload": True}
 
 
 def evaluations(folder: JobFolder) -> list[float]:
@@ -73,16 +76,23 @@ def evaluations(folder: JobFolder) -> list[float]:
     return [event.metrics["eval/loss"] for event in events if "eval/loss" in event.metrics]
 
 
-def test_the_best_model_is_returned_also_if_it_is_the_last(folder: JobFolder) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("highest", "changes"), [(True, {}), (False, {}), (False, OFFLOADED)], ids=str)
+def test_the_best_model_is_returned_also_if_it_is_the_last(
+    folder: JobFolder, highest: bool, changes: dict[str, Any], precision: str
+) -> None:
     # With labels that mean nothing the loss rises, so the last model is the best if a high one is asked for.
-    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": highest}
     arguments = {"eval_strategy": "epoch", "save_strategy": "epoch", "warmup_steps": 0, **best}
+    spec = SPEC.replace(num_train_epochs=3.0, learning_rate=1e-3, precision=precision, training_arguments=arguments)
 
-    report = report_of(SPEC.replace(num_train_epochs=3.0, learning_rate=1e-3, training_arguments=arguments), folder)
+    report = report_of(spec.replace(**changes), folder)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
     losses = evaluations(folder)[:3]
-    assert losses[-1] == max(losses)
-    assert report.metrics["eval_loss"] == pytest.approx(losses[-1], abs=1e-6)
+    assert precision == "bf16" or losses[-1] == max(losses)
+    assert report.metrics["eval_loss"] == pytest.approx(max(losses) if highest else min(losses), abs=1e-6)
 
 
 def test_label_smoothing_changes_the_training_but_not_how_a_model_is_judged(folder: JobFolder) -> None:
@@ -94,7 +104,7 @@ def test_label_smoothing_changes_the_training_but_not_how_a_model_is_judged(fold
         AutoModelForSequenceClassification.from_pretrained(folder.model),
         TokenRows(folder.dataset / "validation", pad_id=0),
     )
-    batch = rows.__getitems__(range(len(rows)))
+    batch = rows.batch(range(len(rows)))
     loss = torch.nn.functional.cross_entropy(model(**{**batch, "labels": None}).logits, batch["labels"])
     assert report.metrics["eval_loss"] == pytest.approx(loss.item(), abs=1e-6)
 
@@ -104,17 +114,17 @@ def test_label_smoothing_changes_the_training_but_not_how_a_model_is_judged(fold
 def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
     folder: JobFolder, monkeypatch: pytest.MonkeyPatch, accumulation: int
 ) -> None:
-    spec = SPEC.replace(num_train_epochs=20.0, gradient_accumulation_steps=accumulation)
-    steps = []
-    step = Trainer.training_step
+    seldom = {"logging_steps": 100, "save_strategy": "no"}
+    spec = SPEC.replace(num_train_epochs=20.0, gradient_accumulation_steps=accumulation, training_arguments=seldom)
+    steps, backward = [], strategies.Replicas.backward
 
     def broken(*args: Any, **kwargs: Any) -> torch.Tensor:
         steps.append(1)
-        loss: torch.Tensor = step(*args, **kwargs)
+        loss: torch.Tensor = backward(*args, **kwargs)
         return loss * (math.inf if len(steps) > 3 * accumulation else 1.0)
 
-    monkeypatch.setattr(Trainer, "training_step", broken)
-    monkeypatch.setattr(callback, "AGREE_S", math.inf)
+    monkeypatch.setattr(strategies.Replicas, "backward", broken)
+    monkeypatch.setattr(meter, "AGREE_S", math.inf)
     with pytest.raises(Diverged, match=r"not a finite number .* for 10 steps in a row"):
         train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
 

@@ -9,18 +9,20 @@ forward pass of one micro-batch and the backward pass of an earlier one, so that
 most as many micro-batches as there are stages.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor
 
-from paretune.training import processes
-
-Batch = Mapping[str, torch.Tensor]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits and labels, not averaged over micro-batches
+from paretune.core.errors import BadInput
+from paretune.specification.job import JobSpec
+from paretune.training import device, processes
+from paretune.training.strategies import Batch, Loss, Shards, sent
 
 
 class _Family(NamedTuple):
@@ -46,16 +48,76 @@ _FAMILIES: Mapping[str, _Family] = {  # model type to its modules, in transforme
 }
 
 
-def stage_faults(config: Any, degree: int, name: str) -> list[str]:
-    """The reasons why the layers of the model `name` cannot be divided into `degree` stages; empty if they can."""
+def stage_faults(spec: JobSpec, config: Any) -> list[str]:
+    """The reasons why the layers or the batches of a job cannot be divided into stages; empty if they can."""
+    stages, layers, faults = spec.degrees.pipeline, config.num_hidden_layers, list[str]()
     if config.model_type not in _FAMILIES:
         rule = f"pipeline_parallel_degree goes with models of type {', '.join(_FAMILIES)}"
-        return [f"{rule}, got {name} ({config.model_type}): set strategy=fsdp without it, which shards the weights"]
-    layers = config.num_hidden_layers
-    if layers % degree == 0:
-        return []
-    fits = ", ".join(str(number) for number in range(1, layers + 1) if layers % number == 0)
-    return [f"pipeline_parallel_degree must divide the {layers} layers of {name}, got {degree}: use {fits}"]
+        remedy = "set strategy=fsdp without it, which shards the weights"
+        faults.append(f"{rule}, got {spec.model} ({config.model_type}): {remedy}")
+    elif layers % stages:
+        fits = ", ".join(str(number) for number in range(1, layers + 1) if layers % number == 0)
+        rule = f"pipeline_parallel_degree must divide the {layers} layers of {spec.model}"
+        faults.append(f"{rule}, got {stages}: use {fits}")
+    batch, micro_batches = spec.plan().per_device_train_batch_size, spec.micro_batches or stages
+    if batch % micro_batches or micro_batches < stages:
+        sizes = [number for number in range(stages, batch + 1) if batch % number == 0]
+        rule = f"micro_batches must divide per_device_train_batch_size {batch} and be at least the {stages} stages"
+        remedy = f"use {', '.join(map(str, sizes))}" if sizes else "raise per_device_train_batch_size"
+        faults.append(f"{rule}, got {micro_batches}: {remedy}")
+    if spec.precision == "fp16":
+        faults.append("pipeline_parallel_degree goes with precision bf16 or fp32, got fp16: set precision=bf16")
+    return faults
+
+
+class Stages(Shards):
+    """A model of which each process has a stage; the processes of all stages train on the same rows."""
+
+    _gathers_again = False  # a layer would be gathered anew for each micro-batch
+
+    def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
+        if device.choose_precision(spec.precision) == "fp16":  # each stage would scale the loss itself
+            raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
+        self._pipeline = Pipeline(
+            self.model,
+            mesh["pipeline"].get_group(),
+            number=self._degrees.stage(distributed.get_rank()),
+            stages=self._degrees.pipeline,
+            micro_batches=spec.micro_batches or self._degrees.pipeline,
+            device=self.device,
+            autocast=self._autocast,
+        )
+
+    def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
+        """The loss of a micro-batch, which is divided into smaller ones, after its gradients were added."""
+        loss = self._pipeline.train(self._on_device(batch), loss_of)
+        if is_last:
+            self._pipeline.add_up_tied_gradients()
+        return loss
+
+    def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Logits and labels of a batch in the last stage; None in the others."""
+        inputs = self._on_device(batch)
+        logits = self._pipeline.predict(inputs)
+        return None if logits is None else (logits, inputs["labels"])
+
+    def _masked(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return batch  # masks are divided with their batches
+
+    def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
+        """The norm of the gradients of all stages."""
+        return self._pipeline.gradient_norm()
+
+    def _weights_of(self, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        own = {name: item for name, item in model.state_dict().items() if name != self._pipeline.copy}
+        stages, seen = self._degrees.pipeline, set[str]()
+        per_stage = distributed.get_world_size() // stages
+        for stage in range(stages):
+            is_own = distributed.get_rank() // per_stage == stage
+            for name, value in sent(own if is_own else {}, stage * per_stage):
+                if name not in seen:
+                    seen.add(name)
+                    yield name, value
 
 
 class _Identity(torch.nn.Module):
@@ -93,6 +155,7 @@ class Pipeline:
         stages: int,
         micro_batches: int,
         device: torch.device,
+        autocast: Callable[[], AbstractContextManager[Any]],
     ) -> None:
         self._model, self._group, self._number, self._stages = model, group, number, stages
         self._micro_batches, self._device = micro_batches, device
@@ -111,10 +174,11 @@ class Pipeline:
         def forward(inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
             """`tokens` and the `others`, such as `attention_mask`, are the same for all stages."""
             name = "input_ids" if self._is_first else "inputs_embeds"
-            hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
+            with autocast():
+                hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
+                scores = getattr(model, self._head)(hidden).float() if self._is_last else hidden.float()
             if not self._is_last:
-                return hidden
-            scores: torch.Tensor = getattr(model, self._head)(hidden)
+                return scores
             if not self._classifies:
                 return scores
             positions = torch.arange(tokens.shape[-1], device=tokens.device)

@@ -1,0 +1,87 @@
+"""The `training_arguments` that a training reads, with the names and meanings of transformers' TrainingArguments."""
+
+import math
+from typing import Any
+
+import torch
+from transformers import TrainingArguments, get_scheduler
+
+from paretune.core.errors import did_you_mean
+from paretune.estimating.workload import EVALUATIONS
+from paretune.specification import metrics
+from paretune.specification.container import CHECKPOINTS_KEPT
+from paretune.specification.job import JobSpec
+from paretune.training import device
+
+READ = {  # name to its kind
+    **dict.fromkeys(("max_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"), float),
+    **dict.fromkeys(("warmup_steps", "warmup_ratio", "label_smoothing_factor", "logging_steps", "eval_steps"), float),
+    **dict.fromkeys(("per_device_eval_batch_size", "save_steps", "save_total_limit"), float),
+    **dict.fromkeys(("gradient_checkpointing", "load_best_model_at_end", "greater_is_better", "torch_compile"), bool),
+    **dict.fromkeys(("lr_scheduler_type", "eval_strategy", "save_strategy", "metric_for_best_model"), str),
+    **dict.fromkeys(("torch_compile_backend", "torch_compile_mode"), str),
+    "lr_scheduler_kwargs": dict,
+}
+"""The others are refused, so that none is silently ignored."""
+_CALLED = {float: "a number", bool: "true or false", str: "a text", dict: "a mapping"}
+_KEEPS_ALL = ("save_total_limit", None)
+LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer
+
+
+def argument_faults(spec: JobSpec) -> list[str]:
+    """Entries of `training_arguments` that no training reads, or that it cannot train with."""
+    faults = []
+    for name, value in spec.training_arguments.items():
+        kind = READ.get(name)
+        if kind is None:
+            hint = did_you_mean(name, READ, most=2) or f"it reads {', '.join(sorted(READ))}"
+            faults.append(f"training_arguments has no argument {name} that a training reads: {hint}")
+        elif not isinstance(value, (int, float) if kind is float else kind) and (name, value) != _KEEPS_ALL:
+            faults.append(f"training_arguments: {name} must be {_CALLED[kind]}, got {value!r}")
+    best = str(spec.training_arguments.get("metric_for_best_model", "loss")).removeprefix("eval_")
+    measures = ("loss", *(() if spec.task == metrics.CAUSAL_LM else metrics.TASKS[spec.task].measures))
+    if best not in measures:
+        faults.append(f"training_arguments: metric_for_best_model must be one of {', '.join(measures)}, got {best}")
+    if not faults and spec.training_arguments:
+        try:
+            schedule_of(training_arguments(spec, 1000), torch.optim.SGD([torch.zeros(1)]))
+        except Exception as error:
+            faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
+    return faults
+
+
+def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
+    """The arguments of a training of so many steps; those of the user replace the defaults."""
+    given: dict[str, Any] = {
+        "logging_steps": max(1, min(50, steps // LOG_POINTS)),
+        # The returned model is evaluated in any case.
+        "eval_strategy": "steps" if "eval_steps" in spec.training_arguments else "no",
+        "eval_steps": max(1, -(-steps // EVALUATIONS)),
+        "save_strategy": "epoch",
+        "save_total_limit": CHECKPOINTS_KEPT if spec.on_sagemaker else 1,
+        **spec.training_arguments,
+    }
+    given.pop("gradient_checkpointing", None)  # see strategies.checkpoint_activations
+    if "warmup_ratio" in given:  # transformers 5 takes a share of all steps as warmup_steps
+        given["warmup_steps"] = given.pop("warmup_ratio")
+    if spec.probe_steps:
+        given |= {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}
+    fixed = {"output_dir": "unused", "report_to": "none", "disable_tqdm": True, "use_cpu": not device.has_gpu()}
+    return TrainingArguments(**given | {"max_steps": steps, "seed": spec.seed}, **fixed)
+
+
+def is_due(strategy: str, every: float, step: int, arguments: TrainingArguments, steps_per_epoch: int) -> bool:
+    """Whether an evaluation or checkpoint comes after `step` steps; `every` below 1 is a share of all of them."""
+    if strategy == "steps":
+        return step % int(every if every >= 1 else math.ceil(arguments.max_steps * every)) == 0
+    return strategy == "epoch" and (step % steps_per_epoch == 0 or step == arguments.max_steps)
+
+
+def schedule_of(arguments: TrainingArguments, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
+    """The schedule of the learning rate; ValueError for one that follows measured losses."""
+    kind, steps = arguments.lr_scheduler_type, arguments.max_steps
+    options = {"scheduler_specific_kwargs": arguments.lr_scheduler_kwargs or {}}
+    schedule = get_scheduler(kind, optimizer, arguments.get_warmup_steps(steps), steps, **options)
+    if not isinstance(schedule, torch.optim.lr_scheduler.LambdaLR):
+        raise ValueError(f"{kind.value} follows measured losses, which no training here does")
+    return schedule

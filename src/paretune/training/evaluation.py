@@ -1,0 +1,60 @@
+"""Loss and metrics of a split, each row computed once, whatever the number of processes and the size of batches."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import find_executable_batch_size
+
+from paretune.specification.metrics import CAUSAL_LM
+from paretune.training import processes
+from paretune.training.rows.tokenised import TokenRows
+from paretune.training.strategies import Replicas, Shards
+from paretune.training.tasks import Evaluation, summed_loss
+
+Batch = tuple[Any, ...]
+"""The sum of the losses of so many items (rows, or tokens of a language model), predictions and labels."""
+
+
+def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: Evaluation | None) -> dict[str, float]:
+    """The mean loss of the rows, and the metrics of `judge`, from batches of `size` rows in each process.
+
+    Batches become smaller if one does not fit into memory, but not of a model that processes share: a forward pass
+    needs all of them, so that none can repeat a batch.
+    """
+    if isinstance(strategy, Shards):
+        share = evaluate_share(size, strategy, rows, task, judge)
+    else:
+        share = find_executable_batch_size(evaluate_share, starting_batch_size=size)(strategy, rows, task, judge)
+    batches = [batch for part in processes.gather(share) for batch in part]
+    items = sum(batch[1] for batch in batches)
+    values = {"loss": sum(batch[0] for batch in batches) / items} if items else {}
+    if judge is not None and batches:
+        values |= judge(*([row for batch in batches for row in batch[column]] for column in (2, 3)))
+    return values
+
+
+@torch.no_grad()
+def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, judge: Evaluation | None) -> list[Batch]:
+    """The results of every n-th row for n shares of the data, in batches of `size`.
+
+    All processes compute equally many batches; one that has no row left computes another's and leaves it out.
+    """
+    strategy.model.eval()
+    share, measured = np.arange(len(rows))[strategy.rank :: strategy.shares], []
+    for start in range(0, -(-len(rows) // strategy.shares), size):
+        index = share[start : start + size].tolist()
+        batch = rows.batch(index or [0])
+        answer = strategy.logits(batch)
+        if answer is None or not index or not strategy.reports:
+            continue
+        loss, answers = summed_loss(task, *answer), batch["labels"]
+        counted = answers[:, 1:] if task == CAUSAL_LM else answers  # of words, those with a label
+        items = counted.numel() if answers.is_floating_point() else int((counted != -100).sum())
+        predictions = None if judge is None else judge.predict(answer[0])
+        measured.append((loss, items, predictions, None if judge is None else answers))
+    # Read at the end: for each batch by itself the device would wait.
+    return [
+        (float(loss), items, *(None if result is None else result.cpu().numpy() for result in results))
+        for loss, items, *results in measured
+    ]

@@ -1,0 +1,156 @@
+"""What a training tells: events with curves, its speed, and what its processes want of each other."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import distributed
+from torch.profiler import record_function
+
+from paretune.core.script_metrics import finite_numbers
+from paretune.estimating.workload import warmup_steps
+from paretune.specification.container import Event
+from paretune.training import device
+
+NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
+DIVERGED_STEPS = 10  # optimiser steps in a row whose loss is not a finite number, after which a training is given up
+AGREE_STEPS, AGREE_S = 10, 5.0  # most optimiser steps, and seconds, between two exchanges of the processes
+
+
+class Diverged(Exception):
+    """The training cannot recover, because its weights are no longer finite numbers."""
+
+
+class EventWriter:
+    """Appends events as lines to `path` and standard output, to neither with None."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def write(
+        self, step: int, metrics: Mapping[str, Any], *, total_steps: int | None = None, message: str = ""
+    ) -> None:
+        """Write an event with these metrics; values that are not finite numbers are left out."""
+        numbers = finite_numbers(metrics)
+        if self._path is None or not (numbers or message):
+            return
+        event = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps)
+        with self._path.open("a") as file:
+            file.write(event.line() + "\n")
+        print(event.line(), flush=True)
+
+
+class Stopwatch:
+    """Seconds spent training, once the device has done its queued work."""
+
+    def __init__(self) -> None:
+        self._seconds = self._since = 0.0
+        self.is_running = False
+
+    def start(self) -> None:
+        """Start or continue."""
+        device.synchronize()
+        self._since, self.is_running = time.perf_counter(), True
+
+    def stop(self) -> None:
+        """Stop; `start` continues."""
+        self._seconds, self.is_running = self.seconds(), False
+
+    def seconds(self) -> float:
+        """Seconds measured so far."""
+        device.synchronize()
+        return self._seconds + (time.perf_counter() - self._since if self.is_running else 0.0)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Exclude the block from the measured seconds."""
+        was_running = self.is_running
+        self.stop()
+        with record_function(NOT_TRAINING):
+            yield
+        if was_running:
+            self.start()
+
+
+class Meter:
+    """Losses and speed of a training from step `first` to `total`, and the exchange of its processes.
+
+    Speed is rows per second after the warm-up; evaluations, checkpoints and profiled steps are excluded.
+
+    All processes must stop or save after the same step, or a collective operation waits forever. On GPUs collectives
+    are queued, so that processes may be several steps apart. Hence they exchange what each of them wants, after the
+    same steps: every ten, or more often if a step takes longer than half a second. Only then the host waits for the
+    device.
+    """
+
+    def __init__(self, first: int, total: int, place: torch.device) -> None:
+        self.stopwatch = Stopwatch()
+        self.warm_step = first + warmup_steps(total - first)  # last step of the warm-up
+        self._place, self._agreed_step, self.agree_step = place, first, first + 1
+        self._losses: list[torch.Tensor] = []  # of micro-batches since the last exchange, each of this process
+        self._counts: list[int] = []  # micro-batches of each step since then
+        self._logged: list[float] = []  # losses of the steps since the last point of the curves
+        self._not_finite = 0  # steps in a row
+        self._rows = self._tokens = 0  # trained on by all devices, as the sampler tells without communication
+        self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
+        self._last = (0.0, 0)  # seconds and rows at the last point of the curves
+        psutil.cpu_percent()  # the first call starts the interval and returns 0
+        self._agreed_at = time.perf_counter()
+        self.stopwatch.start()
+
+    def count(self, step: int, losses: list[torch.Tensor], rows: int, tokens: int) -> None:
+        """Count a step, with the losses of its micro-batches here, and its rows and tokens on all devices."""
+        self._losses += losses
+        self._counts.append(len(losses))
+        if self.stopwatch.is_running:
+            self._rows, self._tokens = self._rows + rows, self._tokens + tokens
+        if step == self.warm_step:
+            self._warm = (self.stopwatch.seconds(), self._rows, self._tokens)
+
+    def exchange(self, step: int, norm: torch.Tensor, *, stops: bool, saves: bool) -> tuple[bool, bool, float]:
+        """Whether any process asks to stop, and to save, after this step; and the norm of its gradients.
+
+        All processes must call it. Raises Diverged if the loss was not finite for ten steps in a row.
+        """
+        seconds = (time.perf_counter() - self._agreed_at) / max(1, step - self._agreed_step)
+        wanted = torch.tensor([float(stops), float(saves), seconds], device=self._place)
+        values = torch.cat([wanted, norm.to(self._place).float()[None], torch.stack(self._losses).float()])
+        if distributed.is_initialized():
+            distributed.all_reduce(values)
+            values /= distributed.get_world_size()
+        stop_share, save_share, seconds, mean_norm, *losses = values.tolist()
+        for count in self._counts:
+            loss, losses = sum(losses[:count]), losses[count:]
+            self._logged.append(loss)
+            self._not_finite = 0 if math.isfinite(loss) else self._not_finite + 1
+            if self._not_finite >= DIVERGED_STEPS:
+                raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
+        self._losses, self._counts = [], []
+        self._agreed_at, self._agreed_step = time.perf_counter(), step
+        self.agree_step = step + max(1, int(min(AGREE_STEPS, AGREE_S / max(seconds, 1e-9))))
+        return stop_share > 0, save_share > 0, mean_norm
+
+    def curves(self) -> dict[str, float]:
+        """Mean loss, throughput and load since the last call."""
+        seconds, rows = self.stopwatch.seconds(), self._rows
+        (before_s, before_rows), self._last = self._last, (seconds, rows)
+        curves = {"train/loss": sum(self._logged) / len(self._logged), **device.load()}
+        self._logged = []
+        if seconds > before_s and rows > before_rows:
+            curves["train/samples_per_second"] = (rows - before_rows) / (seconds - before_s)
+        return curves
+
+    def throughput(self) -> tuple[float, float] | None:
+        """(Samples per second, tokens per second) after the warm-up; None if no step followed it."""
+        if self._warm is None:
+            return None
+        seconds, rows, tokens = self._warm
+        elapsed = self.stopwatch.seconds() - seconds
+        if self._rows <= rows or elapsed <= 0:
+            return None
+        return (self._rows - rows) / elapsed, (self._tokens - tokens) / elapsed

@@ -1,0 +1,108 @@
+"""AdamW whose weights and moments are fp32, whatever the number format of the model.
+
+A weight in bf16 has 8 significant bits: an update below 1/512 of it is lost. So the optimiser has an fp32 copy of each
+bf16 weight, its master, updates that, and rounds it into the model. A model in bf16 needs no autocast, which casts
+each fp32 weight and many activations in every pass. Memory for a weight in the backward pass is the same: with masters
+2 + 2 (gradient) + 4 + 8 (moments) bytes, with autocast 4 + 4 + 8. Gradients in fp16 are those of a scaled loss.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+
+_FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # of PyTorch's GradScaler
+
+
+class MasterAdamW:
+    """Fused AdamW of the trained weights among `named`, which with `half` are rounded to that number format.
+
+    Without `half` each weight is its own master. Matrices decay, vectors (biases, norms) do not. `inner` is for a
+    schedule of the learning rate. With `scales` the loss is multiplied by `scale`, halved when gradients overflow.
+    """
+
+    def __init__(
+        self,
+        named: Iterable[tuple[str, torch.nn.Parameter]],
+        arguments: TrainingArguments,
+        learning_rate: float,
+        *,
+        half: torch.dtype | None = None,
+        scales: bool = False,
+    ) -> None:
+        self._masters: dict[str, torch.Tensor] = {}
+        self._rounded: list[tuple[torch.nn.Parameter, torch.Tensor]] = []  # weights of the model with their masters
+        for name, weight in named:
+            if not weight.requires_grad:
+                continue
+            self._masters[name] = master = weight if half is None else weight.data.float()
+            if half is not None:
+                weight.data = master.to(half)
+                self._rounded.append((weight, master))
+        self._all = list(self._masters.values())
+        groups = [
+            {"params": [weight for weight in self._all if weight.ndim >= 2], "weight_decay": arguments.weight_decay},
+            {"params": [weight for weight in self._all if weight.ndim < 2], "weight_decay": 0.0},
+        ]
+        betas = (arguments.adam_beta1, arguments.adam_beta2)
+        groups = [group for group in groups if group["params"]]
+        self.inner: Any = torch.optim.AdamW(
+            groups, lr=learning_rate, betas=betas, eps=arguments.adam_epsilon, fused=True
+        )
+        self._limit = arguments.max_grad_norm or float("inf")
+        first = self._all[0]
+        self.scale = torch.full((), _FIRST_SCALE, device=first.device) if scales else None
+        self._good_steps = torch.zeros((), dtype=torch.int32, device=first.device)
+
+    @torch.no_grad()
+    def step(self, norm_of: Callable[[list[torch.Tensor]], torch.Tensor]) -> torch.Tensor:
+        """Update the weights and drop the gradients; the norm of the gradients before they were clipped.
+
+        `norm_of` gives the norm of all gradients of such weights. Nothing waits for the device.
+        """
+        held = [(weight, master, weight.grad) for weight, master in self._rounded if weight.grad is not None]
+        if held:
+            wide = [torch.empty_like(master) for _, master, _ in held]
+            torch._foreach_copy_(wide, [gradient for *_, gradient in held])
+            for (weight, master, _), gradient in zip(held, wide, strict=True):
+                weight.grad, master.grad = None, gradient
+        norm = norm_of(self._all)
+        if self.scale is not None:
+            norm = norm / self.scale
+            overflows = (~norm.isfinite()).float().to(self.scale.device)
+            self.inner.grad_scale, self.inner.found_inf = self.scale.clone(), overflows  # read by AdamW.step
+            torch._amp_update_scale_(self.scale, self._good_steps, overflows, _GROWTH, _BACKOFF, _GROWS_AFTER)
+        if self._limit < float("inf"):
+            torch.nn.utils.clip_grads_with_norm_(self._all, self._limit, norm)
+        self.inner.step()
+        self.inner.zero_grad()
+        self.round()
+        return norm
+
+    @torch.no_grad()
+    def round(self) -> None:
+        """Round the masters into the model, after a step, or after weights were read into `state`."""
+        if self._rounded:
+            torch._foreach_copy_([weight for weight, _ in self._rounded], [master for _, master in self._rounded])
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The fp32 weights, moments and counts of steps by name, for a checkpoint, which is read into them.
+
+        They do not depend on the number format of the model: a training may continue in another.
+        """
+        tensors = {}
+        for name, master in self._masters.items():
+            moments = self.inner.state[master]
+            if not moments:  # it had no gradient yet
+                moments["step"] = torch.zeros((), device=master.device)
+                moments["exp_avg"], moments["exp_avg_sq"] = torch.zeros_like(master), torch.zeros_like(master)
+            tensors[f"weight.{name}"] = master.detach()
+            tensors |= {f"{kind}.{name}": value.detach() for kind, value in moments.items()}
+        return tensors
+
+    @torch.no_grad()
+    def give_masters(self) -> None:
+        """Replace the rounded weights of the model by their masters, to write it in fp32; no step may follow."""
+        for weight, master in self._rounded:
+            weight.grad, weight.data = None, master

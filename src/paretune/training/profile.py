@@ -1,0 +1,98 @@
+"""The profile of some optimiser steps: where their time goes."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # documented there
+from torch.profiler import ProfilerAction, ProfilerActivity, profile
+
+from paretune.core.errors import first_line
+from paretune.specification.container import PROFILE_JSON, write_json
+from paretune.training import device
+from paretune.training.meter import NOT_TRAINING, EventWriter, Stopwatch
+
+BATCH = "paretune: batch"  # block of a profile that reads rows
+_STEP = "ProfilerStep"  # torch's name of a block that is one optimiser step with its data and log begins so
+_COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms", "gloo:", "nccl")
+_DEAREST = 20  # number of operators in profile.md
+
+
+class Profile:
+    """Profiles `steps` optimiser steps from step `first` on, and writes trace and table of them into `folder`.
+
+    The stopwatch stands still in these steps, so that neither their time nor their rows count.
+    """
+
+    def __init__(self, first: int, steps: int, folder: Path, stopwatch: Stopwatch, events: EventWriter) -> None:
+        self._first, self._steps, self._folder = first, steps, folder
+        self._stopwatch, self._events = stopwatch, events
+        self._profiler: Any = None
+
+    def after(self, step: int, total: int) -> None:
+        """Begin the profile after the step before its first, or after its last one write it."""
+        last = min(self._first + self._steps - 1, total)
+        if self._profiler is not None:
+            device.synchronize()
+            if step < last:
+                self._profiler.step()
+            else:
+                self._profiler.stop()
+                self._stopwatch.start()
+                self._write(self._profiler, last - self._first + 1)
+                self._profiler = None
+        elif step + 1 == self._first <= last:
+            self._stopwatch.stop()
+            activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.has_gpu() else [])]
+            self._profiler = profile(activities=activities, schedule=lambda _: ProfilerAction.RECORD)
+            self._profiler.start()
+
+    def _write(self, profiler: Any, steps: int) -> None:
+        """Write the files. An error, as on a full disk, does not end the training."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            profiler.export_chrome_trace(str(self._folder / "trace.json.gz"))
+            averages = profiler.key_averages()
+            total_us, shares = shares_of(averages)
+            step_ms = total_us / steps / 1000
+            parts = ", ".join(f"{name} {share:g} %" for name, share in shares.items() if share)
+            summary = f"{parts} of {step_ms:,.1f} ms per step"
+            described = {"first_step": self._first, "steps": steps, "step_ms": step_ms, "shares_percent": shares}
+            write_json(self._folder / PROFILE_JSON, {"summary": summary, **described})
+            by = f"self_{'device' if device.has_gpu() else 'cpu'}_time_total"
+            table = averages.table(sort_by=by, row_limit=_DEAREST, max_name_column_width=60)
+            page = f"# Profile\n\n{summary}. Open trace.json.gz in https://ui.perfetto.dev.\n\n```text\n{table}\n```\n"
+            (self._folder / "profile.md").write_text(page)
+        except (OSError, RuntimeError) as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._events.write(0, {}, message=f"there is no profile: {first_line(error)}")
+
+
+def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
+    """Microseconds of all steps in torch's `key_averages`, and per cent of them by part.
+
+    If there are kernels of a GPU, their time is that of its parts; else the time of operators. `idle` is what remains:
+    Python between operators, and waiting.
+    """
+    items = list(averages)
+    here = [item for item in items if item.device_type == DeviceType.CPU]
+    kernels = [item for item in items if item not in here and not getattr(item, "is_user_annotation", False)]
+
+    def total(beginning: str, column: str = "device_time_total" if kernels else "cpu_time_total") -> float:
+        return float(sum(getattr(item, column) for item in here if item.key.startswith(beginning)))
+
+    whole = total(_STEP, "cpu_time_total") - total(NOT_TRAINING, "cpu_time_total")
+    data, optimiser = total(BATCH, "cpu_time_total"), total("Optimizer.")
+    if kernels:
+        times = {item.key: float(item.self_device_time_total) for item in kernels}
+        busy = sum(times.values()) - total(NOT_TRAINING)
+        idle = whole - busy - data
+    else:
+        times = {item.key: float(item.self_cpu_time_total) for item in here}
+        idle = total(_STEP, "self_cpu_time_total")
+        busy = whole - data - idle
+    communication = sum(time for key, time in times.items() if key.startswith(_COMMUNICATION))
+    compute = busy - optimiser - communication
+    parts = {"compute": compute, "optimiser": optimiser, "communication": communication, "data": data, "idle": idle}
+    return whole, {name: round(100 * max(0.0, time) / whole, 1) for name, time in parts.items()}

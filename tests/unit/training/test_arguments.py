@@ -1,0 +1,51 @@
+"""What a training reads of `training_arguments`, and its defaults."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.specification.job import JobSpec
+from paretune.training.arguments import READ, argument_faults, training_arguments
+
+BASE = JobSpec(precision="fp32")  # the same on every machine
+
+
+def test_a_probe_neither_evaluates_nor_saves_whatever_the_arguments_are() -> None:
+    custom = {"max_steps": 500, "eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+    made = training_arguments(BASE.replace(probe_steps=40, training_arguments=custom), 40)
+
+    assert (made.max_steps, made.eval_strategy, made.save_strategy) == (40, "no", "no")
+    assert made.logging_steps == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({"wramup_steps": 5}, "has no argument wramup_steps that a training reads: did you mean warmup_steps"),
+        ({"optim": "adafactor"}, "has no argument optim that a training reads: it reads adam_beta1, adam_beta2, "),
+        ({"lr_scheduler_type": "cosinus"}, "are refused by transformers: cosinus is not a valid SchedulerType"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch"}, "which no training here does"),
+        ({"load_best_model_at_end": True}, "requires the save and eval strategy to match"),
+        ({"metric_for_best_model": "bleu"}, "metric_for_best_model must be one of loss, f1, accuracy, got bleu"),
+        ({"weight_decay": "a lot"}, "training_arguments: weight_decay must be a number, got 'a lot'"),
+        ({"torch_compile": "yes"}, "training_arguments: torch_compile must be true or false, got 'yes'"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(arguments: dict[str, Any], fault: str) -> None:
+    (result,) = argument_faults(BASE.replace(training_arguments=arguments))
+
+    assert fault in result
+
+
+def test_a_page_names_what_a_training_reads() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-it-works.md").read_text()
+
+    assert [name for name in READ if f"`{name}`" not in page] == []
+
+
+def test_what_goes_is_not_refused() -> None:
+    scheduled = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}}
+
+    assert argument_faults(BASE.replace(training_arguments={"warmup_ratio": 0.1, "save_total_limit": None})) == []
+    assert argument_faults(BASE.replace(training_arguments={"eval_steps": 0.25, **scheduled})) == []

@@ -1,0 +1,55 @@
+"""Updates of weights in half precision, and of a loss that is scaled."""
+
+from typing import Any
+
+import torch
+
+from paretune.specification.job import JobSpec
+from paretune.training.arguments import training_arguments
+from paretune.training.optimizer import MasterAdamW
+from paretune.training.strategies import Replicas
+
+
+def optimizer_of(*weights: torch.nn.Parameter, **options: Any) -> MasterAdamW:
+    named = [(f"weight {number}", weight) for number, weight in enumerate(weights)]
+    arguments = training_arguments(JobSpec(training_arguments={"weight_decay": 0.1}), 10)
+    return MasterAdamW(named, arguments, 1e-4, **options)
+
+
+def step(optimizer: MasterAdamW) -> float:
+    return optimizer.step(lambda weights: Replicas.norm(None, weights)).item()  # type: ignore[arg-type]
+
+
+def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoint() -> None:
+    start = torch.linspace(1, 2, 12).reshape(3, 4).bfloat16().float()
+    weight, plain = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    optimizer, reference = optimizer_of(weight, half=torch.bfloat16), optimizer_of(plain)
+    for _ in range(40):
+        weight.grad, plain.grad = torch.ones(3, 4, dtype=torch.bfloat16), torch.ones(3, 4)
+        assert step(optimizer) == step(reference)
+
+    assert weight.dtype == torch.bfloat16
+    assert torch.equal(weight, plain.bfloat16())
+    assert not torch.equal(weight.float(), start)  # although each step alone is rounded away
+    states = optimizer.state(), reference.state()
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    optimizer.give_masters()
+    assert torch.equal(weight, plain)
+
+
+def test_gradients_of_a_scaled_loss_update_as_those_of_the_loss_and_an_overflow_only_halves_the_scale() -> None:
+    weight, plain = (torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2))
+    optimizer, reference = optimizer_of(weight, scales=True), optimizer_of(plain)
+    assert optimizer.scale is not None
+    scale = optimizer.scale.item()
+    weight.grad, plain.grad = torch.full((2, 2), 3.0 * scale), torch.full((2, 2), 3.0)
+
+    assert step(optimizer) == step(reference) == 6.0
+    assert torch.allclose(weight, plain)
+    before = weight.detach().clone()
+    weight.grad = torch.full((2, 2), float("inf"))
+    step(optimizer)
+    assert torch.equal(weight, before)
+    assert optimizer.scale.item() == scale / 2
+    assert optimizer.state()["step.weight 0"].item() == 1
