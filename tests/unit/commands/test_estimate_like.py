@@ -92,6 +92,18 @@ def test_without_clusters_it_is_shown_on_every_gpu_type_with_a_price(client: Mlf
     assert all(row["cost_usd"] is not None and row["fits"] != "no" for row in made["rows"])
 
 
+def test_what_would_have_cost_less_by_a_doubtful_price_says_so(
+    client: MlflowClient, answer: Answer, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = "ml.g5.xlarge,us-east-1,0.5,2020,an old note"
+    (workplace / "own.csv").write_text(f"instance_type,region,price_usd_per_hour,as_of,source\n{row}\n")
+    monkeypatch.setenv("PARETUNE_PRICES", "own.csv")
+    run_id = recorded(client, 3000.0, instance_type="ml.p4d.24xlarge")
+    (sentence,) = [text for text in answer(run_id, instance_type="ml.g5.xlarge")["remarks"] if "less, for" in text]
+
+    assert sentence.endswith("in 80 % of such jobs, at a price of 2020)")
+
+
 def test_a_training_job_that_something_else_has_launched_is_described_by_sagemaker(answer: Answer, aws: Aws) -> None:
     aws.sagemaker.jobs["their-job"] = {**DESCRIBED, "SecondaryStatusTransitions": []}
     first, other = answer("their-job", instance_type="ml.g5.2xlarge")["rows"]

@@ -9,6 +9,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 from paretune.commands.estimate import LISTED_CLUSTERS, MAY_BE_LISTS, EstimateRequest
@@ -179,6 +180,7 @@ def compare(request: EstimateRequest) -> Comparison:
     if not clusters:
         estimates = [estimates[0], *_cheapest_of_each(estimates[1:])]
     remarks = [*_sentences(estimates, reference.paid_usd or estimates[0].cost_usd)]
+    remarks += [] if clusters else [f"types whose price in {region} is not known are left out"]
     return Comparison(name=reference.name, estimates=estimates, region=region, remarks=remarks)
 
 
@@ -298,4 +300,10 @@ def _cluster(item: Estimate) -> str:
 def _between(item: Estimate) -> str:
     low, high = item.time.seconds_low, item.time.seconds_high
     dollars = f"{usd(item.usd(low) or 0.0)} to {usd(item.usd(high) or 0.0)}"
-    return f"{dollars} and {duration(low)} to {duration(high)} in 80 % of such jobs"
+    doubts = item.price.doubts(date.fromtimestamp(SystemClock().now())) if item.price else []
+    return ", ".join(
+        [
+            f"{dollars} and {duration(low)} to {duration(high)} in 80 % of such jobs",
+            *(f"at a price {doubt}" for doubt in doubts),
+        ]
+    )

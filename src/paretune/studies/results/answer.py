@@ -33,6 +33,7 @@ class StudyAnswer:
     unverified: Mapping[int, str] = field(default_factory=dict)  # number of a point to why it has no more runs
     n_trials: int | None = None  # how many trials it may make, or None
     running: tuple[str, ...] | None = None  # the jobs under way, in words; None once the study has ended
+    prices: Mapping[str, str] = field(default_factory=dict)  # instance type to why its price is in doubt or unknown
     pace: tuple[float, float] | None = None  # dollars an hour, and seconds a trial; None before a trial has ended
 
     @cached_property
@@ -64,6 +65,8 @@ class StudyAnswer:
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
         lines = [self.picks[0].risk] * bool(self.picks[0].risk) + [over] * bool(self.over_budget_usd)
         lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
+        doubt = self.prices.get(self.picks[0].point.trial.spec.instance_type)
+        lines += [f"Its dollars are in doubt: {doubt}."] * bool(doubt)
         types = [trial.spec.instance_type for trial in self.front.trials]
         if not self.front.is_foreign and not any(name.startswith("ml.") for name in types):
             lines.append("Its dollars are notional: they are seconds of this machine, and nobody bills them.")

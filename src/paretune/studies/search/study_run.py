@@ -2,10 +2,12 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import date
 from hashlib import sha256
 
 from paretune.core.errors import BudgetRefused, CallAgain, Interrupted, JobFailed, ParetuneError
@@ -13,7 +15,9 @@ from paretune.jobs.model import register
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace
 from paretune.launchers.processes import is_alive, process_text
+from paretune.pricing import price_remarks
 from paretune.specification import metrics
+from paretune.specification.catalog import usual_region
 from paretune.specification.container import Event
 from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
@@ -127,9 +131,19 @@ class StudyRunWriter:
             committed_usd=balance.committed_usd,
             unverified=self._unverified,
             n_trials=file.n_trials,
+            prices=self._doubtful_prices(trials),
             running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self.driver.running),
             pace=(3600 * usd / seconds, seconds / count) if seconds and count else None,
         )
+
+    def _doubtful_prices(self, trials: Sequence[Trial]) -> dict[str, str]:
+        workplace, remarks = self.driver.workplace, dict[str, str]()
+        for spec in {trial.spec.instance_type: trial.spec for trial in trials if trial.spec.has_instances}.values():
+            price, region = workplace.launcher.price(spec), usual_region(spec.region, os.environ)
+            today = date.fromtimestamp(workplace.clock.now())
+            for remark in price_remarks(price, spec.instance_type, price.region if price else region, today):
+                remarks[spec.instance_type] = remark
+        return remarks
 
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""

@@ -44,6 +44,16 @@ def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_pick
     assert "trial 3" in picks["the cheapest within noise of the best F1"].reason
 
 
+def test_nothing_is_recommended_on_a_doubtful_or_missing_price_without_a_word() -> None:
+    front = StudyFront.of(LADDER, COST_AND_F1, {})
+    doubt = {"ml.g5.xlarge": "price of ml.g5.xlarge in us-east-1 is of 2020", "ml.p4d.24xlarge": "unknown"}
+
+    said = set(StudyAnswer(name="s", front=front, prices=doubt).remarks())
+    assert said - set(StudyAnswer(name="s", front=front).remarks()) == {
+        "Its dollars are in doubt: price of ml.g5.xlarge in us-east-1 is of 2020."
+    }
+
+
 def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak_against_it() -> None:
     rows = [trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-4}), trial_of(1, 9.0, 0.8)]
     again = [trial_of(n, 1.0, value, repeats=0) for n, value in ((2, 0.901), (3, 0.899))]
