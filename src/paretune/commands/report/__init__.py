@@ -6,7 +6,7 @@ line, and neither do billed and notional dollars. Here: finds the runs, and keep
     jobs.py             recorded jobs as a pandas frame: settings and measurements
     costs.py            view=runs: every run at its own and at other prices, totals, errors of estimates
     groups.py           view=scaling and view=compare: the runs of each value of a setting
-    document.py         a report as text and as CSV
+    document.py         a report as text, as a page and as CSV
 """
 
 import os
@@ -108,12 +108,12 @@ def _run(request: ReportRequest) -> CommandOutput:
     run_id, open_command = tracking.keep(
         "report",
         report.note(),
-        {"report.csv": csv, "report.md": report.markdown()},
+        {"report.csv": csv, "report.md": report.markdown(), "report.html": report.html()},
         request.changed(),
         "simulated" if is_simulated else None,
     )
     storage = [] if request.view != "runs" else _storage(jobs, tracking, environment)
-    where = f"report.csv is in run {run_id}, with report.md: {open_command}"
+    where = f"report.csv is in run {run_id}, with report.md and report.html: {open_command}"
     return CommandOutput(
         text="\n\n".join([str(report), *storage, where]),
         document={

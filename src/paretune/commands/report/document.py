@@ -1,4 +1,4 @@
-"""A report as text and as CSV: sentences, and tables of texts."""
+"""A report as text, as a page and as CSV: sentences, and tables of texts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import pandas as pd
 
 from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown, printable
+from paretune.presentation.page import template
 from paretune.presentation.text import aligned
 
 ALL = "all runs"  # key of the totals of all
@@ -43,12 +44,16 @@ class Report:
 
     def note(self) -> str:
         """The note of its run: its subject, its first sentence, and where the rest is."""
-        lines = [f"**{self.title}**: {self.about[0]}", *self.findings[:1], "Everything is in `report.md`."]
+        lines = [f"**{self.title}**: {self.about[0]}", *self.findings[:1], "Everything is in `report.html`."]
         return markdown("\n\n".join(lines))
 
     def markdown(self) -> str:
         """The text as a block of code, which no name in it can leave."""
         return markdown(f"# {self.title}\n\n") + "".join(f"    {line}\n" for line in markdown(str(self)).splitlines())
+
+    def html(self) -> str:
+        """The report as a page of its own, whose tables a click sorts."""
+        return template("paretune.commands.report", "report.html").render(report=self)
 
     def __str__(self) -> str:
         """The report for a terminal."""

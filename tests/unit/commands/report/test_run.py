@@ -130,8 +130,9 @@ def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., s
     record(dataset=evil, instance_type=evil)
     out = run()[1]
     result, _ = own_run(store, out)
-    files = [mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.{ending}") for ending in ("md", "csv")]
+    endings = ("md", "html", "csv")
+    files = [mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.{ending}") for ending in endings]
 
     assert not {"\x1b", "\u202e"} & {*out, *"".join(files)}
-    assert "<img" not in files[0]
+    assert "<img" not in files[0] + files[1]
     assert "](http" not in files[0]
