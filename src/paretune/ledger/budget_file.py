@@ -13,7 +13,7 @@ in its parameter `tags`.
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
-from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.errors import BadInput
 from paretune.core.untrusted import at_home, is_file
 from paretune.specification.parameters import Fault, Parameters, parameter, rules_of
 from paretune.storage.database import address_fault
@@ -66,18 +66,6 @@ class BudgetFile(Parameters):
             return file
         folder = at_home(path).resolve().parent
         return file.model_copy(update={"storage": f"{_SQLITE}{folder / file.storage.removeprefix(_SQLITE)}"})
-
-    @classmethod
-    def _fault(cls, error: Any) -> Fault:
-        *owner, key = error["loc"] or ("",)
-        if error["type"] == "extra_forbidden":
-            allowed = [name for name in (Budget if owner else cls).model_fields if name != "path"]
-            hint = did_you_mean(str(key), allowed) or f"there are {', '.join(allowed)}"
-            return Fault(error["loc"], f"unknown key {key}{' of a budget' * bool(owner)}: {hint}")
-        if isinstance(key, int) and error["type"] != "rule":
-            return Fault(error["loc"], "a budget must be a mapping: {name: nlp, usd_per_month: 500}")
-        path, text = super()._fault(error)
-        return Fault(path, text.removeprefix(f"{'.'.join(map(str, owner))}."))
 
 
 def _stored(file: BudgetFile) -> Iterator[str]:

@@ -70,23 +70,21 @@ def test_all_faults_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as caught:
         BudgetFile.read(path)
 
-    faults = [fault.removeprefix(f"{path}:") for fault in caught.value.faults]
     expected = [
-        (1, "storage must be sqlite:///FILE or postgresql://"),
-        (2, "unknown key budget: did you mean budgets?"),
-        (4, "usd_per_month must be a number at least 0, got 'plenty'"),
-        (5, "usd_per_month must be at least 0, got '-1'"),
-        (5, "unknown key tag of a budget: did you mean tags?"),
-        (6, "usd_per_month must be a number at least 0"),
-        (6, "tags must be a JSON object, got 'team'"),
-        (6, "name is missing"),
-        (7, "name must be a text, got a"),
-        (7, "team must be a text, got a,b"),
-        (8, "a budget must be a mapping"),
+        ":1: storage must be sqlite:///FILE or postgresql://",
+        ":2: unknown parameter budget: did you mean budgets?",
+        ":4: budgets.0.usd_per_month must be a number at least 0, got 'plenty'",
+        ":5: budgets.1.usd_per_month must be at least 0, got '-1'",
+        ":5: unknown parameter budgets.1.tag: did you mean budgets.1.tags",
+        ":6: budgets.2.usd_per_month must be a number at least 0",
+        ":6: budgets.2.tags must be a JSON object, got 'team'",
+        ":6: name is missing",
+        ":7: budgets.3.name must be a text, got a",
+        ":7: budgets.3.tags.team must be a text, got a,b",
+        ":8: budgets.4 must be a JSON object, got '500'",
     ]
-    assert len(faults) == len(expected), faults
-    for fault, (line, text) in zip(faults, expected, strict=True):
-        assert fault.startswith(f"{line}: {text}"), fault
+    for fault, text in zip(caught.value.faults, expected, strict=True):
+        assert text in fault
     assert "secret" not in str(caught.value)
 
 

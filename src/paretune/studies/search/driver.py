@@ -23,13 +23,20 @@ from paretune.core.errors import (
     LaunchRefused,
     LostContact,
     ParetuneError,
+    TrackingUnavailable,
     collecting,
     first_line,
 )
-from paretune.jobs.attempts import WATCH_INTERVAL_S
-from paretune.jobs.record import opening_tags, run_name
+from paretune.core.shell import command_line
+from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
+from paretune.jobs.bill import KeptPool
+from paretune.jobs.outcome import JobOutcome
+from paretune.jobs.preparation import inputs_of
+from paretune.jobs.record import JobRecord, opening_tags, run_name
 from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import JobState, job_name
 from paretune.presentation.text import usd
+from paretune.specification.container import FailureKind
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
@@ -37,10 +44,116 @@ from paretune.studies.results.trials import Trial, TrialStatus, counted
 from paretune.studies.search.history import MOST_REFUSED, History
 from paretune.studies.search.money import Money
 from paretune.studies.search.table import Accepts, StudyTable
-from paretune.studies.search.trial_job import KeptPools, TrialJob
 from paretune.tracking import schema
+from paretune.tracking.run import Run
 
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
+_STATUSES = {
+    FailureKind.OUT_OF_MEMORY: TrialStatus.OUT_OF_MEMORY,
+    FailureKind.DIVERGED: TrialStatus.DIVERGED,
+    FailureKind.CAPACITY: TrialStatus.REFUSED,
+}
+
+
+class TrialJob:
+    """A trial under way."""
+
+    def __init__(self, trial: Trial, run: Run, workplace: Workplace, study: str) -> None:
+        self.trial = trial
+        self.number = trial.number
+        self.spec = trial.spec
+        self._workplace = workplace
+        self.record = JobRecord(self.spec, workplace, run=run, study=study)
+        self._job = Attempts(self.record)
+
+    def begin(self, *, adopt: bool = False) -> Trial | None:
+        """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.
+
+        Raises LostContact if nobody can see from here whether it was started.
+        """
+        try:
+            tags = self.record.run.tags() if adopt else {}
+            if adopt:  # before anything that takes a while, so that `sync` leaves it alone
+                self.record.watch()
+            if adopt and self._can_adopt(tags):
+                self.record.adopt()
+            else:
+                if adopt:
+                    self.record.begin_again()
+                worst_usd, run_id = self.trial.worst_usd, self.record.run.run_id  # with uploads of unknown length
+                self._workplace.reserve(self.spec, self.record.attribution, run_id, worst_usd)
+                inputs = inputs_of(self.spec, self._workplace)
+                self.record.describe(inputs, estimate=self._workplace.estimate(self.spec, inputs))
+            self._job.begin()
+        except (BadInput, LaunchRefused, BudgetRefused) as error:
+            return self._refused(error)
+        return None
+
+    def poll(self) -> Trial | None:
+        """The trial once it has ended, or None while its job runs."""
+        try:
+            end = self._job.poll()
+        except (BadInput, LaunchRefused) as error:  # of the next attempt
+            return self._refused(error)
+        return None if end is None else self._ended(end)
+
+    def ask_to_stop(self) -> None:
+        """Begin to stop its job, without waiting for it."""
+        if self._job.current is not None:
+            self._job.current.stop()
+
+    def abandon(self, error: BaseException) -> Trial:
+        """Stop the job now, wait until it has stopped, close its run; raises LostContact if it may still run."""
+        self._job.stop()
+        end = self._job.close(error, self._job.current)
+        return self._ended(end) if end.has_completed else self._end(TrialStatus.INTERRUPTED, str(error))
+
+    def _can_adopt(self, tags: Mapping[str, str]) -> bool:
+        name = job_name(self.record.run.run_id, 1)
+        if not tags:  # every run of a trial has some
+            text = f"MLflow does not tell where {name} is: the same command finds it, if it was started before"
+            raise LostContact(text)
+        try:
+            if reason := self._workplace.elsewhere(tags):
+                raise LostContact(f"trial {self.number} ({name}) cannot be followed from here: {reason}")
+            return self._workplace.launcher.attach(name) is not None
+        except (BadInput, LaunchRefused) as error:
+            raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
+
+    def _refused(self, error: BadInput | LaunchRefused | BudgetRefused) -> Trial:
+        """The end if SageMaker refused the job or an attempt (quota, permission), or if its data cannot be read."""
+        self._job.close(error)
+        if isinstance(error, BadInput):
+            return self._end(TrialStatus.FAILED, str(error))
+        beside = 0 if isinstance(error, LaunchRefused) else None
+        return self._end(TrialStatus.REFUSED, str(error), refused_beside=beside)
+
+    def _ended(self, end: JobOutcome) -> Trial:
+        kind = None if end.failure is None else end.failure[0]
+        if end.has_completed:
+            measured, verdicts = dict(end.metrics), tuple(end.verdicts)
+            return self._end(TrialStatus.COMPLETED, "", measured=measured, verdicts=verdicts)
+        if "MaxRuntimeExceeded" in end.reason:  # as SageMaker calls it, and the other launchers
+            return self._end(TrialStatus.CUT_OFF, end.reason)
+        if kind in _STATUSES:
+            return self._end(_STATUSES[kind], end.reason)
+        if end.state is JobState.STOPPED and kind is None:
+            return self._end(TrialStatus.STOPPED, end.reason)
+        # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
+        has_died = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
+        return self._end(TrialStatus.INTERRUPTED if has_died else TrialStatus.FAILED, end.reason)
+
+    def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:
+        return replace(
+            self.trial,
+            status=status,
+            cost_usd=self._job.bill.cost_usd,
+            billed_s=self._job.bill.billable_seconds,
+            kept_usd=self._job.bill.kept_usd,
+            reason=reason,
+            ended_at=self._workplace.clock.now(),
+            **more,
+        )
 
 
 BeginNext = Callable[[], str]
@@ -65,7 +178,7 @@ class Driver:
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
-        self._pools = KeptPools(table, workplace, say)
+        self._pools: dict[int, KeptPool] = {}  # warm pools that jobs have left, whichever driver ran them, by trial
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
         self._since_s = 0.0  # trials that have ended later may end the study by their failure
@@ -192,7 +305,7 @@ class Driver:
         for job in self.running:
             if (end := job.poll()) is not None:
                 self._conclude(job, end)
-        self._pools.settle()
+        self._settle_pools()
         if not self._jobs and (reason := self.history.hopeless(self._since_s)):
             again = "the command without once=true" if self.file.once else "the same command"
             if self.history.has_enough():  # failed trials count, too
@@ -229,9 +342,37 @@ class Driver:
                 self.finish()
 
     def finish(self) -> None:
-        """Give back warm pools."""
-        self._pools.give_back()
+        """Give back warm pools and book them; says which are still billed."""
+        self._settle_pools()
+        for number, pool in self._pools.items():
+            try:
+                pool.release()
+            except LostContact as error:
+                self._say(f"trial {number}: {error}")
+        clock = self.workplace.clock
+        until = clock.monotonic() + STOP_PATIENCE_S
+        self._settle_pools()
+        while self._pools and clock.monotonic() < until:
+            clock.sleep(WATCH_INTERVAL_S)
+            self._settle_pools()
+        for number, pool in self._pools.items():
+            text = f"the instances kept after {pool.name} are still billed: `{command_line('sync')}`"
+            self._say(f"trial {number}: {text}")
         self._refresh()
+
+    def _settle_pools(self) -> None:
+        """Book the warm pools that are no longer kept."""
+        for trial in [trial for trial in self.table.trials()[1] if trial.kept_usd]:
+            # What cannot be looked at is tried again, and `sync` looks, too.
+            with suppress(BadInput, LaunchRefused, TrackingUnavailable, LostContact):
+                if trial.number not in self._pools:
+                    run = self.workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'")[0]
+                    self._pools[trial.number] = KeptPool(run, self.workplace)
+                kept_usd, sentence = self._pools[trial.number].settle()
+                if kept_usd is not None:
+                    self.table.save(replace(trial, cost_usd=(trial.cost_usd or 0.0) + kept_usd, kept_usd=None))
+                    del self._pools[trial.number]
+                    self._say(f"trial {trial.number}: {sentence}")
 
     def _start_given(self) -> bool:
         """Start what needs no search: a trial that somebody has queued, or a job that is due to be tried again."""
