@@ -21,8 +21,8 @@ from itertools import product
 import numpy as np
 
 from paretune.core.pareto import front
+from paretune.studies.results.answer import recommend
 from paretune.studies.results.front import StudyFront, hypervolume
-from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.sampler.decision import BY_TYPE as CLAIMED
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel

@@ -3,9 +3,8 @@
 import pytest
 
 from paretune.studies.definition.space import Choices
-from paretune.studies.results.configurations import Configuration
-from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.answer import Pick
+from paretune.studies.results.front import Configuration, StudyFront
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
 from tests.scripted_study import RATES, Desk, repeated, searched

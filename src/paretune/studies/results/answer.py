@@ -1,23 +1,215 @@
-"""The answer of a study: its front, what it recommends, its bill; in sentences, tables, pareto.csv and as a result."""
+"""The answer of a study: what to take and why, its front and bill, in sentences, tables, pareto.csv and as a result."""
 
-from collections.abc import Collection, Mapping
+import math
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
+import numpy as np
 import pandas as pd
 
-from paretune.core.errors import BudgetRefused, JobFailed
+from paretune.core.errors import BadInput, BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, csv_text, read_rows
 from paretune.presentation.text import aligned, dollars, duration, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
-from paretune.studies.definition.objectives import violations
-from paretune.studies.results.configurations import Configuration, value_of
-from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import Pick, best_in, collapse_risk, failures, recommend
+from paretune.studies.definition.objectives import OBJECTIVES, costs, violations
+from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration, StudyFront, value_of
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
+
+_MOST_REASONS = 6
+_NEVER = 0.01  # probability of a collapse below which nothing is said of it
+_RARE = 0.05  # the same after FEWEST_EQUAL repeats and a first run that all trained
+_RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
+_WORDS = {
+    TrialStatus.OUT_OF_MEMORY: "out of memory",
+    TrialStatus.CUT_OFF: "cut off",
+    TrialStatus.STOPPED: "stopped",
+    TrialStatus.INTERRUPTED: "stopped",
+}
+_ROOM = 1.25  # times the upper end of its time that a recommended job may take
+_UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
+_NEVER_REPEATED = frozenset({"dry_run", "force"})
+_SIMULATED_ONLY = _NEVER_REPEATED | {"launcher", "simulation"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pick:
+    """One recommended configuration."""
+
+    titles: tuple[str, ...]  # its roles: the cheapest within noise of the best F1, the fastest, the knee
+    point: Configuration
+    reason: str
+    risk: str = ""  # a sentence about runs of it that collapse; empty if there is nothing to say
+    runs: str = ""  # how many runs it rests on, and why not on more
+    command: str = ""  # the command that repeats its job; empty if its parameters make no job
+    real_command: str = ""  # for a simulated one, the command that launches it for money; else empty
+
+    @property
+    def title(self) -> str:
+        """All titles, as a heading."""
+        title = ", and ".join(self.titles)
+        return title[:1].upper() + title[1:]
+
+    @property
+    def on_some_rows(self) -> str:
+        """A sentence about its command if that trains on a part of the rows; else empty."""
+        whole = "leave out --max_train_samples for all of them, and see `paretune estimate` first."
+        trial = self.point.trial
+        rows = trial.spec.max_train_samples if self.command else None
+        are_all = trial.measured.get("train_rows", math.inf) < (rows or 0)  # the data set has fewer than it may have
+        return f"It trains on {rows:,} rows, as the study did; {whole}" if rows and not are_all else ""
+
+
+def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
+    """The recommended configurations, the most important first; empty if nothing is feasible.
+
+    Each has one of three roles, or several: the cheapest within noise of the best quality, the fastest, and the knee of
+    the front. `unverified` maps the number of a point to the reason why it has no more runs.
+    """
+    roles: dict[int, list[_Role]] = {}
+    for role in (_cheapest_good(front), _fastest(front), _knee(front)) if front.feasible else ():
+        if role is not None:
+            roles.setdefault(role[0].number, []).append(role)
+    picks = []
+    for number, of_point in roles.items():
+        points, titles, reasons = zip(*of_point, strict=True)
+        point, why_no_more = points[0], (unverified or {}).get(number)
+        count = len(point.trials)
+        picks.append(
+            Pick(
+                titles=titles,
+                point=point,
+                reason=" ".join(reasons),
+                risk=_risk(front, point),
+                runs=f"{count} run{'s' if count > 1 else ''}" + (f" ({why_no_more})" if why_no_more else ""),
+                command="" if front.is_foreign else launch_command(point),
+                real_command=launch_command(point, _SIMULATED_ONLY) if point.trial.origin == "simulated" else "",
+            )
+        )
+    return picks
+
+
+def failures(trials: Sequence[Trial]) -> list[str]:
+    """Trials that ended without a result: a line for each reason, the most frequent first."""
+    ended = [trial for trial in trials if trial.status not in (TrialStatus.RUNNING, TrialStatus.COMPLETED)]
+    reasons = Counter((_WORDS.get(trial.status, "failed"), trial.reason) for trial in ended)
+    listed = reasons.most_common(_MOST_REASONS)
+    lines = [f"{count} {word}" + (f": {reason}" if reason else "") for (word, reason), count in listed]
+    rest = reasons.total() - sum(count for _, count in listed)
+    return [*lines, f"{rest} for other reasons"] if rest else lines
+
+
+def launch_command(point: Configuration, without: frozenset[str] = _NEVER_REPEATED) -> str:
+    """The command that launches a point's job, without these parameters; empty if its parameters make no job.
+
+    Its limit is a quarter above the most seconds that the job may take, if they are known.
+    """
+    given = {name: text for name, text in point.trial.given.items() if name.partition(".")[0] not in without}
+    upper_s = max((trial.measured[n] for trial in point.trials for n in _UPPER if n in trial.measured), default=None)
+    if upper_s is not None:
+        given["max_runtime_minutes"] = str(math.ceil(_ROOM * upper_s / 60))
+    try:
+        return re.sub(r"(_minutes \d+)\.0\b", r"\1", JobSpec.read(given).command())
+    except BadInput:
+        return ""
+
+
+_Role = tuple[Configuration, str, str]  # a configuration, its role, and why it has that
+
+
+def _cheapest_good(front: StudyFront) -> _Role:
+    name = front.quality
+    cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
+    if name is None:
+        return min(front.feasible, key=front.cost_of), cheap, "No objective of the study says how good a model is."
+    best, equal = best_in(front, name)
+    point = _cheapest(front, equal)
+    reason = f"It has the best {label(name)} itself."
+    if point.number != best.number:
+        loss = abs(best.expected[name] - point.expected[name])
+        loss += front.noises[name].margin(math.hypot(best.errors[name], point.errors[name]))
+        reason = (
+            f"It is at most {loss / front.unit(name)[0]:.2g} worse ({INTERVAL:.0%}) than the best {label(name)}, "
+            f"{front.text(name, best.means[name], best.errors[name])} in trial {best.number}."
+        )
+    return point, f"{cheap} within noise of the best {label(name)}", reason
+
+
+def _fastest(front: StudyFront) -> _Role | None:
+    name = next(
+        (name for names in (front.objectives, _measured(front)) for name in metrics.TIMES if name in names), None
+    )
+    if name is None:
+        return None
+    return _cheapest(front, best_in(front, name)[1]), "the fastest", f"The fastest is judged by {label(name)}."
+
+
+def _knee(front: StudyFront) -> _Role | None:
+    """The point where the front of two objectives bends most: farthest from the line between its scaled ends."""
+    if (pair := front.main_pair) is None:
+        return None
+    best = front.best_in_pair(pair)
+    minimised = np.array([costs(point.means, {name: front.objectives[name] for name in pair}) for point in best])
+    low, span = minimised.min(axis=0), np.ptp(minimised, axis=0)
+    if len(best) < 3 or not span.all():
+        return None
+    depths = 1 - ((minimised - low) / span).sum(axis=1)  # below the chord from (0, 1) to (1, 0)
+    if depths.max() <= 1e-9:
+        return None  # the front bends the other way: no point is a good trade
+    knee = best[int(depths.argmax())]
+    equal = [point for point in front.feasible if point.is_like(knee, front.objectives)]
+    reason = f"Past it a little more of {label(pair[0])} or {label(pair[1])} costs much of the other."
+    return min(equal, key=front.cost_of), "the knee", reason
+
+
+def collapse_risk(front: StudyFront, point: Configuration) -> float:
+    """The probability of a collapse; 0 if it is too small to be told, or if all runs of the point are equal."""
+    probability, count = point.collapse_probability or 0.0, len(point.trials)
+    are_equal = count > 1 and len({trial.values.get(front.quality or "") for trial in point.trials}) == 1
+    is_rare = probability < (_RARE if point.trained > FEWEST_EQUAL else _NEVER)
+    return 0.0 if not point.collapses and (is_rare or are_equal) else probability
+
+
+def _risk(front: StudyFront, point: Configuration) -> str:
+    """A sentence about collapses; empty if none is to be expected."""
+    probability, count = collapse_risk(front, point), len(point.trials)
+    if point.collapses:
+        was = "1 of its runs" if point.collapses == 1 else f"{point.collapses} of its runs"
+        again = f": of {count}, and the next one does with a probability of about {probability:.0%}"
+        return f"Collapsed: {was}{again}; the {label(front.quality or '')} above is that of runs that train."
+    if not probability:
+        return ""
+    advice = ": its learning rate may be too high" if probability > _RISKY else ""
+    return f"A further run of it collapses with a probability of about {probability:.0%}{advice}."
+
+
+def _measured(front: StudyFront) -> list[str]:
+    return [name for name in front.feasible[0].means if all(name in point.means for point in front.feasible)]
+
+
+def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configuration:
+    """The cheapest point; among points with equal dollars within noise, the one with the best model."""
+    cheapest, name = min(points, key=front.cost_of), front.quality
+    priced = [point for point in points if metrics.COST_USD in point.means]
+    if name is None or cheapest not in priced:
+        return cheapest
+    goal = {name: front.objectives[name]}
+    as_cheap = [point for point in priced if point.is_like(cheapest, [metrics.COST_USD])]
+    return min(as_cheap, key=lambda point: (*costs(point.expected, goal), front.cost_of(point)))
+
+
+def best_in(front: StudyFront, name: str) -> tuple[Configuration, list[Configuration]]:
+    """The best point in one objective, and all points within noise of it."""
+    goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
+    best = min(front.feasible, key=lambda point: (costs(point.expected, goal), front.cost_of(point)))
+    return best, [point for point in front.feasible if point.is_like(best, [name])]
+
 
 _MOST_LINES = 20  # rows of a table in a terminal
 
@@ -239,7 +431,7 @@ def pareto_csv(front: StudyFront) -> str:
     """The text of pareto.csv: a row per trial, by number, then per predicted point; empty cells for unknown values.
 
     A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
-    probability `configurations.INTERVAL`, what its configuration reaches in the mean over seeds when it trains.
+    probability `front.INTERVAL`, what its configuration reaches in the mean over seeds when it trains.
     """
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)

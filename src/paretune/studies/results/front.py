@@ -1,21 +1,335 @@
-"""The front of a study: its points with Pareto ranks, and which of them cannot be told apart."""
+"""The front of a study: trials that differ only in their seed, merged into configurations, and their Pareto ranks.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+Seconds and dollars are means over all runs on the same cluster with the same batch, because they do not depend on the
+learning rate. Quality is that of the runs that trained: a run that collapsed to what the majority class gets counts
+towards the probability of a collapse instead. It is shrunk towards the prediction of a model of the whole study, for
+the best of many noisy values is too good, but never beyond what the point's own runs have shown.
+
+The value of one run is normal around the mean of its job, with an unknown variance that is the same for all jobs. It
+has a scaled inverse chi-square prior; repeats make its posterior, and a mean has Student's t distribution (Gelman et
+al., Bayesian Data Analysis, 3rd edition, section 3.2). Only if validation rows are so few that one row matters, the
+prior is as wide as their binomial error.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import compress
-from statistics import median
+from itertools import chain, compress
+from statistics import fmean, median, pvariance
+from typing import Any
 
 import moocore
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
 from paretune.core import pareto
-from paretune.estimating.noise import TELLING_ERRORS
+from paretune.estimating.noise import (
+    F1_DEGREES,
+    SECONDS_DEGREES,
+    SECONDS_NOISE,
+    TELLING_ERRORS,
+    Scatter,
+    are_alike,
+    binomial_error,
+    posterior_deviation,
+)
 from paretune.presentation.text import to_error, with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
-from paretune.studies.results.configurations import Configuration, RunNoise, merge
-from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
+from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus, label
+from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
+
+INTERVAL = 0.8  # probability that a stated interval holds the mean of a job over all seeds
+_ONE = float(ndtr(1.0))  # probability below one standard deviation
+_USUAL_SHARE = 0.4
+"""Noise that is likely before any repeats, as a share of the largest that was seen: the median pair of repeated jobs
+differs by a tenth of what the largest does."""
+_QUALITY_DEGREES = 1
+"""Degrees of freedom of the assumed noise of quality: one repeat weighs as much, because models differ five-fold in it.
+Chosen, as the share above, on the development worlds of benchmarks/search."""
+_FEWEST_DEGREES = 2  # degrees of freedom of Student's t at least: with one, no two values would ever be told apart
+FEWEST_EQUAL = 2  # repeats that must all give exactly the same value before a training counts as one without chance
+_OF_THE_SPREAD = 0.1
+"""Assumed deviation of one run of an unknown metric, as a share of the difference between configurations: with more
+noise a search finds nothing."""
+_OF_THE_VALUE = 0.01  # the same as a share of the value, if configurations do not differ
+
+
+FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
+FEWEST_TO_STAND = 3  # runs of a point from which on their own mean is stated: surfaces are not as smooth as a model
+_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # what one answer for all rows gets
+_MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
+_OWN_DEGREES = 4.0
+"""Degrees of freedom with which the noise of the study tells that of one point, beside the point's own repeats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunNoise:
+    """Scatter of one objective between runs that differ in nothing but the seed."""
+
+    deviation: float  # standard deviation of one run; a share of the value if `is_relative`
+    degrees: float  # degrees of freedom of that deviation
+    is_relative: bool  # whether it grows with the value, as for seconds and dollars
+
+    def of_one_run(self, value: float) -> float:
+        """Standard deviation of one run around `value`, in the objective's own unit."""
+        return self.deviation * (abs(value) if self.is_relative else 1.0)
+
+    def standard_error(self, value: float, runs: float) -> float:
+        """Standard error of the mean `value` of this many runs, see `widened`."""
+        return self.widened(self.of_one_run(value) / math.sqrt(runs))
+
+    def widened(self, error: float) -> float:
+        """The standard error enlarged so that it holds 68 %, as one does, although the deviation is uncertain."""
+        return error * float(stdtrit(self.degrees, _ONE))
+
+    def margin(self, error: float) -> float:
+        """Half the width of the interval with probability INTERVAL around a mean with this widened error."""
+        return error * float(stdtrit(self.degrees, 0.5 + INTERVAL / 2) / stdtrit(self.degrees, _ONE))
+
+
+def pooled_noise(
+    objective: str,
+    groups: Sequence[Sequence[float]],
+    validation_rows: int | None = None,
+    quality: Objective | None = None,
+    is_sure: bool = True,
+) -> RunNoise:
+    """The noise of one objective, from groups of values that differ only in their seed.
+
+    `validation_rows` are the rows that F1 was measured on, if known; `quality` is the metric that models are judged by.
+    Without `is_sure` runs of other seeds differ in another metric of the model: equal values are then a coincidence.
+    """
+    metric = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
+    is_relative = metric is not None and metric.is_relative
+    here, values = Scatter.of(groups, is_relative=is_relative), [value for group in groups for value in group]
+    if objective in metrics.OF_THE_CLUSTER:
+        prior, degrees = SECONDS_NOISE, SECONDS_DEGREES
+    else:
+        fewest = FEWEST_EQUAL if len({*values}) > 1 else 1
+        if is_sure and here.degrees >= fewest and not here.squares:  # it does not depend on the seed
+            return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)
+        if metric is None or metric.noise is None:
+            means = [fmean(group) for group in groups if group]
+            spread = _OF_THE_SPREAD * _robust_spread(np.array(means))
+            prior, degrees = spread or _OF_THE_VALUE * (abs(median(means or [0.0])) or 1.0), F1_DEGREES
+        else:
+            prior, degrees = _USUAL_SHARE * metric.noise, _QUALITY_DEGREES
+            if metric.is_share and validation_rows and values:
+                binomial = binomial_error(median(values), validation_rows)
+                prior, degrees = (binomial, F1_DEGREES) if binomial > metric.noise else (prior, degrees)
+    deviation = posterior_deviation(prior, degrees, here)
+    return RunNoise(deviation=deviation, degrees=max(degrees + here.degrees, _FEWEST_DEGREES), is_relative=is_relative)
+
+
+def _robust_spread(values: np.ndarray) -> float:
+    """Standard deviation that the median distance to the median stands for; the plain one if that is 0.
+
+    The median does not move with a run that diverged, and is the same for the negative metric.
+    """
+    if not len(values) or not np.ptp(values):  # the plain one of equal values is not exactly 0
+        return 0.0
+    return float(np.median(np.abs(values - np.median(values)))) / 0.6745 or float(values.std())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Configuration:
+    """A configuration with at least one completed run, merged with its repeats with other seeds."""
+
+    trial: Trial  # the first of its trials, whose parameters stand for all
+    trials: tuple[Trial, ...]  # all of its completed trials
+    means: Mapping[str, float]  # metric to its estimated mean over seeds; only measured metrics
+    errors: Mapping[str, float]  # metric to the standard error of that mean
+    expected: Mapping[str, float] = field(default_factory=dict)
+    """Metric to the mean that the model of the study expects, by which points are ranked. It may lie beyond all runs of
+    the point, where `means` never lies: a single lucky run must not win."""
+    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Metric to the mean of its runs that trained, and its standard error: what verdicts are judged by."""
+    collapses: int = 0  # number of its runs that collapsed; its quality is that of the others, if there are any
+    collapse_probability: float | None = None  # that a further run of it collapses; None if not estimated
+    unmet: tuple[str, ...] = ()  # a sentence for each constraint that the means do not meet
+    rank: int | None = None
+    """0 on the front, 1 on the front of the other points, and so on; None if a constraint is not met or an objective
+    was not measured."""
+
+    @property
+    def number(self) -> int:
+        """The number of its first trial, which names the point."""
+        return self.trial.number
+
+    @property
+    def trained(self) -> int:
+        """Number of its runs that did not collapse."""
+        return len(self.trials) - self.collapses
+
+    @property
+    def usd_per_run(self) -> float | None:
+        """Mean dollars of one run, or None if the price is unknown."""
+        return self.means.get(metrics.COST_USD)
+
+    def is_feasible(self, objectives: Iterable[str]) -> bool:
+        """Whether every objective was measured and every constraint is met."""
+        return not self.unmet and self.means.keys() >= set(objectives)
+
+    def is_like(self, other: "Configuration", objectives: Iterable[str]) -> bool:
+        """Whether the two points are within noise in all of these objectives, as expected and as measured."""
+        return all(
+            are_alike(self.measured[name][0], other.measured[name][0], self.measured[name][1], other.measured[name][1])
+            and are_alike(self.expected[name], other.expected[name], self.errors[name], other.errors[name])
+            for name in objectives
+        )
+
+
+def merge(
+    trials: Sequence[Trial], objectives: Iterable[str], constraints: Constraints, quality: Objective | None = None
+) -> tuple[list[Configuration], dict[str, RunNoise]]:
+    """Points without ranks, in the order of `trials`, and the noise of one run by metric. It takes up to a second.
+
+    `trials` are sorted by number. Metrics that are no objectives are averaged too. `quality` is the metric that
+    measures models, by default F1.
+    """
+    families, judged = _families(trials), quality or OBJECTIVES[metrics.F1]
+    quality_runs = _QualityRuns(families, judged)
+    recorded = [name for _, runs in families for trial in runs for name in trial.values]
+    # Validation rows of all trials if their parameters say so.
+    counts = {each.spec.max_eval_samples or (each.spec.max_train_samples or 0) // 9 for each, _ in families}
+    rows = next(iter(counts)) or None if len(counts) == 1 else None
+    is_sure = all(trial.qualities == first.qualities for _, (first, *rest) in families for trial in rest)
+    noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
+    for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
+        alike = [
+            (first.seconds_key if name in metrics.OF_THE_CLUSTER else None) or first.number for first, _ in families
+        ]
+        groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
+        for key, (_, runs) in zip(alike, families, strict=True):
+            groups[key] += _values(runs, name, without=quality_runs.collapsed if name == judged.metric else ())
+        noises[name] = pooled_noise(name, list(groups.values()), rows, quality, is_sure)
+        for key, (_, runs), values in zip(alike, families, values_of, strict=True):
+            if of_point := _values(runs, name):
+                values[name] = groups[key] or of_point
+    points = []
+    for (first, runs), values in zip(families, values_of, strict=True):
+        means = {name: fmean(numbers) for name, numbers in values.items()}
+        errors = {name: noises[name].standard_error(mean, len(values[name])) for name, mean in means.items()}
+        measured = {name: (mean, errors[name]) for name, mean in means.items()}
+        points.append(
+            Configuration(
+                trial=first, trials=tuple(runs), means=means, errors=errors, expected=means, measured=measured
+            )
+        )
+    points = quality_runs.shrunk(points, noises[judged.metric]) if quality_runs.trials else points
+    return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
+
+
+def value_of(trial: Trial, objective: str) -> float | None:
+    """The trial's value of an objective, or None; its dollars are known even if they are no objective."""
+    value = trial.values.get(objective)
+    return trial.cost_usd if value is None and objective == metrics.COST_USD else value
+
+
+def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
+    """First trials with their completed runs and those of their repeats; only those with a completed run."""
+    families: dict[int | None, list[Trial]] = {}
+    for trial in trials:
+        families.setdefault(trial.repeats if trial.repeats in families else trial.number, []).append(trial)
+    completed = [[trial for trial in family if trial.status is TrialStatus.COMPLETED] for family in families.values()]
+    return [(first, runs) for (first, *_), runs in zip(families.values(), completed, strict=True) if runs]
+
+
+def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
+    values = [value_of(trial, objective) for trial in runs if trial.number not in without]
+    return [value for value in values if value is not None]
+
+
+class _QualityRuns:
+    """The runs that show one quality metric, those of the best points, and the model that tells which collapsed."""
+
+    def __init__(self, families: Sequence[tuple[Trial, Sequence[Trial]]], quality: Objective) -> None:
+        self._quality, name = quality, quality.metric
+        of_points = [[trial for trial in runs if name in trial.values] for _, runs in families]
+        best_first = sorted(
+            filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[name] for trial in runs)
+        )
+        self.trials = [trial for runs in best_first[:_MOST_TO_SHRINK] for trial in runs]
+        self.collapsed: set[int] = set()  # numbers of the trials that have collapsed
+        if not self.trials:
+            return
+        self._keys, self._values = _keys(self.trials), [quality.sign * trial.values[name] for trial in self.trials]
+        constant = [trial.measured.get(_CONSTANT.get(name, ""), -math.inf) for trial in self.trials]
+        is_own = any(trial.spec.runs_user_code for trial in self.trials)
+        self._spread = F1_SPREAD if quality.is_share and not is_own else None  # None to learn it
+        collapsed = np.array(self._values) <= np.array(constant)
+        self._model = QualityModel(self._keys, self._values, self._spread, collapsed=collapsed)
+        self.collapsed = {trial.number for trial in compress(self.trials, self._model.collapsed)}
+
+    def shrunk(self, points: Sequence[Configuration], noise: RunNoise) -> list[Configuration]:
+        """The points with the quality that a model of all of them predicts, stated within what their runs have shown.
+
+        If there are few, or if runs do not differ by chance, it is that of their runs.
+        """
+        index_of = {trial.number: index for index, trial in enumerate(self.trials)}
+        judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
+        keys = self._keys[[at[0] for _, at in judged]]
+        trained = [[self._values[index] for index in at if not self._model.collapsed[index]] for _, at in judged]
+        deviations = []
+        for values in filter(None, trained):
+            squares = _OWN_DEGREES * noise.of_one_run(fmean(values)) ** 2 + len(values) * pvariance(values)
+            deviations += [math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))] * len(values)
+        expected = [(0.0, 0.0)] * len(judged)
+        if is_shrunk := len(judged) >= FEWEST_TO_SHRINK and any(deviations):
+            rows, fitted = np.repeat(keys, list(map(len, trained)), axis=0), list(chain(*trained))
+            surface = QualityModel(rows, fitted, self._spread, noise=np.array(deviations))
+            expected = list(zip(*surface.predict(keys), strict=True))
+        name, sign, changed = self._quality.metric, self._quality.sign, dict[int, Configuration]()
+        chances = self._model.collapse_probability(keys)
+        for (point, at), values, (mean, deviation), chance in zip(judged, trained, expected, chances, strict=True):
+            collapses = len(at) - len(values)
+            may_collapse = noise.deviation and (self.collapsed or self._spread is not None)
+            chance = float(chance) if collapses or may_collapse else 0.0
+            point = replace(point, collapses=collapses, collapse_probability=round(chance, 4))
+            if is_shrunk and 0 < len(values) < FEWEST_TO_STAND:
+                stated = min(max(float(mean), min(values)), max(values))
+                point = replace(
+                    point,
+                    means={**point.means, name: sign * stated},
+                    expected={**point.expected, name: sign * float(mean)},
+                    errors={**point.errors, name: noise.widened(math.hypot(deviation, stated - mean))},
+                )
+            changed[point.number] = point
+        return [changed.get(point.number, point) for point in points]
+
+
+def _keys(trials: Sequence[Trial]) -> np.ndarray:
+    """The values that the quality of these trials depends on, as `Space.quality_keys` orders it."""
+    types = sorted({trial.spec.instance_type for trial in trials})
+    plans = np.zeros((len(trials), 4))
+    plans[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
+    if any(trial.spec.runs_user_code for trial in trials):
+        searched = dict.fromkeys(name for trial in trials for name in trial.point)
+        names = [name for name in searched if name != "instance_type"]
+        columns: list[list[Any]] = [[trial.value(name) for trial in trials] for name in names]
+    else:
+        specs = [trial.spec for trial in trials]
+        for row, spec in zip(plans, specs, strict=True):
+            plan = spec.plan()
+            row[1:] = math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs)
+        kinds = [spec.key_of("quality", but="num_train_epochs") for spec in specs]
+        columns = [list(column) for column in zip(*kinds, strict=True)]
+    columns = [column if are_numbers(column) else list(map(str, column)) for column in columns]
+    return np.hstack([plans, *(scaled(column, sorted(set(column))) for column in columns if len(set(column)) > 1)])
+
+
+def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:
+    unmet = [f"{label(name)} was not measured" for name in constraints if name not in means]
+    words = {"min": "below", "max": "above"}
+    for key, amount in violations(means, constraints).items():
+        name, end = key.rsplit(" ", 1)
+        if amount > 0 and name in means:
+            unmet.append(f"{label(name)} is {with_error(means[name])}, {words[end]} {constraints[name][end]:g}")
+    return tuple(unmet)
+
 
 MARGIN = 0.1  # share of each objective's range, else of its size, by which the reference point lies beyond the front
 CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front

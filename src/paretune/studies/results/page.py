@@ -16,9 +16,8 @@ from paretune.core.untrusted import code_span, markdown
 from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, template
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
-from paretune.studies.results.answer import StudyAnswer, front_table, pareto_csv, trials_table
+from paretune.studies.results.answer import Pick, StudyAnswer, failures, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import Pick, failures
 from paretune.studies.results.trials import label
 from paretune.tracking import schema
 from paretune.tracking.run import Run

@@ -20,9 +20,8 @@ from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
-from paretune.studies.results.configurations import FEWEST_EQUAL, INTERVAL, Configuration
-from paretune.studies.results.front import is_feasible
-from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.answer import Pick
+from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration, is_feasible
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import Candidate
 from paretune.studies.sampler.decision import Expected

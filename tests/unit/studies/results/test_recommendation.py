@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from paretune.specification.job import JobSpec
-from paretune.studies.results.answer import StudyAnswer, front_table
+from paretune.studies.results.answer import Pick, StudyAnswer, front_table, launch_command, recommend
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.recommendation import Pick, launch_command, recommend
 from paretune.studies.results.trials import Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, failed, trial_of
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from paretune.studies.results.configurations import INTERVAL, pooled_noise
+from paretune.studies.results.front import INTERVAL, pooled_noise
 
 
 def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:
