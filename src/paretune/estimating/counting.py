@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.phases import BOOT_SECONDS, kind_of, usual
-from paretune.estimating.workload import Workload, model_key, quantised_weights, recomputes, share_in_layers, workload
+from paretune.estimating.workload import (
+    Workload,
+    has_masters,
+    model_key,
+    quantised_weights,
+    recomputes,
+    share_in_layers,
+    workload,
+)
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DEVICE_MAP, OF_STRATEGY, SHARDED, BatchPlan
@@ -30,16 +38,17 @@ _EFA_GBPS = 100.0  # from this network bandwidth on instances talk past the kern
 # fp32 or under autocast, which casts weights and keeps norms and softmax in fp32.
 _MOVED_BYTES, _MOVED_BYTES_CAST = 200.0, 300.0
 _FUSED = 0.5  # share of these bytes, and of kernels, that a compiler leaves
-# For each weight, in a micro-batch: cast, read by two products, and its gradient made and added. Frozen ones are read
-# in each pass, those of 4 bits unpacked before: 4-bit kernels reach a fifth of the bandwidth for half a byte read, and
-# two written and read.
-_READ_BYTES, _READ_BYTES_UNPACKED = 20.0, 22.0
+# For each weight, in a micro-batch: cast, read by two products, and its gradient made and added; in bf16 it is not
+# cast. Frozen ones are read in each pass, those of 4 bits unpacked before: 4-bit kernels reach a fifth of the bandwidth
+# for half a byte read, and two written and read.
+_READ_BYTES, _READ_BYTES_BF16, _READ_BYTES_UNPACKED = 20.0, 10.0, 22.0
 # Kernels of a layer, forward and backward, in one precision and under autocast. Counted below autograd in BERT base and
 # a Llama of 16 layers (torch 2.13), dropout as one.
 _KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
 # AdamW in fp32, in few fused kernels: gradient, weight and two moments read, the last three written; rounded. In a loop
-# over tensors every intermediate is written and read, in ten kernels for each of the 15 tensors of a layer.
-_UPDATE_BYTES, _UPDATE_KERNELS = 24.0, 41
+# over tensors every intermediate is written and read, in ten kernels for each of the 15 tensors of a layer. Masters of
+# bf16 weights take 6 bytes for their gradient and 6 to be rounded into the model.
+_UPDATE_BYTES, _MASTER_BYTES, _UPDATE_KERNELS = 24.0, 12.0, 41
 _LOOP_BYTES, _LOOP_KERNELS = 84.0, 150
 _BYTES_OF_A_WEIGHT = 4.0  # as it is saved
 # Parameters that divide the devices, with their defaults.
@@ -107,23 +116,26 @@ def describe(
     # Micro-batches that a per-device batch is split into; with a device map one device works at a time.
     parts = spec.micro_batches or (1 if spec.strategy == DEVICE_MAP else degrees.pipeline)
 
+    rounds = has_masters(spec, share.precision) and not share.on_processor
     fused = _FUSED if spec.is_compiled else 1.0
-    # Sharded weights are gathered in half precision, and all but the loss is computed in it.
+    # With bf16 weights, also those gathered from shards, all but the loss is computed in half precision.
     units = rows * work.tokens * built.layers * built.hidden_size * work.passes / 3
     moved = units * share_in_layers(degrees.tensor) / degrees.pipeline
-    moved *= fused * (_MOVED_BYTES if share.half and is_sharded else _MOVED_BYTES_CAST)
+    moved *= fused * (_MOVED_BYTES if share.half and (is_sharded or rounds) else _MOVED_BYTES_CAST)
     passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
     packed = quantised_weights(spec, built)
-    each = _READ_BYTES if is_trained else passes * (2.0 if share.half else 4.0)
+    of_trained = _READ_BYTES_BF16 if rounds else _READ_BYTES
+    each = of_trained if is_trained else passes * (2.0 if share.half else 4.0)
     read = (each * (built.matrices - packed) + passes * _READ_BYTES_UNPACKED * packed) / row_devices
 
     # Autocast casts weights that are trained and not sharded; on a processor that shows in no time.
-    casts = share.half and is_trained and not is_sharded and not share.on_processor
+    casts = share.half and is_trained and not (is_sharded or rounds or share.on_processor)
     per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts] * fused
     # Adapters have as many again: two products, a dropout, casts, a factor and a sum beside each linear layer.
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
     optimiser = str(spec.training_arguments.get("optim", "adamw_torch_fused"))
     is_loop = optimiser == "adamw_torch"
+    updated = (_LOOP_BYTES if is_loop else _UPDATE_BYTES) + (_MASTER_BYTES if rounds else 0.0)
 
     # A small instance uses up its burst within minutes. SageMaker's own library sends to all nodes at a time, others in
     # a ring, in few flows. A local cluster is one machine.
@@ -149,7 +161,7 @@ def describe(
         flops=rows * work.flops_per_row / row_devices * (1 + (_ATTENTION - 1) * work.attention_share),
         moved=moved + (0.0 if share.on_processor else read),
         kernels=kernels / degrees.pipeline * parts,
-        updated=(_LOOP_BYTES if is_loop else _UPDATE_BYTES) * work.trained_parameters / (row_devices * share.sharers),
+        updated=updated * work.trained_parameters / (row_devices * share.sharers),
         update_kernels=_LOOP_KERNELS * built.layers if is_loop else _UPDATE_KERNELS,
         bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
         **_sent(spec, plan, built, work, half=share.half),

@@ -3,6 +3,8 @@
     bytes       = framework + weights + training state + activations
     weights     = 4 T / n,  2 T / n more if fp32 weights are multiplied in half precision,  and f F / n
     state       = 12 T / n            gradient and two moments of AdamW, of T trained weights
+                  12 T                of bf16 weights, with their gradients (2 + 2): masters and moments; in the update,
+                                      without activations, 4 T more for their gradients in fp32
     activations = a x rows x tokens x layers x hidden size  +  12 x rows x tokens x vocabulary (causal-lm only, of the
                   larger of a training and an evaluation batch)
 
@@ -28,6 +30,7 @@ from paretune.estimating.noise import Z80
 from paretune.estimating.workload import (
     evaluation_batch,
     frozen_weight_bytes,
+    has_masters,
     model_key,
     recomputes,
     share_in_layers,
@@ -59,11 +62,12 @@ class MemorySetting:
     on_processor: bool  # whether the peak is the resident memory of a process
     parameters: float  # weights; the optimiser changes `trained_parameters` of them
     trained_parameters: float
-    half: bool  # whether fp32 weights are multiplied in bf16 or fp16
+    half: bool  # whether the device multiplies in bf16 or fp16
     sharers: int  # devices that share weights, gradients and moments; 1 if each holds all
     units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
     logits: float  # rows x tokens x vocabulary; 0 for classification
     frozen_bytes: float = 4.0  # bytes of a weight that is not trained
+    has_masters: bool = False  # whether trained weights are bf16 and have fp32 copies
     offloads_weights: bool = False  # whether weights and state are in the memory of the machine
     usable_gib: float = math.inf  # memory of the device that the job may use
 
@@ -101,6 +105,7 @@ def describe(
         trained_parameters=work.trained_parameters / parts,
         frozen_bytes=frozen_weight_bytes(spec, built, computed_in),
         half=share.half,
+        has_masters=has_masters(spec, computed_in),
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
@@ -137,10 +142,14 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
     (activations, _), (framework, _) = _constants(setting)
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
-    weights = (6 if setting.half else 4) * trained + setting.frozen_bytes * (setting.parameters - trained)
-    held = (weights + 12 * trained) / setting.sharers
+    each = 16 if setting.has_masters or not setting.half else 18  # bytes of a trained weight and its state
+    held = (each * trained + setting.frozen_bytes * (setting.parameters - trained)) / setting.sharers
+    held = 0.0 if setting.offloads_weights else held
     logits = 12 * (_LOGITS_OF_PROCESSOR if setting.on_processor else 1.0) * setting.logits
-    return activations + framework + logits + (0.0 if setting.offloads_weights else held), activations, framework
+    passed, updated = activations + logits, 4 * trained if setting.has_masters else 0.0
+    if updated > passed:
+        return updated + framework + held, 0.0, framework
+    return passed + framework + held, activations, framework
 
 
 def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:

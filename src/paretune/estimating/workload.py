@@ -8,7 +8,7 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.specification import metrics
 from paretune.specification.job import ADAPTERS, JobSpec
-from paretune.specification.parallelism import DEVICE_MAP, BatchPlan
+from paretune.specification.parallelism import DEVICE_MAP, SHARDED, BatchPlan
 
 EVALUATIONS = 4  # of a training with eval_strategy=steps, spread over it, unless eval_steps is given
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, or those of a training batch if these are more
@@ -174,6 +174,14 @@ def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
     small for weights, and smp and deepspeed keep weights of one format.
     """
     return spec.fine_tuning in ADAPTERS and precision == "bf16" and spec.strategy in _HALF_BASES
+
+
+def has_masters(spec: JobSpec, precision: str) -> bool:
+    """Whether trained weights are bf16 and the optimiser has an fp32 copy of each, its master, so that nothing is cast.
+
+    Shards are fp32. A few kinds of models have none (`training.model.weight_format`); here all are taken to have some.
+    """
+    return spec.fine_tuning == "full" and precision == "bf16" and spec.strategy not in SHARDED
 
 
 def frozen_weight_bytes(spec: JobSpec, built: Architecture, precision: str) -> float:

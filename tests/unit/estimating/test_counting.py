@@ -68,9 +68,10 @@ ONE_GPU: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "per_device_train_ba
     ("changes", "kernels"),
     [
         ({"precision": "fp32"}, 51),
-        ({"precision": "bf16"}, 86),  # casts
+        ({"precision": "fp16"}, 86),  # casts
+        ({"precision": "bf16"}, 51),  # of weights that are bf16, with fp32 masters
         ({"precision": "bf16", "strategy": "fsdp"}, 51),  # shards are gathered in bf16
-        ({"precision": "bf16", "task": "causal-lm"}, 151),
+        ({"precision": "fp16", "task": "causal-lm"}, 151),
         ({"precision": "bf16", "fine_tuning": "lora"}, 2 * 51),  # as many again for the adapters
         ({"precision": "fp32", "training_arguments": {"gradient_checkpointing": True}}, 51 * 4 / 3),
         ({"precision": "fp32", "training_arguments": {"torch_compile": True}}, 51 / 2),
@@ -81,9 +82,11 @@ def test_a_layer_has_as_many_kernels_as_its_kind_and_precision(changes: dict[str
 
 
 def test_an_optimiser_that_is_not_fused_writes_every_intermediate() -> None:
-    fused, looped = work_of(**ONE_GPU), work_of(**ONE_GPU, training_arguments={"optim": "adamw_torch"})
+    job = ONE_GPU | {"precision": "fp32"}
+    fused, looped = work_of(**job), work_of(**job, training_arguments={"optim": "adamw_torch"})
 
     assert (fused.updated, fused.update_kernels) == (24 * 1500, 41)
+    assert work_of(**ONE_GPU, precision="bf16").updated == (24 + 12) * 1500  # gradients to fp32, masters to bf16
     assert (looped.updated, looped.update_kernels) == (84 * 1500, 150 * 6)
 
 

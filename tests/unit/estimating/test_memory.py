@@ -31,6 +31,8 @@ def gib(setting: MemorySetting, model: MemoryModel | None = None) -> float:
     [
         (FP32, 4 + 12 + 2 * 4.5),  # weights, gradients and moments, 2 x 45 bytes a unit in fp32
         (replace(FP32, half=True), 6 + 12 + 4.5),  # weights in both formats, activations in one half
+        (replace(FP32, half=True, has_masters=True), 2 + 4 + 2 + 8 + 4.5),  # weights, masters, gradients, moments
+        (replace(FP32, half=True, has_masters=True, units=1e7), 2 + 4 + 2 + 8 + 4),  # gradients in fp32 in the update
         (replace(FP32, trained_parameters=1e7), 4 + 0.12 + 9),  # adapters
         (replace(FP32, half=True, trained_parameters=1e7), 4 + 0.02 + 0.12 + 4.5),  # frozen weights are not kept twice
         (replace(FP32, sharers=8), 0.5 + 1.5 + 9),  # fsdp
