@@ -68,14 +68,9 @@ class Rate:
         return self.spec.instance().accelerator.removeprefix("NVIDIA ")
 
     @property
-    def tokens(self) -> int:
-        """Tokens of a micro-batch."""
-        return self.spec.plan().per_device_train_batch_size * self.spec.max_seq_length
-
-    @property
-    def has_adapters(self) -> bool:
-        """Whether adapters are trained."""
-        return self.spec.fine_tuning in {"lora", "qlora"}
+    def is_llm(self) -> bool:
+        """Whether it is a language model's."""
+        return self.spec.task == "causal-lm"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +92,14 @@ def _on(chip: str) -> Callable[[Rate], bool]:
 
 
 GROUPS: Mapping[str, Callable[[Rate], bool]] = {
-    **{name: _on(name) for name in ("V100", "A100", "H100", "A10G", "L4")},
-    "adapters, at most 512 tokens": lambda rate: rate.has_adapters and rate.tokens <= 512,
-    "adapters, more tokens": lambda rate: rate.has_adapters and rate.tokens > 512,
-    "one GPU, 4,096 tokens and more": lambda rate: rate.work.devices == 1 and rate.tokens >= 4096,
+    "small models on one GPU": lambda rate: not rate.is_llm and rate.work.devices * rate.work.instances == 1,
+    "small models on several GPUs of a machine": lambda rate: (
+        not rate.is_llm and rate.work.devices > 1 == rate.work.instances
+    ),
+    "several machines by TCP": lambda rate: rate.work.constants["network"] == "tcp",
+    "several machines with EFA": lambda rate: rate.work.constants["network"] == "efa",
+    "LLMs on one machine": lambda rate: rate.is_llm and rate.work.instances == 1,
+    **{name: _on(name) for name in ("T4", "V100", "A100", "H100", "A10G", "L4")},
     "all": lambda rate: True,
 }
 

@@ -18,8 +18,6 @@ from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, SHARDED
 
-FASTEST_PCIE = 100e9  # bytes/s; a faster link is not PCIe
-
 
 @dataclass(frozen=True)
 class Accelerator:

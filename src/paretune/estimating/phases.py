@@ -73,11 +73,6 @@ def usual(phase: str, kind: str) -> UsualSeconds:
     return _table()[phase, kind]
 
 
-def overhead_s(kind: str) -> float:
-    """The billed seconds of a usual job before its first step and after its last, without its model's upload."""
-    return BOOT_SECONDS + sum(usual(phase, kind).seconds for phase in ("data", "image", "uploading"))
-
-
 def phases_of(
     total: Seconds, spec: JobSpec, *, factor: float = 1.0, uploaded_bytes: float = 0.0
 ) -> Mapping[str, Seconds]:
