@@ -25,7 +25,7 @@ def document_of(text: str) -> dict[str, Any]:
 
 
 def test_an_account_whose_policies_deny_what_a_job_needs_is_wrong_and_each_action_is_named(cloud: Cloud) -> None:
-    denied = ("sagemaker:CreateTrainingJob", "iam:PassRole", "s3:PutObject", "logs:FilterLogEvents")
+    denied = ("sagemaker:DescribeTrainingJob", "s3:PutObject", "logs:FilterLogEvents")
     cloud.emulator.deny(*denied)
 
     result = cloud.run("doctor")

@@ -28,7 +28,6 @@ PERMISSIONS = {  # operation to IAM action, where their names differ
     "CreateMultipartUpload": "s3:PutObject",
     "UploadPart": "s3:PutObject",
     "CompleteMultipartUpload": "s3:PutObject",
-    "ListServiceQuotas": "servicequotas:ListServiceQuotas",
 }
 
 

@@ -16,7 +16,7 @@ CALLS = (
     *("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob"),
     *("FilterLogEvents", "PutObject", "GetObject", "ListObjectsV2", "HeadObject", "GetCallerIdentity", "HeadBucket"),
 )
-OTHER_CALLS = {"ListServiceQuotas", "GetRole", "CreateBucket", "DeleteObjects", "GetBucketLocation"}
+OTHER_CALLS = {"GetRole", "CreateBucket", "DeleteObjects", "GetBucketLocation"}
 DENIED = {"HeadObject": "403", "HeadBucket": "403"} | dict.fromkeys(
     ("PutObject", "GetObject", "ListObjectsV2"), "AccessDenied"
 )

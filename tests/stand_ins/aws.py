@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 from botocore.paginate import Paginator
 from botocore.validate import ParamValidator
 
-from paretune.launchers.sagemaker.jobs import GROUP
+from paretune.launchers.sagemaker.account import GROUP
 
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
@@ -137,7 +137,6 @@ class Aws:
         self.logs = Logs()
         self.s3 = S3(self)
         self.iam = Iam()
-        self.quotas = Quotas()
         self.pricing = Pricing()
         services = {
             "sagemaker": self.sagemaker,
@@ -145,7 +144,6 @@ class Aws:
             "s3": self.s3,
             "iam": self.iam,
             "sts": Sts(),
-            "service-quotas": self.quotas,
             "pricing": self.pricing,
         }
         self._clients = {name: Client(self, name, service) for name, service in services.items()}
@@ -354,23 +352,23 @@ class Iam:
         actual = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
         self.trust: dict[str, Any] = {"Version": "2012-10-17", "Statement": [actual]}
         self.roles = {ROLE.rpartition("/")[2]: ROLE}
-        self._denied: dict[tuple[str, str], dict[str, Any]] = {}
+        self._denied: set[str] = set()
 
     def add_role(self, name: str, path: str = "/service-role/") -> str:
         """A role, whose ARN is returned."""
         self.roles[name] = f"arn:aws:iam::{ACCOUNT}:role{path}{name}"
         return self.roles[name]
 
-    def deny(self, action: str, to: str = "", *, decision: str = "explicitDeny", **why: Any) -> None:
-        """Deny an action to a role, or to the one who asks; `why` are further members of IAM's simulated result."""
-        self._denied[to or Sts.arn, action] = {"EvalDecision": decision, **why}
+    def deny(self, action: str) -> None:
+        """Deny an action to the one who asks."""
+        self._denied.add(action)
 
     def authorise(self, service: str, operation: str) -> None:
         """Raise if the one who asks may not make this call."""
         action = _ACTIONS.get(operation, operation)
         needed = [f"{service}:{action}", *(["iam:PassRole"] if operation == "CreateTrainingJob" else [])]
         for name in needed:
-            if (Sts.arn, name) in self._denied:
+            if name in self._denied:
                 kind = "AccessDenied" if service == "s3" else "AccessDeniedException"
                 raise error(kind, f"User: {Sts.arn} is not authorized to perform: {name}", 403)
 
@@ -378,25 +376,6 @@ class Iam:
         if request["RoleName"] not in self.roles:
             raise error("NoSuchEntity", f"The role with name {request['RoleName']} cannot be found.", 404)
         return {"Role": {"Arn": self.roles[request["RoleName"]], "AssumeRolePolicyDocument": self.trust}}
-
-    def simulate_principal_policy(self, **request: Any) -> dict[str, Any]:
-        who, allowed = request["PolicySourceArn"], {"EvalDecision": "allowed"}
-        results = [{"EvalActionName": name} | self._denied.get((who, name), allowed) for name in request["ActionNames"]]
-        return {"EvaluationResults": results}
-
-
-class Quotas:
-    """Quotas by name, in two pages."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, float] = {}
-
-    def list_service_quotas(self, **request: Any) -> dict[str, Any]:
-        names = sorted(self.values)
-        half = len(names) // 2
-        page = names[half:] if "NextToken" in request else names[:half]
-        quotas = [{"QuotaName": name, "Value": self.values[name], "QuotaCode": f"L-{len(name):04d}"} for name in page]
-        return {"Quotas": quotas} | ({} if "NextToken" in request else {"NextToken": "2"})
 
 
 class Pricing:

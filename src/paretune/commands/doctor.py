@@ -238,19 +238,17 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Region, identity, and then role, bucket, permissions and quotas if the credentials are valid."""
+    """Region, identity, and then role, bucket and permissions if the credentials are valid."""
     if request.is_local:
         yield passed("aws", f"not checked: {_UNNEEDED}")
         return
     from paretune.launchers.sagemaker import account as aws  # imports boto3
-    from paretune.launchers.sagemaker.permissions import PERMISSIONS, permission_findings
 
     if not request.wants_sagemaker and not aws.has_credentials():
         more = "`paretune doctor --launcher sagemaker` checks more"
         yield passed("aws", f"no credentials are found: {_UNNEEDED}; {more}")
         return
-    checks = {aws.ROLE: aws.role_findings, aws.BUCKET: aws.bucket_findings, PERMISSIONS: permission_findings}
-    checks |= {aws.QUOTAS: aws.quota_findings}
+    checks = {aws.ROLE: aws.role_findings, aws.BUCKET: aws.bucket_findings, aws.PERMISSIONS: aws.permission_findings}
     subject, spec = "region", request.spec
     try:
         account = aws.Account(spec.region, environment)

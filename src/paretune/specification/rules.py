@@ -1,7 +1,7 @@
 """Rules between the parameters of a job.
 
 `RULES` are tried when the parameters that they read are right, `LAST_RULES` when there is no other fault. Facts that
-only an account knows (quotas, images, permissions) are checked by its launcher.
+only an account knows (role, bucket) are checked by its launcher.
 """
 
 import re

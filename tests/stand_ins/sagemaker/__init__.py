@@ -17,10 +17,10 @@ Copied from AWS, and from where:
     spot: interrupted, started again with its checkpoints        user guide, managed spot training
     SIGTERM, a time of grace, SIGKILL; failure file, exit code   user guide, how SageMaker runs your training image
     channels, resourceconfig.json, archives or loose files       the same; where loose files lie is a guess
-    roles that exist, actions that are denied                    IAM: error codes and messages, SimulatePrincipalPolicy
+    roles that exist, actions that are denied                    IAM: error codes and messages
     warm pools: what fits, how long they are kept and billed     user guide, managed warm pools
 
 Nothing was compared with the service itself. A model of our own is: how the instances of a failed job are ended, how
-the folders of several instances are merged in the results, and every duration. Not covered: lack of capacity, limits by
-quotas, GPUs, EFA, groups of instances, `Pipe` input, file systems, local daemons of the image.
+the folders of several instances are merged in the results, and every duration. Not covered: lack of capacity, quotas,
+GPUs, EFA, groups of instances, `Pipe` input, file systems, local daemons of the image.
 """

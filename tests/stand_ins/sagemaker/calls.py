@@ -12,7 +12,6 @@ OWNER = "X-Amz-Expected-Bucket-Owner"
 _SERVICES = {
     "SageMaker": "sagemaker",
     "Logs_20140328": "logs",
-    "ServiceQuotasV20190624": "service-quotas",
     "secretsmanager": "secretsmanager",
 }
 _PARTS = {  # of S3: method and a word of the query, with a key in the path or without

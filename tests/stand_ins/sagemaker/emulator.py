@@ -44,7 +44,7 @@ def namespaces_are_missing() -> str | None:
 
 
 class Emulator:
-    """A SageMaker with S3, CloudWatch Logs, IAM, STS and quotas, in a process of its own, for a `with` block.
+    """A SageMaker with S3, CloudWatch Logs, IAM and STS, in a process of its own, for a `with` block.
 
     Beside these attributes, it has the public methods of `service.Service`. Where instances cannot run, it skips the
     test.

@@ -249,11 +249,6 @@ def _input_of(operation: str) -> Any:
     return botocore.session.get_session().get_service_model("sagemaker").operation_model(operation).input_shape
 
 
-def instance_types() -> list[str]:
-    """Every type a training job may ask for."""
-    return list(_input_of("CreateTrainingJob").members["ResourceConfig"].members["InstanceType"].enum)
-
-
 def check(operation: str, request: Answer) -> None:
     """Raise for a request that breaks the API model; a boto client has checked types and required members."""
     faults = [*_faults(_input_of(operation), request, ""), *_broken_rules(request)]

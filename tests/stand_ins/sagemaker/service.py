@@ -1,4 +1,4 @@
-"""The HTTP service: training jobs and quotas of our own, everything else from moto."""
+"""The HTTP service: training jobs of our own, everything else from moto."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from werkzeug.serving import make_server
 
 from tests.stand_ins.sagemaker.calls import Refusal, Request, content_of, invalid
 from tests.stand_ins.sagemaker.emulator import REGION, ROLE_NAME, Emulator
-from tests.stand_ins.sagemaker.jobs import Jobs, instance_types
+from tests.stand_ins.sagemaker.jobs import Jobs
 from tests.stand_ins.sagemaker.training import GROUP, Training
 
 _QUIET = "stand-in"  # in the user agent of the service's own calls: they are not noted and never fail on request
@@ -40,14 +40,12 @@ class Service:
         policy = json.dumps({"Version": "2012-10-17", "Statement": [_TRUST]})
         iam.create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=policy)
         self._jobs = Jobs(self._settings.shown_after_s, lambda job: Training(job, self._settings, s3, logs))
-        self._own: dict[tuple[str, str], Callable[[dict[str, Any]], dict[str, Any] | str]] = {
+        self._own: dict[tuple[str, str], Callable[[dict[str, Any]], dict[str, Any]]] = {
             ("sagemaker", "CreateTrainingJob"): self._create,
             ("sagemaker", "DescribeTrainingJob"): self._jobs.describe,
             ("sagemaker", "ListTrainingJobs"): self._jobs.select,
             ("sagemaker", "StopTrainingJob"): self._jobs.stop,
             ("sagemaker", "UpdateTrainingJob"): self._jobs.update,
-            ("service-quotas", "ListServiceQuotas"): _quotas,
-            ("iam", "SimulatePrincipalPolicy"): self._simulate,
         }
         self._iam, self._denied = iam, set[str]()
         self._requests: list[Request] = []
@@ -76,8 +74,7 @@ class Service:
             if own is None:
                 return self._moto(environ, _noting(request, start_response))  # type: ignore[no-any-return]
             status, kind = 200, "application/x-amz-json-1.1"
-            answer = own(request.body)
-            content = (json.dumps(answer) if isinstance(answer, dict) else answer).encode()
+            content = json.dumps(own(request.body)).encode()
         except Refusal as refusal:
             content_of(environ)  # or the answer cannot go back
             *words, status = refusal.args
@@ -98,18 +95,6 @@ class Service:
         if role not in {each["Arn"] for each in self._iam.list_roles()["Roles"]}:
             raise invalid(f"Could not assume role {role}. Please ensure that the role exists")
         return self._jobs.create(request)
-
-    def _simulate(self, request: dict[str, Any]) -> str:
-        """SimulatePrincipalPolicy, for all identities alike."""
-        actions = [text for name, text in request.items() if name.startswith("ActionNames.")]
-        decisions = {name: "explicitDeny" if name in self._denied else "allowed" for name in actions}
-        parts = ("EvalActionName", "EvalDecision")
-        results = [
-            f"<{parts[0]}>{name}</{parts[0]}><{parts[1]}>{text}</{parts[1]}>" for name, text in decisions.items()
-        ]
-        members = "".join(f"<member>{text}</member>" for text in results)
-        result = f"<EvaluationResults>{members}</EvaluationResults>"
-        return f"<Response><SimulatePrincipalPolicyResult>{result}</SimulatePrincipalPolicyResult></Response>"
 
     def deny(self, *actions: str) -> None:
         """Deny actions, such as `iam:PassRole` or `s3:PutObject`, to everybody from now on."""
@@ -172,10 +157,3 @@ def _noting(request: Request, start_response: Callable[..., Any]) -> Callable[..
         return start_response(status, headers, *rest)
 
     return start
-
-
-def _quotas(_: dict[str, Any]) -> dict[str, Any]:
-    """ListServiceQuotas: twenty of each type, in every way of using it."""
-    usages = ("training job usage", "spot training job usage", "training warm pool usage")
-    names = [f"{kind} for {usage}" for kind in instance_types() for usage in usages]
-    return {"Quotas": [{"QuotaName": name, "QuotaCode": "L-1", "Value": 20.0} for name in names]}

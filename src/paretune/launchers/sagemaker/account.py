@@ -19,13 +19,16 @@ from botocore.model import OperationModel
 
 from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
 from paretune.core.errors import BadInput, LaunchRefused, first_line
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, NO_REGION, code, explain, refused_to
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, NO_REGION, code, explain, is_denied, refused_to
 from paretune.specification.job import JobSpec
 
 PREFIX = "paretune"  # the first part of every S3 key
 _ATTEMPTS = 8  # of one call: about a minute of backing off; the adaptive mode also slows calls down when AWS throttles
-ROLE, BUCKET, QUOTAS = "role", "bucket", "quotas"  # subjects of findings
+ROLE, BUCKET, PERMISSIONS = "role", "bucket", "permissions"  # subjects of findings
+GROUP = "/aws/sagemaker/TrainingJobs"  # of the logs of all training jobs
+_NO_JOB = "paretune-doctor"  # no job has this name
 _NO_BUCKET = {"404", "NoSuchBucket"}
+_NOTHING_THERE = {"ValidationException", "ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey"}
 SAGEMAKER = "sagemaker.amazonaws.com"
 _CONSOLE_ROLE = "AmazonSageMaker-ExecutionRole"  # begins the names of roles that the console has made; so the SDK
 _TRUST = {"Effect": "Allow", "Principal": {"Service": SAGEMAKER}, "Action": "sts:AssumeRole"}
@@ -182,7 +185,7 @@ def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 def account_faults(spec: JobSpec, account: Account) -> list[str]:
     """The reasons why the account surely cannot run a job; raises LaunchRefused if AWS does not answer."""
     account.identity  # noqa: B018  # raises
-    findings = (check(spec, account) for check in (role_findings, bucket_findings, quota_findings))
+    findings = (check(spec, account) for check in (role_findings, bucket_findings))
     return faults_of([finding for found in findings for finding in found])
 
 
@@ -245,33 +248,32 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             yield failed(BUCKET, f"{explain(refusal, use)}: {hint}")
 
 
-def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Whether each quota that the job uses is sufficient."""
-    spot, clusters = "spot " if spec.spot else "", spec.clusters()
-    needed = {f"{each.instance_type} for {spot}training job usage": each.instance_count for each in clusters}
-    if spec.keep_alive_minutes:
-        needed[f"{spec.instance_type} for training warm pool usage"] = spec.instance_count
-    overall, quotas = f"Number of instances across all {spot}training jobs", dict[str, Mapping[str, Any]]()
-    names = {*needed, overall}
-    try:
-        pages = account.client("service-quotas").get_paginator("list_service_quotas")
-        for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
-            quotas |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in names}
-            if len(quotas) == len(names):
-                break
-    except AWS_ERRORS as error:  # the identity may not ask; CreateTrainingJob will tell
-        yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
-        return
-    if overall in quotas:
-        needed[overall] = max(each.instance_count for each in clusters)
-    for name, count in needed.items():
-        if (quota := quotas.get(name)) is None:
-            yield not_checked(QUOTAS, f"AWS lists no quota {name!r} in {account.region}")
-            continue
-        sentence = f"quota {name!r} in {account.region} is {quota['Value']:g} and the job needs {count}"
-        if quota["Value"] >= count:
-            yield passed(QUOTAS, sentence)
-        else:
-            ask = "aws service-quotas request-service-quota-increase --service-code sagemaker"
-            more = f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {account.region}"
-            yield failed(QUOTAS, f"{sentence}: ask for more with `{ask} {more}`, or take another instance_type")
+def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+    """What AWS denies to the caller of all that a launched job needs; only calls without effect are made, or undone."""
+    job, there = {"TrainingJobName": _NO_JOB}, {"Bucket": account.bucket(spec), "Key": f"{PREFIX}/doctor"}
+    key = account.usual(spec)["sagemaker.kms_key_id"]
+    encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
+    calls: list[tuple[str, str, Mapping[str, Any]]] = [
+        ("sagemaker", "describe_training_job", job),
+        ("sagemaker", "stop_training_job", job),
+        ("sagemaker", "list_training_jobs", {"NameContains": _NO_JOB}),
+        ("logs", "filter_log_events", {"logGroupName": GROUP, "logStreamNamePrefix": _NO_JOB, "startTime": 0}),
+        ("s3", "put_object", {**there, **encryption, "Body": b""}),
+        ("s3", "get_object", there),
+        ("s3", "delete_object", there),
+    ]
+    is_in_order = True
+    for service, method, parameters in calls:
+        name = f"{service}:{''.join(part.capitalize() for part in method.split('_'))}"
+        try:
+            getattr(account.client(service), method)(**parameters)
+        except AWS_ERRORS as error:
+            if code(error) in _NOTHING_THERE:
+                continue
+            is_in_order, text = False, explain(error, f"call {name}")
+            if is_denied(error):
+                yield failed(PERMISSIONS, f"{text}: allow it with the first policy of docs/sagemaker.md")
+            else:
+                yield not_checked(PERMISSIONS, text)
+    if is_in_order:
+        yield passed(PERMISSIONS, "AWS allows all that a running job needs of you; creating one shows the rest")

@@ -13,7 +13,7 @@ from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.shell import command_line
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus
-from paretune.launchers.sagemaker.account import PREFIX, Account
+from paretune.launchers.sagemaker.account import GROUP, PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
     AWS_ERRORS,
     classify,
@@ -43,7 +43,6 @@ _TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runt
 _NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within the longest wait")
 _PENDING = (FailureKind.CAPACITY, "MaxPendingTimeExceeded: no instance was free within half an hour")
 _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT, "MaxPendingTimeExceeded": _PENDING}
-GROUP = "/aws/sagemaker/TrainingJobs"
 _KEPT_LINES = 200
 _OVERLAP_MS = 60_000  # lines of an instance may arrive as late as this
 _LAST_MS = 600_000  # how far back the last lines of all instances are read

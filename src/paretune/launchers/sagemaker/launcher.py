@@ -106,7 +106,7 @@ class SageMakerLauncher(Launcher):
         return self.account.settings(spec)
 
     def check(self, spec: JobSpec) -> None:
-        """Check strategy, image and instance type together; credentials, role, bucket and quotas."""
+        """Check strategy, image and instance type together; credentials, role and bucket."""
         faults = [*image_faults(spec, self.account.region), *account_faults(spec, self.account)]
         if spec.entry_script is not None:
             with collecting(faults):

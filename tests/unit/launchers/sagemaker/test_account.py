@@ -106,7 +106,6 @@ def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypa
 
 
 CLUSTER = JobSpec(role=ROLE, sagemaker={"s3_bucket": BUCKET}, instance_type="ml.g5.xlarge", instance_count=4)
-USAGE = "ml.g5.xlarge for training job usage"
 
 
 def faults(cluster: JobSpec = CLUSTER) -> list[str]:
@@ -116,19 +115,12 @@ def faults(cluster: JobSpec = CLUSTER) -> list[str]:
 def test_all_faults_come_at_once(aws: Aws) -> None:
     aws.iam.trust = {"Statement": []}
     aws.s3.buckets.clear()
-    aws.quotas.values = {USAGE: 1, "x": 0}
 
     messages = faults()
 
-    assert len(messages) == 3
+    assert len(messages) == 2
     assert f"role {ROLE} must trust sagemaker.amazonaws.com" in messages[0]
     assert f"bucket {BUCKET} does not exist: leave sagemaker.s3_bucket out, or create it with" in messages[1]
-    assert f"quota '{USAGE}' in us-east-1 is 1 and the job needs 4" in messages[2]
-    code = f"L-{len(USAGE):04d}"
-    assert (
-        "`aws service-quotas request-service-quota-increase --service-code sagemaker "
-        f"--quota-code {code} --desired-value 4 --region us-east-1`"
-    ) in messages[2]
 
 
 def test_a_bucket_of_another_region_is_a_fault(aws: Aws) -> None:
@@ -146,16 +138,6 @@ def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
     use = f"use the bucket {BUCKET}, which must belong to account {ACCOUNT}"
     custom = "set sagemaker.s3_bucket to one that `aws s3 ls` shows, or leave it out"
     assert faults() == [f"AWS does not allow this identity to {use}: Forbidden: {custom}"]
-
-
-@pytest.mark.parametrize(("spot", "kind"), [(False, "training"), (True, "spot training")])
-def test_the_quota_over_all_jobs_is_compared_where_aws_lists_it(aws: Aws, spot: bool, kind: str) -> None:
-    name = f"Number of instances across all {kind} jobs"
-    aws.quotas.values = {USAGE: 9, "ml.g5.xlarge for spot training job usage": 9, name: 3}
-
-    (messages,) = faults(CLUSTER.replace(spot=spot))
-
-    assert f"quota '{name}' in us-east-1 is 3 and the job needs 4" in messages
 
 
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
