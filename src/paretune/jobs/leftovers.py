@@ -7,13 +7,16 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from paretune.launchers.base import JobState, job_of
 from paretune.presentation.text import plain
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.store import Tracking
+
+if TYPE_CHECKING:
+    from paretune.launchers.sagemaker.storage import Storage
 
 USD_PER_GB_MONTH = 0.023
 """List price of S3 Standard in us-east-1, first 50 TB (AWS, Amazon S3 pricing, since December 2016)."""
@@ -23,23 +26,11 @@ _SHARED = {"datasets": "data", "models": "base models", "files": "files", "code"
 _ENDED = {state.value for state in JobState if state.is_terminal}
 
 
-class Bucket(Protocol):
-    """What is asked of a bucket."""
-
-    bucket: str
-
-    def entries(self, prefix: str) -> Mapping[str, tuple[int, float]]:
-        """Keys below the prefix to bytes and time of writing, in seconds since the epoch."""
-
-    def remove(self, prefix: str) -> None:
-        """Delete all that is below the prefix."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Leftover:
     """Objects that are removed together."""
 
-    bucket: Bucket
+    bucket: "Storage"
     prefix: str
     kind: str  # models, checkpoints, data, base models, files or code
     size: int  # bytes
@@ -89,7 +80,7 @@ def found_in_s3(
 
 
 def leftovers(
-    bucket: Bucket, runs: Iterable[RecordedRun], *, now: float, older_than_days: float, keeps_front: bool
+    bucket: "Storage", runs: Iterable[RecordedRun], *, now: float, older_than_days: float, keeps_front: bool
 ) -> list[Leftover]:
     """All that lies below our prefix of a bucket, and why it is kept.
 

@@ -72,18 +72,6 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     return address
 
 
-def budget_ledger_of(budget: str, environment: Mapping[str, str]) -> "BudgetLedger":
-    """The ledger of a file of budgets: in the storage that it names, in PARETUNE_STORAGE, or in a file beside it.
-
-    The last one is shared by everybody on this machine who uses the file. Raises BadInput.
-    """
-    from paretune.ledger.budget_ledger import BudgetLedger  # imports SQLAlchemy, which estimates do not need
-
-    file = BudgetFile.read(budget)
-    beside = at_home(budget).resolve().parent / _HOME
-    return BudgetLedger(file, usual_storage(beside, environment), beside)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Workplace:
     """Everything that launching, watching and recording jobs share."""
@@ -102,14 +90,19 @@ class Workplace:
         self.on_events([Event(time=self.clock.now(), step=0, message=message) for message in messages])
 
     def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
-        """The ledger of a file of budgets; None without one, or if jobs cost nothing. Raises BadInput."""
+        """The ledger of a file of budgets; None without one, or if jobs cost nothing. Raises BadInput.
+
+        It is in the storage that the file or PARETUNE_STORAGE names, or else beside the file, for all who use it here.
+        """
         if budget is None:
             return None
-        if not self.launcher.is_billed:
-            BudgetFile.read(budget)  # its faults are reported all the same
-            return None
+        from paretune.ledger.budget_ledger import BudgetLedger  # imports SQLAlchemy, which estimates do not need
+
         if budget not in self._budget_ledgers:
-            self._budget_ledgers[budget] = budget_ledger_of(budget, self.environment)
+            file, beside = BudgetFile.read(budget), at_home(budget).resolve().parent / _HOME
+            if not self.launcher.is_billed:
+                return None
+            self._budget_ledgers[budget] = BudgetLedger(file, usual_storage(beside, self.environment), beside)
         return self._budget_ledgers[budget]
 
     def attribution(self, spec: JobSpec, study: str = "") -> Attribution:

@@ -186,21 +186,18 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
     """The table of the request."""
     environment = dict(os.environ)
     is_recorded = request.record or "MLFLOW_RUN_ID" in environment
-    table = _like(request) if request.like else _estimated(request, is_recorded)
+    if request.like:
+        from paretune.commands.estimate.like import compare
+
+        table = compare(request)
+    else:
+        table = _estimated(request, is_recorded)
     if not is_recorded:
         return table
     note = f"**{table.title.capitalize()}.** Seconds, dollars and memory with their intervals: `estimate.csv`."
     tracking, files = open_tracking(environment, SystemClock()), {"estimate.csv": table.csv()}
     run_id, open_command = tracking.keep("estimate", note, files, origin=schema.ESTIMATED)
     return replace(table, run_id=run_id, open_command=open_command)
-
-
-def _like(request: EstimateRequest) -> EstimateTable:
-    from paretune.commands.estimate.like import compare
-
-    made = compare(request)
-    pairs = [(item.spec, item) for item in made.estimates]
-    return EstimateTable(jobs=pairs, region=made.region, remarks=made.remarks, like=made.name)
 
 
 def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:

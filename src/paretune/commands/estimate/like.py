@@ -13,6 +13,7 @@ from datetime import date
 from typing import Any
 
 from paretune.commands.estimate import LISTED_CLUSTERS, MAY_BE_LISTS, EstimateRequest
+from paretune.commands.estimate.estimate import EstimateTable
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, LaunchRefused, refuse
 from paretune.core.result import value_of
@@ -145,17 +146,7 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
     return of_description(name, answer)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """A training as it ran, and on other clusters."""
-
-    name: str
-    estimates: Sequence[Estimate]  # the first is as it ran
-    region: str
-    remarks: Sequence[str]
-
-
-def compare(request: EstimateRequest) -> Comparison:
+def compare(request: EstimateRequest) -> EstimateTable:
     """The training that `request.like` names, on the clusters that were asked for or on all that fit."""
     environment, typed = dict(os.environ), request.texts
     reference = find(request.like, environment, typed.get("region"))
@@ -181,7 +172,8 @@ def compare(request: EstimateRequest) -> Comparison:
         estimates = [estimates[0], *_cheapest_of_each(estimates[1:])]
     remarks = [*_sentences(estimates, reference.paid_usd or estimates[0].cost_usd)]
     remarks += [] if clusters else [f"types whose price in {region} is not known are left out"]
-    return Comparison(name=reference.name, estimates=estimates, region=region, remarks=remarks)
+    pairs = [(item.spec, item) for item in estimates]
+    return EstimateTable(jobs=pairs, region=region, remarks=remarks, like=reference.name)
 
 
 def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
