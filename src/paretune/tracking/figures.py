@@ -8,7 +8,6 @@ from paretune.core.result import csv_text
 from paretune.specification.container import JobReport
 
 _MOST_CLASSES_WITH_NUMBERS = 12
-_MOST_CLASSES_WITH_NAMES = 60
 _LONGEST_NAME = 30  # characters
 
 
@@ -22,38 +21,24 @@ def classification_report(report: JobReport) -> str:
     return str(table(truth, answers, labels=range(len(names)), target_names=names, digits=4, zero_division=0))
 
 
-def _can_be_drawn(name: str) -> bool:
-    """Whether matplotlib's own font, which is on every machine, has all characters; else they would become boxes."""
-    from matplotlib import font_manager
-
-    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
-    return all(font.get_char_index(ord(character)) for character in name if character.isprintable())
-
-
 def confusion_figure(report: JobReport) -> Any:
-    """A matplotlib figure: rows are true classes, colour the share of the class, numbers the validation rows."""
+    """The confusion matrix as scikit-learn draws it, in shares of the true class."""
+    from matplotlib import font_manager, rc_context
     from matplotlib.figure import Figure
+    from sklearn.metrics import ConfusionMatrixDisplay
 
-    counts = np.asarray(report.confusion_matrix)
-    classes = len(report.labels)
+    counts, names = np.asarray(report.confusion_matrix), report.labels
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    side = float(np.clip(2.5 + 0.45 * classes, 4.5, 16))
+    side = float(np.clip(2.5 + 0.45 * len(names), 4.5, 16))
     figure = Figure(figsize=(side + 0.8, side), layout="constrained")
-    axes = figure.add_subplot()
-    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
-    axes.set(xlabel="predicted", ylabel="true", title=f"Validation split, {counts.sum():,} rows")
-    if classes <= _MOST_CLASSES_WITH_NAMES:
-        names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in report.labels]
-        if not all(map(_can_be_drawn, names)):
-            names = [f"class {number}" for number in range(1, classes + 1)]
-            axes.set(xlabel="predicted (names: classification_report.txt, in this order)")
-        axes.set_xticks(range(classes), names, rotation=45, ha="right", parse_math=False)  # "$" in a name: no formula
-        axes.set_yticks(range(classes), names, parse_math=False)
-    if classes <= _MOST_CLASSES_WITH_NUMBERS:
-        for (row, column), count in np.ndenumerate(counts):
-            colour = "white" if shares[row, column] > 0.5 else "black"
-            axes.text(column, row, f"{count:,}", ha="center", va="center", color=colour)
+    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))  # of every machine
+    if not all(font.get_char_index(ord(character)) for character in "".join(names) if character.isprintable()):
+        names = tuple(f"class {number}" for number in range(1, len(names) + 1))  # else characters would become boxes
+    matrix = ConfusionMatrixDisplay(shares, display_labels=[name[:_LONGEST_NAME] for name in names])
+    options = {"include_values": len(names) <= _MOST_CLASSES_WITH_NUMBERS, "values_format": ".0%", "colorbar": False}
+    with rc_context({"text.parse_math": False}):  # "$" in a name begins no formula
+        matrix.plot(ax=figure.add_subplot(), cmap="Blues", xticks_rotation=45, **options)
+    figure.suptitle(f"{counts.sum():,} validation rows")
     return figure
 
 

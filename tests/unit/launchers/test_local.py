@@ -112,9 +112,7 @@ class Workshop:
 
 
 class RememberingLauncher(LocalLauncher):
-    """Tells its workshop what it has started; TRAINING stands in for one process of a job, not for one that forks."""
-
-    forks = False
+    """Tells its workshop what it has started."""
 
     def __init__(self, workshop: Workshop) -> None:
         super().__init__(workshop.home, workshop.clock, workshop.environment)
