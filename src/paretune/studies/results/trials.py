@@ -36,7 +36,6 @@ _SHORT_NAMES = {
 }
 
 _BATCH = ("global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps")
-_OWN_NAMES = ("training_arguments", "project_parameters")
 
 
 class TrialStatus(Enum):
@@ -164,7 +163,7 @@ class Trial:
             cluster = [kind if count == "1" else f"{count} x {kind}"]
         if "global_batch_size" in texts and texts["global_batch_size"] == texts.get("per_device_train_batch_size"):
             del texts["per_device_train_batch_size"]
-        return [*cluster, *(f"{short_name(name)} {text}" for name, text in texts.items())]
+        return [*cluster, *(f"{_short_name(name)} {text}" for name, text in texts.items())]
 
 
 def label(objective: str) -> str:
@@ -172,10 +171,9 @@ def label(objective: str) -> str:
     return OBJECTIVES[objective].label if objective in OBJECTIVES else objective
 
 
-def short_name(parameter: str) -> str:
-    """The short name of a parameter in tables and sentences: batch for global_batch_size; else with spaces."""
-    prefix, dot, inner = parameter.partition(".")
-    if dot and prefix in _OWN_NAMES:
+def _short_name(parameter: str) -> str:
+    prefix, _, inner = parameter.partition(".")
+    if inner and prefix in ("training_arguments", "project_parameters"):
         return inner  # as the user's own training spells it
     return _SHORT_NAMES.get(parameter, parameter.replace("_", " "))
 

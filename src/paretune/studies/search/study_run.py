@@ -107,9 +107,12 @@ class StudyRunWriter:
         """Print that a trial has ended; now and then write page, table and ranks again."""
         result = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items()) or trial.reason[:120]
         outcome = f"{trial.shown_status}{': ' if result else ''}{result} ({trial.setting()})"
-        self._is_stale = True
+        self._is_stale, balance = True, self._table.balance()
         repeat = "" if trial.repeats is None else f", which repeats trial {trial.repeats}:"
-        self._say(f"trial {trial.number}{repeat} {outcome}; {self._progress()}")
+        left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
+        committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
+        progress = f"{counted([*self.driver.trials.values()])}; USD spent {balance.spent_usd:.4g}{committed}{left}"
+        self._say(f"trial {trial.number}{repeat} {outcome}; {progress}")
         began = time.monotonic()
         if self._show is not None:
             self._show(self.answer())
@@ -152,19 +155,17 @@ class StudyRunWriter:
         self._write(final, is_last=True)
         if self._show is not None:
             self._show(final)
-        for pick in final.picks[:1]:
-            usd = pick.point.means.get(metrics.COST_USD, pick.point.trial.cost_usd)
-            values = {metrics.PICK_F1: pick.point.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
+        best = final.picks[0].point if final.picks else None
+        if best is not None:
+            usd = best.means.get(metrics.COST_USD, best.trial.cost_usd)
+            values = {metrics.PICK_F1: best.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
         self._run.set_tags({schema.DRIVEN_UNTIL: ""})
         self._run.end(RunStatus.FINISHED if final.picks else RunStatus.FAILED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
-        if name := self._file.job.register:
-            registered = f"nothing is registered as {name}, because nothing is recommended"
-            for trial in [pick.point.trial for pick in final.picks[:1]]:
-                registered = f"recommended trial {trial.number}: {register(name, trial.run_id, self._tracking)}"
-            again += f"; {registered}"
+        if (name := self._file.job.register) and best is not None:
+            again += f"; recommended trial {best.number}: {register(name, best.trial.run_id, self._tracking)}"
         history = self.driver.history
         if not final.front.points and history.has_enough():
             more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
@@ -189,14 +190,6 @@ class StudyRunWriter:
             self._run.end(RunStatus.KILLED if isinstance(error, (Interrupted, KeyboardInterrupt)) else RunStatus.FAILED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self._say("the same command continues the study")
-
-    def _progress(self) -> str:
-        balance = self._table.balance()
-        left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
-        committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
-        return (
-            f"{counted(list(self.driver.history.trials.values()))}; USD spent {balance.spent_usd:.4g}{committed}{left}"
-        )
 
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
         """Write page, table and bill; the last time a driver does, ranks, too."""

@@ -8,15 +8,6 @@ import pytest
 from paretune.studies.results.front import INTERVAL, pooled_noise
 
 
-def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:
-    noise = pooled_noise("f1", [[0.90, 0.92], [0.80, 0.80, 0.83], [0.7]])
-
-    # sums of squares: 0.0002 and 0.0006; degrees of freedom: 1 and 2, and one of the assumed 0.0016
-    assert noise.deviation == pytest.approx(math.sqrt((0.0002 + 0.0006 + 0.0016**2) / 4))
-    assert noise.degrees == 4
-    assert not noise.is_relative
-
-
 def test_many_validation_rows_do_not_make_two_runs_alike_and_few_ones_make_them_differ() -> None:
     assert pooled_noise("f1", [[0.9]], validation_rows=20_000).deviation == 0.0016  # binomial: 0.0021
     assert pooled_noise("f1", [[0.9]], validation_rows=900).deviation == pytest.approx(0.01)

@@ -209,10 +209,6 @@ def test_a_trial_is_not_started_again_while_mlflow_does_not_tell_where_its_job_i
     assert len(desk.launcher.created) == 1
 
 
-def _die(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
 def test_all_jobs_are_stopped_and_booked_although_the_storage_of_trials_goes_away(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
