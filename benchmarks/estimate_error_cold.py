@@ -216,7 +216,8 @@ def tables(rates: Sequence[Rate]) -> list[str]:
         made = forecasts([rate for rate in rates if rate.source == source], others)
         rows.append(summary(source, made))
         apart += made
-    rows.append(summary("all", apart))
+    of_groups = {name: [item for item in apart if holds(item.rate)] for name, holds in GROUPS.items()}
+    rows += [summary(name, made) for name, made in of_groups.items() if made]
     if learned := halves(rates):
         rows.append(summary("half of the same source known, by chance", learned))
     lines += ["", "All other sources known, each source left out in turn:", "", *published.table(header, rows)]
