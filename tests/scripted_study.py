@@ -63,7 +63,7 @@ class JudgedLauncher(ScriptedLauncher):
 
 def searched(driver: Driver) -> str:
     """Let a driver try its points; returns why it ended."""
-    return driver.run(Sampled(driver).begin_next)
+    return driver.run(Sampled(driver).propose)
 
 
 def until_ended(driver: Driver) -> None:
@@ -76,7 +76,7 @@ def until_ended(driver: Driver) -> None:
 def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> Verification:
     """Let a driver repeat what is recommended; the repeats, and why there are no more."""
     verification = Verification(driver, recommended)
-    driver.run(verification.begin_next)
+    driver.run(verification.propose)
     return verification
 
 

@@ -112,7 +112,7 @@ def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
         on_trial=finished,
         say=lambda text: None,
     )
-    driver.run(Split(driver).begin_next)
+    driver.run(Split(driver).propose)
     return booked
 
 

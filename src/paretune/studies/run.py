@@ -187,12 +187,12 @@ def drive(writer: StudyRunWriter) -> StudyResult:
                 writer.predicted = suggesting.predicted
             if file.design is not None and not driver.trials:
                 _refuse_dear_rows(driver)
-            reason = driver.run(suggesting.begin_next)
+            reason = driver.run(suggesting.propose)
             if not driver.trials and driver.money.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
             verification = Verification(driver, lambda: writer.answer().picks)
             if file.judged_by is not None and file.design is None:  # else one run shows the seconds and dollars
-                driver.run(verification.begin_next)
+                driver.run(verification.propose)
             driver.finish()
     except CallAgain as error:
         driver.stop(error)

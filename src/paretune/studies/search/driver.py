@@ -12,7 +12,8 @@ leaves its jobs to the next one, and raises CallAgain.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from paretune.core.errors import (
     BadInput,
@@ -156,8 +157,20 @@ class TrialJob:
         )
 
 
-BeginNext = Callable[[], str]
-"""Starts the next job of a study; returns why none is started, or an empty text."""
+class Start(NamedTuple):
+    """A job to start: that of a point, with `changes` of its parameters, which may repeat a trial with another seed.
+
+    With `accepts` the point is one that the sampler of the study draws, see `StudyTable.ask`.
+    """
+
+    point: Point
+    changes: Mapping[str, Any] = MappingProxyType({})
+    repeats: int | None = None
+    accepts: Accepts | None = None
+
+
+Propose = Callable[[], Start | str]
+"""The next job of a study, or the reason why none is to be started."""
 
 
 class Driver:
@@ -219,12 +232,12 @@ class Driver:
             self._say(f"trial {trial.number}: taken over")
             self._begin(trial, adopt=True)
 
-    def run(self, begin_next: BeginNext) -> str:
+    def run(self, propose: Propose) -> str:
         """Start and poll jobs until none runs and none may be started; returns why not, in words.
 
         With `once` CallAgain is raised as soon as no further one can be started now.
         """
-        judged, reason = None, ""  # the trials after which `begin_next` gave a reason
+        judged, reason = None, ""  # the trials after which nothing was started, and why
         while True:
             self.poll()
             while self._may_start():
@@ -232,7 +245,8 @@ class Driver:
                 if self._start_given():
                     continue
                 if not reason or judged is not self.history:  # what has ended may have left dollars
-                    judged, reason = self.history, begin_next()
+                    judged, proposal = self.history, propose()
+                    reason = proposal if isinstance(proposal, str) else self.begin(proposal)
                 if reason:
                     break
             if reason and judged is self.history and not self.under_way:
@@ -249,20 +263,10 @@ class Driver:
         now = self.workplace.clock.now()
         return len(self._jobs) < self.history.most_running or now >= self.history.asked_again_at
 
-    def begin(
-        self,
-        point: Point,
-        changes: Mapping[str, Any] | None = None,
-        repeats: int | None = None,
-        accepts: Accepts | None = None,
-    ) -> str:
-        """Ask for a trial and start its job; why no job was started, such as beyond a budget, or an empty text.
-
-        `changes` are parameters of its job that differ from those of its point, `repeats` the trial that it repeats.
-        With `accepts` the point is one that the sampler of the study draws, see `StudyTable.ask`.
-        """
-        number, point = self.table.ask(point, changes or {}, accepts)
-        return self._start(number, point, changes or {}, repeats)
+    def begin(self, start: Start) -> str:
+        """Ask for a trial and start its job; why none was started, such as beyond a budget, or an empty text."""
+        number, point = self.table.ask(start.point, start.changes, start.accepts)
+        return self._start(number, point, dict(start.changes), start.repeats)
 
     def _start(self, number: int, point: Point, changes: Mapping[str, Any], repeats: int | None = None) -> str:
         try:
@@ -382,7 +386,7 @@ class Driver:
         for trial, not_before in self.history.retries.values():
             if not_before <= self.workplace.clock.now():
                 self.history.retries.pop(trial.identity)
-                self.begin(trial.point, trial.changes, trial.repeats)
+                self.begin(Start(trial.point, trial.changes, trial.repeats))
                 return True
         return False
 

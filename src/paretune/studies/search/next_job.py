@@ -26,7 +26,7 @@ from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import Candidate
 from paretune.studies.sampler.decision import Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
-from paretune.studies.search.driver import Driver
+from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.history import History
 from paretune.studies.search.money import OF_ESTIMATES
 
@@ -44,7 +44,7 @@ MOST_REPEATS = 12  # of a study: twice what three recommended points need, as re
 
 
 class Sampled:
-    """Begins the trials of a study whose sampler is not `split`: one of Optuna's, or each point in turn.
+    """Proposes the jobs of a study whose sampler is not `split`: one of Optuna's, or each point in turn.
 
     Points of choices are all listed if there are at most 5,000, in an order drawn by the study's seed unless the study
     keeps its own. Of others some are drawn.
@@ -60,8 +60,8 @@ class Sampled:
         self._left = deque(points)
         self._draw = random.Random(file.seed + len(driver.trials))
 
-    def begin_next(self) -> str:
-        """Start a trial; returns why none is started, or an empty text."""
+    def propose(self) -> Start | str:
+        """The next job, or the reason why there is none."""
         driver, file = self._driver, self._driver.file
         if reason := driver.why_over():
             return reason
@@ -74,7 +74,7 @@ class Sampled:
             if not self._is_open(spec):
                 continue
             if self._can_be_paid(spec):  # no trial is made before there is such a point
-                return driver.begin(point, accepts=None if file.tries_all else self._accepts)
+                return Start(point, accepts=None if file.tries_all else self._accepts)
             is_too_long = self._money.exceeds_limit(spec)
             too_long, dear = too_long + is_too_long, dear + (not is_too_long)
         tried = f"every {'other ' * bool(too_long)}point was tried"
@@ -116,7 +116,7 @@ def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:
 
 
 class Split:
-    """Begins the jobs that a `SplitSampler` suggests and the budgets cover, and limits them."""
+    """Proposes the jobs that a `SplitSampler` suggests and the budgets cover, and limits them."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
@@ -138,8 +138,8 @@ class Split:
         self._limited: dict[Any, JobSpec] = {}  # by the identity of a job, of those that were accepted
         self._is_short = False  # a job was too dear
 
-    def begin_next(self) -> str:
-        """Start the next job; returns why none is started, or an empty text."""
+    def propose(self) -> Start | str:
+        """The next job, or the reason why there is none."""
         driver = self._driver
         if reason := driver.why_over():
             return reason
@@ -158,7 +158,7 @@ class Split:
         limit, changes = self._limited[job.identity], dict[str, Any](job.changes)
         if driver.money.has_budget:  # not that of the estimate: probes have measured this job
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
-        return driver.begin(job.point, changes)
+        return Start(job.point, changes)
 
     def _money_of_repeats(self, trial: Trial) -> float:
         worst_usd, usd = None, trial.cost_usd or 0.0
@@ -234,7 +234,7 @@ class Split:
 
 
 class Verification:
-    """Begins the repeats of a study's `recommended` points with other seeds, within the budget, until three runs each.
+    """Proposes repeats of a study's `recommended` points with other seeds, within the budget, until three runs each.
 
     The best of many noisy values is too good by its noise; further runs of the same job are not. They also show how far
     runs differ, on which every ± of the study is based. A repeat can change the recommendation: then that is repeated.
@@ -245,11 +245,11 @@ class Verification:
         self._recommended = recommended
         self._judged: History | None = None  # the trials that these recommended points follow from
         self._points = list[Configuration]()
-        self.repeats = 0  # number of repeats that this process has begun
+        self.repeats = 0  # number of repeats that it has proposed
         self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
 
-    def begin_next(self) -> str:
-        """Start the next repeat; returns why none is started, or an empty text."""
+    def propose(self) -> Start | str:
+        """The next repeat, or the reason why there is none."""
         driver = self._driver
         if self._judged is not driver.history:
             self._judged, self._points = driver.history, [pick.point for pick in self._recommended()]
@@ -258,15 +258,15 @@ class Verification:
         for point in self._points:  # the most important first
             if point.trained + under_way[point.number] >= RUNS or point.number in self.reasons:
                 continue
-            reason = self._begin(point, under_way[point.number], under_way.total())
-            if not reason:
+            proposal = self._repeat(point, under_way[point.number], under_way.total())
+            if isinstance(proposal, Start):
                 self.repeats += 1
-                return ""
-            self.reasons[point.number] = reason
+                return proposal
+            self.reasons[point.number] = proposal
         return "no recommended point lacks runs"
 
-    def _begin(self, point: Configuration, under_way: int, all_under_way: int) -> str:
-        """Start a repeat of a point's job, with its changes and the next seed; returns why not, or an empty text."""
+    def _repeat(self, point: Configuration, under_way: int, all_under_way: int) -> Start | str:
+        """A repeat of a point's job, with its changes and the next seed, or the reason why there is none."""
         driver, trials = self._driver, self._driver.trials.values()
         repeating = [trial for trial in trials if trial.repeats is not None]
         ended = [trial.repeats for trial in repeating if trial.identity not in driver.history.retries]
@@ -287,7 +287,7 @@ class Verification:
             return "the training does not depend on the seed: all repeats gave exactly the same values"
         if repeats_usd + (all_under_way + 1) * (point.usd_per_run or 0.0) > search_usd:
             return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
-        return driver.begin(point.trial.point, changes, point.number)
+        return Start(point.trial.point, changes, point.number)
 
     def _is_without_chance(self, spec: JobSpec) -> bool:
         """Whether all repeats (one, if it was the same command) have exactly the quality of the trial they repeat."""

@@ -18,7 +18,7 @@ from paretune.specification.container import FailureKind, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
-from paretune.studies.search.driver import Driver
+from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED
 from paretune.tracking.run import Run
 from tests.scripted_jobs import BROKEN, CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
@@ -137,7 +137,7 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
     assert len(desk.launcher.created) == 4
 
     for _ in range(3):
-        driver.begin({"learning_rate": RATES[0]})
+        driver.begin(Start({"learning_rate": RATES[0]}))
         until_ended(driver)
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
 
@@ -160,7 +160,7 @@ def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_says_what_they_
 def test_what_a_dead_driver_was_running_is_taken_over(desk: Desk) -> None:
     first = desk.driver()
     first.adopt()
-    first.begin({"learning_rate": RATES[0]})
+    first.begin(Start({"learning_rate": RATES[0]}))
 
     second = desk.driver()
     second.adopt()
@@ -179,7 +179,7 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
 ) -> None:
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
     first = desk.driver()
-    first.begin({"learning_rate": RATES[0]})
+    first.begin(Start({"learning_rate": RATES[0]}))
     jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # of a region or an account that knows none of them
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | {"region": "eu-west-1"})
     second = desk.driver()
@@ -201,7 +201,7 @@ def test_a_trial_is_not_started_again_while_mlflow_does_not_tell_where_its_job_i
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = desk.driver()
-    first.begin({"learning_rate": RATES[0]})
+    first.begin(Start({"learning_rate": RATES[0]}))
     desk.launcher.jobs.clear()
     monkeypatch.setattr(Run, "tags", lambda _: {})
     with pytest.raises(LostContact, match="MLflow does not tell where"):
@@ -215,7 +215,7 @@ def test_all_jobs_are_stopped_and_booked_although_the_storage_of_trials_goes_awa
     desk.launcher.judge = lambda spec, times: "endless"
     driver = desk.driver(n_parallel=2)
     for rate in RATES[:2]:
-        driver.begin({"learning_rate": rate})
+        driver.begin(Start({"learning_rate": rate}))
 
     def away(*_: object, **__: object) -> None:
         raise SQLAlchemyError("the storage does not answer")
@@ -231,7 +231,7 @@ def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_point
     desk.launcher.judge = lambda spec, times: "endless" if times == 0 else DONE
     driver = desk.driver(n_parallel=2)
     for rate in RATES[:2]:
-        driver.begin({"learning_rate": rate})
+        driver.begin(Start({"learning_rate": rate}))
     driver.stop(Interrupted("interrupted by SIGINT"))
 
     assert driver.running == ()
@@ -251,7 +251,7 @@ def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_point
 def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(desk: Desk) -> None:
     desk.launcher.jobs_outlive_submitter = False
     first = desk.driver()
-    first.begin({"learning_rate": RATES[0]})
+    first.begin(Start({"learning_rate": RATES[0]}))
     for job in desk.launcher.jobs.values():
         job.ending = BROKEN  # the process that started it has ended, and the job with it
 
@@ -269,7 +269,7 @@ def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: 
 
     monkeypatch.setattr(desk.launcher, "check", check)
     driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
-    assert driver.begin({"learning_rate": RATES[0]}) == "no such thing"
+    assert driver.begin(Start({"learning_rate": RATES[0]})) == "no such thing"
     assert searched(driver) == "3 trials were made"
     assert driver.table.balance().spent_usd == pytest.approx(3 * USD)
 
@@ -365,7 +365,7 @@ def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: E
     desk.launcher.judge = lambda spec, times: ENDLESS
     driver = desk.driver(n_parallel=2)
     for rate in RATES[:2]:
-        driver.begin({"learning_rate": rate})
+        driver.begin(Start({"learning_rate": rate}))
 
     driver.stop(error)
 

@@ -52,7 +52,7 @@ def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> N
     )
     driver = driver_of(workplace, "study.yaml", {"budget_usd": "0.5"})  # twice a probe of the dear type: 0.52
 
-    driver.run(Split(driver).begin_next)
+    driver.run(Split(driver).propose)
 
     assert {trial.point["instance_type"] for trial in driver.trials.values()} == {"ml.g5.xlarge"}
 
@@ -65,7 +65,7 @@ def test_rows_of_data_that_nobody_has_counted_are_learnt_from_the_first_training
     (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS},", ""))
     driver = driver_of(workplace, "study.yaml", {"n_trials": "5"})
     searching = Split(driver)
-    driver.run(searching.begin_next)
+    driver.run(searching.propose)
 
     predicted = searching.predicted()
 
@@ -86,7 +86,7 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
     (workplace / "study.yaml").write_text(STUDY)
     driver = driver_of(workplace, "study.yaml", {"budget_usd": budget_usd, "max_runtime_minutes": "10080"})
 
-    assert "job fits what is left of the budget" in driver.run(Split(driver).begin_next)
+    assert "job fits what is left of the budget" in driver.run(Split(driver).propose)
     assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) >= trained
     assert len(driver.table.study.get_trials()) == len(driver.trials)
     assert driver.table.balance().spent_usd <= float(budget_usd)

@@ -10,7 +10,7 @@ from paretune.specification.container import JobInputs
 from paretune.studies.results.answer import Pick
 from paretune.studies.results.front import StudyFront
 from paretune.studies.run import run_study
-from paretune.studies.search.driver import Driver
+from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.next_job import Sampled, some_jobs
 from tests.scripted_study import repeated, until_ended
 from tests.unit.studies.search.test_split import write_table
@@ -73,7 +73,7 @@ def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(wor
     week = str(7 * 24 * 60)  # without a limit of its own, a repeat would be refused for 237 USD
     driver = made(workplace, budget_usd="8", max_runtime_minutes=week, model="someone/unheard-of", n_trials="1")
     point = {"per_device_train_batch_size": 16, "learning_rate": 3e-5}
-    assert driver.begin(point, {"max_runtime_minutes": 90.0}) == ""
+    assert driver.begin(Start(point, {"max_runtime_minutes": 90.0})) == ""
     until_ended(driver)
     (trial,) = driver.trials.values()
 
@@ -112,4 +112,4 @@ def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace
 
     with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
         run_study("study.yaml")
-    assert Sampled(driver_of(workplace, "study.yaml", {"force": "true"})).begin_next() == ""
+    assert isinstance(Sampled(driver_of(workplace, "study.yaml", {"force": "true"})).propose(), Start)
