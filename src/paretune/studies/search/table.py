@@ -52,13 +52,14 @@ _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until o
 _MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
 
 Accepts = Callable[[Point], bool]
+Choose = Callable[[Callable[[], dict[str, Any]]], Mapping[str, Any]]  # one of the points that a sampler draws
 
 
 class StudyTable:
     """The trials of one study; studies of the same name in a storage, a SQLAlchemy address, are one.
 
     The `lock` is looked at before anything is written; `origin` is that of its jobs. Raises BadInput if the storage
-    does not answer, or holds a study of this name with other objectives.
+    does not answer.
     """
 
     def __init__(self, file: StudyFile, storage: str, lock: StudyLock | None = None, origin: str = "measured") -> None:
@@ -77,8 +78,6 @@ class StudyTable:
             raise unusable(storage, error) from None
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
         self._sampler = _sampler(file, (file.seed + 7919 * count) % 2**32)
-        if [direction.name.lower() for direction in self.study.directions] != list(file.objectives.values()):
-            raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
@@ -125,7 +124,7 @@ class StudyTable:
             return None
         return self._asked(lambda draw: draw())
 
-    def _asked(self, choose: "_Choose", own: Iterable[str] = ()) -> tuple[int, Point]:
+    def _asked(self, choose: Choose, own: Iterable[str] = ()) -> tuple[int, Point]:
         self.look_again()
         self._lock.check()
         space = self.distributions | {name: self._of_sampler[name] for name in own}
@@ -147,10 +146,9 @@ class StudyTable:
 
     def tell(self, trial: Trial) -> None:
         """Tell Optuna how a trial has ended, and `SplitSampler` what it has shown. A probe is pruned."""
-        objectives, state = list(self._file.objectives), TrialState.FAIL
+        objectives, is_probe = list(self._file.objectives), trial.is_probe and trial.status is TrialStatus.COMPLETED
         values = [trial.values[name] for name in objectives] if {*objectives} <= {*trial.values} else None
-        if trial.is_probe and trial.status is TrialStatus.COMPLETED:
-            state = TrialState.PRUNED
+        state = TrialState.PRUNED if is_probe else TrialState.FAIL
         with suppress(UpdateFinishedTrialError):  # somebody has told it
             for name, value in _shown(trial).items():
                 self._storage.set_trial_user_attr(self._id_of(trial.number), name, value)
@@ -227,13 +225,10 @@ def _later(number: int) -> str:
     return f"trial {number}"
 
 
-_Choose = Callable[[Callable[[], dict[str, Any]]], Mapping[str, Any]]
-
-
 class _Chosen(BaseSampler):
     """Gives a trial the point that `choose` makes of the points that a sampler draws."""
 
-    def __init__(self, sampler: BaseSampler, space: dict[str, BaseDistribution], choose: _Choose) -> None:
+    def __init__(self, sampler: BaseSampler, space: dict[str, BaseDistribution], choose: Choose) -> None:
         self._sampler, self._space, self._choose = sampler, space, choose
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:

@@ -154,12 +154,6 @@ def test_another_search_under_the_same_name_is_refused_with_the_difference(stora
     assert len(str(caught.value)) < 4000
 
 
-def test_a_study_with_other_objectives_is_refused(storage: str) -> None:
-    study(storage)
-    with pytest.raises(BadInput, match="study one was begun with other objectives: give it another name"):
-        study(storage, objectives={"f1": "maximize"})
-
-
 def test_a_storage_that_goes_away_says_that_the_same_command_goes_on(
     storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
