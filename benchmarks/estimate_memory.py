@@ -18,7 +18,7 @@ from unittest import mock
 import arguments
 import published
 
-from paretune.estimating import hardware
+from paretune.core import machine
 from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import Evidence
@@ -55,7 +55,7 @@ def main() -> None:
     """Print one line per job, then the errors."""
     arguments.parse(argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]))
     rows = [(row["model"], row["changes"], float(row["peak_gib"])) for row in csv.DictReader(PEAKS.open())]
-    with mock.patch.object(hardware, "processor_flags", return_value={"avx512_bf16"}):  # of the machine that measured
+    with mock.patch.object(machine, "processor_flags", return_value={"avx512_bf16"}):  # of the machine that measured
         results = [(model, estimated(model, json.loads(changes)), peak) for model, changes, peak in rows]
     for (model, memory, peak), (_, changes, _) in zip(results, rows, strict=True):
         interval = f"({memory.gib_low:.2f} to {memory.gib_high:.2f}; {memory.gib / peak - 1:+6.1%})"

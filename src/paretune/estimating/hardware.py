@@ -5,7 +5,6 @@ The time model starts from these and learns from measurements what share of them
 
 import math
 import os
-import platform
 import re
 import subprocess
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from paretune.core import machine
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, SHARDED
@@ -144,54 +144,7 @@ def processor(cores: int, memory_gib: float) -> Accelerator:
 @cache
 def this_processor() -> Accelerator:
     """The processors and the memory of this machine that this process may use."""
-    return processor(usable_cores(), usable_memory_bytes() / 2**30)
-
-
-def usable_memory_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int:
-    """The bytes of memory that this process may use: those of the machine, or fewer by its container's limit."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of cgroups 2 and 1; "max" or a huge number if none
-        with suppress(OSError, ValueError):
-            sizes.append(int((folder / name).read_text()))
-    return min(sizes)
-
-
-def usable_cores() -> int:
-    """The number of logical cores that this process may use by its affinity and its container's limit."""
-    import joblib  # type: ignore[import-untyped]
-
-    return int(joblib.cpu_count())
-
-
-def busy_sentence() -> str:
-    """A sentence if other programs keep the processors of this machine busy, by its load average; else empty."""
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    is_busy = load > 1.5 * cores  # a job that has just ended still counts
-    busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
-    return f"{busy}: a job on it takes longer than on an idle one" if is_busy else ""
-
-
-def machine_name() -> str:
-    """The name of this machine and its processors; measurements on other machines do not apply to it."""
-    return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
-
-
-@cache
-def processor_flags() -> set[str]:
-    """The feature flags of this machine's processor as Linux lists them; empty on other systems."""
-    return {flag for value in processor_facts("flags", "features") for flag in value.split()}
-
-
-def processor_facts(*names: str) -> list[str]:
-    """The values that /proc/cpuinfo has under names with these beginnings; empty on other systems."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [line.partition(":")[2].strip() for line in lines if line.lower().startswith(names)]
-
-
-def processor_name() -> str:
-    """The name of this machine's processor."""
-    return next(iter(processor_facts("model name")), platform.processor() or platform.machine())
+    return processor(machine.usable_cores(), machine.usable_memory_bytes() / 2**30)
 
 
 def multiplies_bf16(flags: set[str]) -> bool:
@@ -248,7 +201,7 @@ class DeviceShare:
         self.on_processor = gpu is None
         self.precision = resolved_precision(spec.precision, gpu)  # `auto` stays on a processor
         is_open = self.precision == "auto" and self.instance is None
-        self.half = self.precision in {"bf16", "fp16"} or (is_open and multiplies_bf16(processor_flags()))
+        self.half = self.precision in {"bf16", "fp16"} or (is_open and multiplies_bf16(machine.processor_flags()))
         gib = self.device.usable_gib
         self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # that a training may take
         self.degrees = spec.degrees

@@ -14,9 +14,9 @@ from itertools import count
 from typing import Any, Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
+from paretune.core.machine import busy_sentence
 from paretune.core.shell import command_line
 from paretune.estimating.estimator import Estimate
-from paretune.estimating.hardware import busy_sentence
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register

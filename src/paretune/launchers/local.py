@@ -29,8 +29,8 @@ import psutil
 
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput
+from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
-from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher, checkpoint_folder
 from paretune.launchers.processes import living, out_of_memory_kills
 from paretune.pricing import ML_M5_LARGE, Price

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import torch
 
+from paretune.core import machine
 from paretune.estimating import hardware
 from paretune.specification.container import ALLOW_NO_GPU
 from paretune.specification.job import JobSpec
@@ -30,7 +31,7 @@ def has_bf16() -> bool:
     """Whether the device multiplies bf16 natively; False with emulation, which is slower than fp32."""
     if has_gpu():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return hardware.multiplies_bf16(hardware.processor_flags())
+    return hardware.multiplies_bf16(machine.processor_flags())
 
 
 def choose_precision(precision: str) -> str:
@@ -48,7 +49,7 @@ def half_format(precision: str) -> torch.dtype | None:
 
 def device_name() -> str:
     """The name of the GPU, or of the processor if there is no GPU."""
-    return torch.cuda.get_device_name() if has_gpu() else hardware.processor_name()
+    return torch.cuda.get_device_name() if has_gpu() else machine.processor_name()
 
 
 def peak_flops(precision: str) -> float | None:
@@ -130,7 +131,7 @@ def device_faults(spec: JobSpec) -> list[str]:
     faults = hardware.precision_faults_here(
         spec.precision, has_bf16=has_bf16(), has_gpu=has_gpu(), device=device_name()
     )
-    most, unit = (torch.cuda.device_count(), "GPUs") if has_gpu() else (hardware.usable_cores(), "processor cores")
+    most, unit = (torch.cuda.device_count(), "GPUs") if has_gpu() else (machine.usable_cores(), "processor cores")
     if spec.instance_count > most:
         rule = f"instance_count must be at most {most} here, one per process ({unit})"
         faults.append(f"{rule}, got {spec.instance_count}")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from paretune.core import machine
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.counting import Work, describe
@@ -19,7 +20,7 @@ def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 8 processors and 16 GiB that multiplies no bf16."""
     monkeypatch.setattr(hardware, "_this_gpu", lambda: None)
     monkeypatch.setattr(hardware, "this_processor", lambda: processor(8, 16.0))
-    monkeypatch.setattr(hardware, "processor_flags", set)
+    monkeypatch.setattr(machine, "processor_flags", set)
 
 
 def work_of(**changes: Any) -> Work:

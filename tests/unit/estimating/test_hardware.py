@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from paretune.core.machine import usable_memory_bytes
 from paretune.estimating import hardware
-from paretune.estimating.hardware import local_gpu, resolved_precision, usable_memory_bytes
+from paretune.estimating.hardware import local_gpu, resolved_precision
 from paretune.specification import catalog
 
 

@@ -12,6 +12,7 @@ from paretune.commands.estimate import DIVISIONS, OF_THE_DATA, EstimateRequest
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
 from paretune.core.errors import collecting, refuse
+from paretune.core.machine import busy_sentence
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.shell import command_line, options
 from paretune.estimating import hardware
@@ -278,7 +279,7 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
             "rows whose basis is not this cluster have wide intervals: a short job there, "
             f"`paretune train {options(probe_steps=PROBE_STEPS)}`, narrows them"
         )
-    if any(not item.spec.has_instances for item in estimates) and (busy := hardware.busy_sentence()):
+    if any(not item.spec.has_instances for item in estimates) and (busy := busy_sentence()):
         remarks.append(busy)
     return remarks
 
