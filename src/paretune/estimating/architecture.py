@@ -4,7 +4,6 @@ For a model on the Hugging Face hub only that file is fetched: some kilobytes in
 """
 
 import csv
-import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,15 +11,13 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from paretune.core.errors import BadInput, did_you_mean, first_line
+from paretune.core.hub import accepts_connections, hub_address, is_offline
 from paretune.core.untrusted import LARGEST_CONFIG, at_home, is_folder, parse_json, read_text
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
 
-_TIMEOUT_S = 5.0
-_TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads it
 # Names of one number in the configurations of different model families.
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -188,28 +185,6 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
         remedy = "one that is private or behind terms needs HF_TOKEN; else give a folder that holds it, or a well-known"
         raise BadInput([f"{fault}; {remedy} model of its size"]) from error
     return read_config(Path(path).parent)
-
-
-def hub_address(environment: Mapping[str, str]) -> str:
-    """The address of the Hugging Face hub."""
-    return (environment.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-
-
-def is_offline(environment: Mapping[str, str]) -> bool:
-    """Whether HF_HUB_OFFLINE forbids to ask the hub."""
-    return environment.get("HF_HUB_OFFLINE", "").upper() in _TRUE
-
-
-def accepts_connections(endpoint: str, environment: Mapping[str, str]) -> bool:
-    """Whether a hub can be reached, because its libraries try for half a minute; with a proxy, always."""
-    if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
-        return True
-    address = urlsplit(endpoint)
-    port = address.port or (443 if address.scheme == "https" else 80)
-    with suppress(OSError):
-        socket.create_connection((address.hostname or "", port), timeout=_TIMEOUT_S).close()
-        return True
-    return False
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from paretune.core.errors import BadInput, causes, first_line
-from paretune.estimating.architecture import accepts_connections, hub_address, is_offline
+from paretune.core.hub import accepts_connections, hub_address, is_offline
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL
 
 # One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names that
