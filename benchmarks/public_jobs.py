@@ -25,7 +25,7 @@ import pandas as pd
 import public_job_bounds
 import published
 
-from paretune.estimating.noise import Z80
+from paretune.core.noise import Z80
 from paretune.estimating.phases import UsualSeconds, usual, usual_of_row
 from paretune.launchers.transitions import FINAL, seconds_since_epoch
 

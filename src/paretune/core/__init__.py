@@ -1,1 +1,1 @@
-"""Errors, time, signals and small algorithms for all other folders; standard library only."""
+"""Errors, time, signals, this machine and small algorithms for all folders; libraries are imported when called."""

@@ -9,5 +9,4 @@ phases         usual, phases_of                 usual seconds of the phases of a
 workload       workload                         rows, tokens, steps and arithmetic of a training
 architecture   architecture_of                  sizes of a model
 hardware       DeviceShare                      data sheets of accelerators and processors
-noise          Scatter                          how much two equal runs differ
 """

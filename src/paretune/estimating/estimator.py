@@ -16,13 +16,13 @@ import numpy as np
 
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.core.machine import machine_name
+from paretune.core.noise import Z80, Scatter, posterior_deviation
 from paretune.estimating import counting, memory, timing
 from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
 from paretune.estimating.counting import Work
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.memory import Footprint, MemoryModel, MemoryPrediction
-from paretune.estimating.noise import Z80, Scatter, posterior_deviation
 from paretune.estimating.phases import Seconds, phases_of
 from paretune.estimating.timing import Measurement, Prediction
 from paretune.estimating.workload import training_rows

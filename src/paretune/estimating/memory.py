@@ -24,9 +24,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from paretune.core.noise import Z80
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.hardware import DeviceShare
-from paretune.estimating.noise import Z80
 from paretune.estimating.workload import (
     evaluation_batch,
     frozen_weight_bytes,

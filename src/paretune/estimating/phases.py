@@ -17,7 +17,7 @@ from functools import cache
 from importlib.resources import files
 from statistics import NormalDist
 
-from paretune.estimating.noise import Z80
+from paretune.core.noise import Z80
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 

@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from paretune.core.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
 from paretune.estimating.counting import TCP, Work
-from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA, Z80
 from paretune.estimating.phases import UPLOAD_RATE, Seconds
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).

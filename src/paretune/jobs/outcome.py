@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
+from paretune.core.noise import binomial_error
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.core.shell import command_line, options
 from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
-from paretune.estimating.noise import binomial_error
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
 from paretune.jobs.record import JobRecord, params_of, run_name

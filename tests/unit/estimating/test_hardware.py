@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.machine import usable_memory_bytes
 from paretune.estimating import hardware
 from paretune.estimating.hardware import local_gpu, resolved_precision
 from paretune.specification import catalog
@@ -81,12 +80,3 @@ def test_auto_is_the_fastest_format_of_a_gpu_and_stays_open_on_a_processor() -> 
     assert resolved_precision("auto", hardware.named("Tesla K80")) == "fp32"
     assert resolved_precision("auto", None) == "auto"
     assert resolved_precision("fp16", a10g) == "fp16"
-
-
-def test_a_container_has_the_memory_of_its_limit(tmp_path: Path) -> None:
-    machine = usable_memory_bytes(tmp_path)
-    (tmp_path / "memory.max").write_text("max\n")
-    assert usable_memory_bytes(tmp_path) == machine
-
-    (tmp_path / "memory.max").write_text(f"{2**20}\n")
-    assert usable_memory_bytes(tmp_path) == 2**20

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paretune.core.errors import did_you_mean
-from paretune.estimating.noise import F1_NOISE
+from paretune.core.noise import F1_NOISE
 from paretune.specification import metrics
 
 DIRECTIONS = ("minimize", "maximize")

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import ndtr, stdtrit
 
 from paretune.core import pareto
-from paretune.estimating.noise import (
+from paretune.core.noise import (
     F1_DEGREES,
     SECONDS_DEGREES,
     SECONDS_NOISE,
