@@ -23,6 +23,7 @@ from typing import Any
 import moocore
 import numpy as np
 from scipy.special import ndtr, stdtrit
+from scipy.stats import median_abs_deviation
 
 from paretune.core import pareto
 from paretune.core.noise import (
@@ -112,9 +113,10 @@ def pooled_noise(
         if is_sure and here.degrees >= fewest and not here.squares:  # it does not depend on the seed
             return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)
         if metric is None or metric.noise is None:
-            means = [fmean(group) for group in groups if group]
-            spread = _OF_THE_SPREAD * _robust_spread(np.array(means))
-            prior, degrees = spread or _OF_THE_VALUE * (abs(median(means or [0.0])) or 1.0), F1_DEGREES
+            means = [fmean(group) for group in groups if group] or [0.0]
+            prior, degrees = _OF_THE_VALUE * (abs(median(means)) or 1.0), F1_DEGREES
+            if max(means) > min(means):  # the median deviation does not move with a run that diverged
+                prior = _OF_THE_SPREAD * float(median_abs_deviation(means, scale="normal") or np.std(means))
         else:
             prior, degrees = _USUAL_SHARE * metric.noise, _QUALITY_DEGREES
             if metric.is_share and validation_rows and values:
@@ -122,16 +124,6 @@ def pooled_noise(
                 prior, degrees = (binomial, F1_DEGREES) if binomial > metric.noise else (prior, degrees)
     deviation = posterior_deviation(prior, degrees, here)
     return RunNoise(deviation=deviation, degrees=max(degrees + here.degrees, _FEWEST_DEGREES), is_relative=is_relative)
-
-
-def _robust_spread(values: np.ndarray) -> float:
-    """Standard deviation that the median distance to the median stands for; the plain one if that is 0.
-
-    The median does not move with a run that diverged, and is the same for the negative metric.
-    """
-    if not len(values) or not np.ptp(values):  # the plain one of equal values is not exactly 0
-        return 0.0
-    return float(np.median(np.abs(values - np.median(values)))) / 0.6745 or float(values.std())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,10 +160,6 @@ class Configuration:
     def usd_per_run(self) -> float | None:
         """Mean dollars of one run, or None if the price is unknown."""
         return self.means.get(metrics.COST_USD)
-
-    def is_feasible(self, objectives: Iterable[str]) -> bool:
-        """Whether every objective was measured and every constraint is met."""
-        return not self.unmet and self.means.keys() >= set(objectives)
 
     def is_like(self, other: "Configuration", objectives: Iterable[str]) -> bool:
         """Whether the two points are within noise in all of these objectives, as expected and as measured."""
@@ -364,7 +352,7 @@ class StudyFront:
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         quality = quality or judged_by(objectives)
         points, noises = merge(ordered, objectives, constraints, quality)
-        ranked = [point for point in points if point.is_feasible(objectives)]
+        ranked = [point for point in points if not point.unmet and point.means.keys() >= objectives.keys()]
         rank_of = dict(zip((point.number for point in ranked), ranks(ranked, objectives), strict=True))
         return cls(
             objectives=dict(objectives),

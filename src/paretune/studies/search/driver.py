@@ -1,12 +1,12 @@
-"""Drives a study: one step does what can be done now, and a process repeats it until the study is over.
+"""Drives a study: begins the jobs that are proposed, polls them, books their ends and stops them.
 
 The order of writing lets another driver replace one that is killed at any moment:
 
     asked in Optuna -> reserved -> run created in MLflow -> job named -> job created -> run filled -> booked -> told
 
 A local job has died with its driver: its trial ends as failed, what it has cost is booked, and its job is started again
-from its checkpoint. One driver at a time works on a study, see `ledger.lock`. With `once` a driver makes one step,
-leaves its jobs to the next one, and raises CallAgain.
+from its checkpoint. One driver at a time works on a study, see `ledger.lock`. With `once` a driver does what can be
+done now, leaves its jobs to the next one, and raises CallAgain.
 """
 
 from collections.abc import Callable, Mapping
