@@ -1,7 +1,4 @@
-"""Tags of a job: which ones AWS accepts, and those that name its owner.
-
-Source of the limits: CreateTrainingJob, Tag and TagList (botocore 1.44.5).
-"""
+"""Tags of a job: those that name its owner. Limits: CreateTrainingJob, Tag (botocore 1.44.5)."""
 
 import getpass
 import re
@@ -10,12 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 
 AWS_PREFIX = "paretune:"  # prefix of the AWS tags that paretune sets
-MOST_TAGS = 45  # tags of the user on one job: AWS allows 50, and paretune sets up to five itself
-LONGEST_TAG_NAME, LONGEST_TAG_VALUE = 128, 256
-"""Characters."""
+_LONGEST_VALUE = 256  # characters
 USER, TEAM = "user", "team"  # names in the parameter `tags` that say who owns a job
 _RESERVED = {AWS_PREFIX: "paretune", "aws:": "AWS"}
-_ALLOWED = re.compile(r"[\w .:/=+\-@]*")
 _FORBIDDEN = re.compile(r"[^\w .:/=+\-@]")
 _LOGIN = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
@@ -48,21 +42,17 @@ class Attribution:
 
 def aws_tag_value(text: str) -> str:
     """The text as a valid value of an AWS tag: forbidden characters become hyphens, and it is cut to the limit."""
-    return _FORBIDDEN.sub("-", text)[:LONGEST_TAG_VALUE].strip()
+    return _FORBIDDEN.sub("-", text)[:_LONGEST_VALUE].strip()
 
 
 def tag_faults(tags: Mapping[str, str]) -> list[str]:
-    """Tags of the user that AWS does not accept, or that paretune or AWS sets itself."""
-    faults = [] if len(tags) <= MOST_TAGS else [f"tags must be at most {MOST_TAGS}, got {len(tags)}"]
-    for name, value in tags.items():
-        for prefix, owner in _RESERVED.items():
-            if name.lower().startswith(prefix):
-                faults.append(f"tags must not begin with {prefix}, got {name!r}: {owner} sets those; rename it")
-        for part, text, least, most in (("name", name, 1, LONGEST_TAG_NAME), ("value", value, 0, LONGEST_TAG_VALUE)):
-            if not least <= len(text) <= most or not _ALLOWED.fullmatch(text):
-                rule = f"the {part} of a tag must be {least} to {most} letters, digits, spaces and _.:/=+-@"
-                faults.append(f"{rule}, as AWS takes it, got {text[:60]!r} in tags")
-    return faults
+    """Tags of the user that paretune or AWS sets itself; others that AWS does not take it refuses by name."""
+    return [
+        f"tags must not begin with {prefix}, got {name!r}: {owner} sets those; rename it"
+        for name in tags
+        for prefix, owner in _RESERVED.items()
+        if name.lower().startswith(prefix)
+    ]
 
 
 def _login(environment: Mapping[str, str]) -> str:

@@ -50,8 +50,6 @@ _REGISTERED_NAME = re.compile(rf"(?=.{{1,{LONGEST_REGISTERED_NAME}}}$)[a-zA-Z0-9
 """ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5), of at most 63 characters."""
 _OTHERS = (metrics.MULTI_LABEL, metrics.TOKEN_CLASSIFICATION)  # tasks that are neither one class nor the next token
 IN_SECRETS_MANAGER = "secret:"  # before the ARN of a secret, as the value of a variable
-LONGEST_VARIABLE = 512  # characters of a value; CreateTrainingJob, TrainingEnvironmentValue (botocore 1.44.5)
-_MOST_VARIABLES = 85  # CreateTrainingJob takes 100, and the launcher sets some
 _SECRET_ARN = re.compile(
     rf"{IN_SECRETS_MANAGER}arn:aws[\w-]*:secretsmanager:[\w-]+:\d{{12}}:secret:[\w/+=.@-]{{1,400}}"
 )
@@ -170,14 +168,8 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "simulation is for launcher=simulated, got launcher={launcher}": lambda job: (
         job.simulation.model_fields_set and not job.is_simulated
     ),
-    "keep_alive_minutes and spot exclude each other: AWS keeps no spot instances": lambda job: (
-        job.keep_alive_minutes and job.spot and job.has_instances
-    ),
     "strategy {strategy} needs GPU instances of SageMaker: set instance_type, or use ddp": lambda job: (
         job.strategy in ("smddp", "smp", *DEEPSPEED) and not job.has_instances
-    ),
-    "sagemaker.subnets and sagemaker.security_group_ids go together: give both, or neither": lambda job: (
-        job.has_instances and bool(job.sagemaker.subnets) != bool(job.sagemaker.security_group_ids)
     ),
 }
 
@@ -251,26 +243,20 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
 
 
 def _environment(job: "JobSpec") -> Iterator[Fault | str]:
-    if len(job.environment) > _MOST_VARIABLES:
-        yield f"environment must have at most {_MOST_VARIABLES} variables, got {len(job.environment)}: leave some out"
     for name, value in job.environment.items():
         if not re.fullmatch(r"[A-Za-z_]\w{0,511}", name, re.ASCII):
             fault = "must be letters, digits and _, without a digit in front"
         elif _RESERVED_VARIABLES.fullmatch(name):
             fault = "is set by AWS, Python or paretune: leave it out"
+        elif _SECRET_ARN.fullmatch(value):
+            continue
         elif value.startswith(IN_SECRETS_MANAGER):
-            fault = (
-                ""
-                if _SECRET_ARN.fullmatch(value)
-                else f"must be {IN_SECRETS_MANAGER}ARN of AWS Secrets Manager, got {value}"
-            )
+            fault = f"must be {IN_SECRETS_MANAGER}ARN of AWS Secrets Manager, got {value}"
         elif looks_secret(name, value):
             fault = f"looks like a secret, and values are recorded: use {IN_SECRETS_MANAGER}ARN, of AWS Secrets Manager"
         else:
-            is_long = len(value) > LONGEST_VARIABLE or "\0" in value
-            fault = f"must have at most {LONGEST_VARIABLE} characters, and no NUL" if is_long else ""
-        if fault:
-            yield Fault(("environment", name), f"environment.{name} {fault}")
+            continue
+        yield Fault(("environment", name), f"environment.{name} {fault}")
 
 
 def _metric_definitions(job: "JobSpec") -> Iterator[str]:
@@ -303,7 +289,6 @@ def _instance_type(job: "JobSpec") -> Iterator[str]:
         yield f"launcher sagemaker needs an instance_type such as ml.g5.xlarge, got {kind!r}"
     if not job.has_instances or not kind.startswith("ml."):
         return
-    volume = job.sagemaker.volume_size_in_gb or 0
     for name in job.instance_types():
         try:
             instance = job.instance(name)
@@ -312,11 +297,6 @@ def _instance_type(job: "JobSpec") -> Iterator[str]:
             continue
         if instance.accelerator.startswith("AWS"):
             yield f"instance_type {name} has {instance.accelerator} chips, which paretune cannot use"
-        if 0 < (disks_gib := instance.local_storage_gib) < volume:  # source: ResourceConfig, VolumeSizeInGB (botocore)
-            rule = (
-                f"sagemaker.volume_size_in_gb must be at most {disks_gib} for {name}, which has disks of its own and no"
-            )
-            yield f"{rule} other volume, got {volume}: leave it out, or take a larger instance_type"
     yield from region_faults(job.region)
 
 

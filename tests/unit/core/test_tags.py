@@ -7,34 +7,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
-from paretune.core.tags import Attribution, aws_tag_value, tag_faults
+from paretune.core.tags import Attribution, aws_tag_value
 from paretune.specification.job import JobSpec
 
 TAKEN = re.compile(r"[\w .:/=+\-@]{0,256}")
 
 
 @given(st.text(max_size=400))
-def test_whatever_the_name_aws_takes_its_value_and_a_user_could_have_given_it(text: str) -> None:
+def test_whatever_the_name_aws_takes_its_value(text: str) -> None:
     value = aws_tag_value(text)
 
     assert TAKEN.fullmatch(value)
     assert aws_tag_value(value) == value
-    assert tag_faults({"name": value}) == []
 
 
 @pytest.mark.parametrize("name", ["paretune:run", "Paretune:team", "aws:cloudformation:stack-name", "AWS:x"])
 def test_tags_that_others_set_are_refused(name: str) -> None:
     with pytest.raises(BadInput, match=r"tags must not begin with (paretune|aws):, got .*sets those; rename it"):
         JobSpec(tags={name: "x"})
-
-
-@pytest.mark.parametrize(
-    "tags", [{"a#b": "x"}, {"": "x"}, {"n" * 129: "x"}, {"a": "x" * 257}, {"a": "50%"}, {"a": "two\nlines"}]
-)
-def test_tags_that_aws_does_not_take_are_refused(tags: dict[str, str]) -> None:
-    (fault,) = tag_faults(tags)
-
-    assert "letters, digits, spaces and _.:/=+-@, as AWS takes it" in fault
 
 
 def test_the_user_is_a_tag_or_the_login_name_and_the_team_a_tag() -> None:

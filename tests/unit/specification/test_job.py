@@ -131,9 +131,6 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"instance_type": G5, "launcher": "local"}, "launcher local runs on this machine"),
     ({"instance_type": G5, "global_batch_size": 30}, "global_batch_size must be a multiple of the 4 devices, got 30"),
     ({"instance_type": G5, "strategy": "fsdp", "tensor_parallel_degree": 3}, "tensor_parallel_degree must divide"),
-    ({"instance_type": G5, "spot": True, "keep_alive_minutes": 5}, "keep_alive_minutes and spot exclude each other"),
-    ({"instance_type": G5, "sagemaker.subnets": "s"}, "sagemaker.subnets and sagemaker.security_group_ids go together"),
-    ({"instance_type": "ml.g5.xlarge", "sagemaker.volume_size_in_gb": 900}, "sagemaker.volume_size_in_gb must be at m"),
     ({"instance_type": G5, "region": "us-est-1"}, "region must be an AWS region that has SageMaker, got 'us-est-1'"),
     ({"instance_type": G5, "fallback_instance_types": P4D, "global_batch_size": 4}, "fallback_instance_types: on ml.p"),
     ({"fine_tuning": "qlora", "strategy": "fsdp"}, "fine_tuning=qlora goes with strategy ddp, or device_map"),
@@ -172,12 +169,7 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ),
     ({"environment.LD_PRELOAD": "x.so"}, "environment.LD_PRELOAD is set by AWS, Python or paretune"),
     ({"environment.AWS_PROFILE": "me"}, "environment.AWS_PROFILE is set by AWS, Python or paretune"),
-    ({"environment.A": "x" * 513}, "environment.A must have at most 512 characters"),
     ({"environment": {"1A": "x"}}, "environment.1A must be letters, digits and _"),
-    (
-        {"environment": {f"A{number}": "x" for number in range(86)}},
-        "environment must have at most 85 variables, got 86",
-    ),
     ({"sagemaker": {"package_index": "https://u:p@pip"}}, "sagemaker.package_index must hold no user"),
 ]
 

@@ -89,7 +89,6 @@ def _row(job: RecordedJob, factor: str) -> Row:
         "device_count": devices,
         "rows": job.param(DATASET_SIZE) or job.metric("train_rows") or job.param("max_train_samples"),
         "rate": job.param("scaled_learning_rate") or job.param("learning_rate"),
-        "about": f"run {job.run_id[:8]}, {shape}",
         **{name: job.metric(name) for name in _METRICS},
         **{name: getattr(job, name) for name in _PRICE},
         "study": job.run.tags.get(schema.STUDY, ""),

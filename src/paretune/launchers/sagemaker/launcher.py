@@ -250,7 +250,7 @@ class SageMakerLauncher(Launcher):
                 "MaxPendingTimeInSeconds": _PENDING_S if spec.fallback_instance_types and not spec.spot else None,
             },
             "EnableManagedSpotTraining": spec.spot,
-            "VpcConfig": network if settings.subnets else None,
+            "VpcConfig": network if any(network.values()) else None,  # AWS refuses half of one
             "EnableNetworkIsolation": settings.network_isolation or None,
             "EnableInterContainerTrafficEncryption": settings.encrypt_traffic or None,
             "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
