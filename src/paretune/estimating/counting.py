@@ -116,6 +116,8 @@ def describe(
     # Micro-batches that a per-device batch is split into; with a device map one device works at a time.
     parts = spec.micro_batches or (1 if spec.strategy == DEVICE_MAP else degrees.pipeline)
 
+    dearer = 1 + (_ATTENTION - 1) * work.attention_share
+    evaluated = work.evaluations * work.evaluated_rows * work.forward_flops_per_row
     rounds = has_masters(spec, share.precision) and not share.on_processor
     fused = _FUSED if spec.is_compiled else 1.0
     # With bf16 weights, also those gathered from shards, all but the loss is computed in half precision.
@@ -158,18 +160,14 @@ def describe(
         steps=work.steps,
         tokens=work.steps * plan.global_batch_size * work.tokens,
         accumulation=plan.gradient_accumulation_steps,
-        flops=rows * work.flops_per_row / row_devices * (1 + (_ATTENTION - 1) * work.attention_share),
+        flops=dearer * rows * work.flops_per_row / row_devices,
         moved=moved + (0.0 if share.on_processor else read),
         kernels=kernels / degrees.pipeline * parts,
         updated=updated * work.trained_parameters / (row_devices * share.sharers),
         update_kernels=_LOOP_KERNELS * built.layers if is_loop else _UPDATE_KERNELS,
         bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
         **_sent(spec, plan, built, work, half=share.half),
-        evaluated_flops=work.evaluations
-        * work.evaluated_rows
-        * work.forward_flops_per_row
-        * (1 + (_ATTENTION - 1) * work.attention_share)
-        / (share.instances * share.devices),
+        evaluated_flops=dearer * evaluated / (share.instances * share.devices),
         saved=0.0 if is_local else _BYTES_OF_A_WEIGHT * built.parameters,
         before=before * (1 + _GROWTH * math.log(share.instances)),
         after=usual("uploading", kind).seconds if kind else 0.0,
@@ -228,6 +226,7 @@ def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, *
     sharded = gathers * bytes_each * built.parameters + 4 * trained if is_sharded else 0.0
     reduced = 0.0 if is_sharded else 8 * trained
     activations = bytes_each * plan.per_device_train_batch_size * work.tokens * built.hidden_size
+    all_reduces = (6 if recomputes(spec) else 4) * built.layers / stages
     handed = 2 * activations if stages > 1 else 0.0
     is_spread = of_stage >= degrees.per_instance  # each stage fills an instance
     return {
@@ -235,13 +234,6 @@ def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, *
         "micro_network": sharded * network + 8 * trained * (copies - 1) / copies * max(1, here / members) / stages,
         "step_link": reduced * link,
         "step_network": reduced * network,
-        "blocking_link": (6 if recomputes(spec) else 4)
-        * built.layers
-        / stages
-        * 2
-        * (tensor - 1)
-        / tensor
-        * activations
-        + (0.0 if is_spread else handed),
+        "blocking_link": all_reduces * 2 * (tensor - 1) / tensor * activations + (0.0 if is_spread else handed),
         "blocking_network": degrees.per_instance * handed if is_spread else 0.0,
     }

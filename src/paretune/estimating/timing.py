@@ -23,7 +23,7 @@ to four nodes and on IBM's fms (benchmarks/estimate_error_cold.py).
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -61,9 +61,9 @@ _SLOPE = 1e-4  # step of a central difference; logarithms of constants vary over
 
 
 PARTS = ("compute", "memory", "launches", "exchange", "evaluation", "start", "upload")
-"""What the seconds of a job go to: matrix products; traffic of memory, the optimiser's included; what launches add
-to both; what exchanges and waiting for other devices add; evaluations; everything before the
-first step; and the upload of what the job leaves."""
+"""What the seconds of a job go to: matrix products; traffic of memory, the optimiser's included; what launches add to
+both; what exchanges and waiting for other devices add; evaluations; all before the first step; and all after the last.
+"""
 _OF_A_STEP = PARTS[:4]
 
 
@@ -81,13 +81,12 @@ def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
     busy = np.where(work.is_ahead, (whole**3 + launching**3) ** (1 / 3), whole + launching)
     waiting = work.bubble * busy + (1 + work.bubble) * sent(work.blocking_link, work.blocking_network)
     waiting = waiting + _exposed(sent(work.micro_link, work.micro_network), whole)
-    evaluation = work.evaluated_flops / (work.arithmetic * speed)
     return {
         "compute": work.accumulation * computing,
         "memory": work.accumulation * traffic + c["update"] * work.updated / work.memory,
         "launches": work.accumulation * (busy - whole) + c["update"] * work.update_kernels * c["launch"],
         "exchange": work.accumulation * waiting + _exposed(sent(work.step_link, work.step_network), 2 / 3 * busy),
-        "evaluation": evaluation,
+        "evaluation": work.evaluated_flops / (work.arithmetic * speed),
         "start": c["startup"] * work.before,
         "upload": c["startup"] * work.after + work.saved / UPLOAD_RATE,
     }
@@ -247,10 +246,8 @@ def _observables(work: Work, parts: Mapping[str, Any]) -> np.ndarray:
 def _parts(works: Sequence[Work], names: Sequence[str]) -> Callable[[np.ndarray], dict[str, Any]]:
     """The function from logarithms of constants with these names to the seconds of N jobs."""
     places = {name: index for index, name in enumerate(names)}
-    at = {
-        role: np.array([places.get(work.constants[role], len(names)) for work in works]) for role in works[0].constants
-    }
-    stacked = _stacked(works)
+    roles, stacked = works[0].constants, _stacked(works)
+    at = {role: np.array([places.get(work.constants[role], len(names)) for work in works]) for role in roles}
 
     def parts(theta: np.ndarray) -> dict[str, Any]:
         values = np.exp(np.append(theta, 0.0))
@@ -261,7 +258,7 @@ def _parts(works: Sequence[Work], names: Sequence[str]) -> Callable[[np.ndarray]
 
 def _stacked(works: Sequence[Work]) -> Work:
     columns: dict[str, Any] = {
-        name: np.array([getattr(work, name) for work in works]) for name in Work.__dataclass_fields__
+        each.name: np.array([getattr(work, each.name) for work in works]) for each in fields(Work)
     }
     return Work(**columns)
 
