@@ -26,12 +26,6 @@ _MOST_REASONS = 6
 _NEVER = 0.01  # probability of a collapse below which nothing is said of it
 _RARE = 0.05  # the same after FEWEST_EQUAL repeats and a first run that all trained
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
-_WORDS = {
-    TrialStatus.OUT_OF_MEMORY: "out of memory",
-    TrialStatus.CUT_OFF: "cut off",
-    TrialStatus.STOPPED: "stopped",
-    TrialStatus.INTERRUPTED: "stopped",
-}
 _ROOM = 1.25  # times the upper end of its time that a recommended job may take
 _UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
 _NEVER_REPEATED = frozenset({"dry_run", "force"})
@@ -98,7 +92,7 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
 def failures(trials: Sequence[Trial]) -> list[str]:
     """Trials that ended without a result: a line for each reason, the most frequent first."""
     ended = [trial for trial in trials if trial.status not in (TrialStatus.RUNNING, TrialStatus.COMPLETED)]
-    reasons = Counter((_WORDS.get(trial.status, "failed"), trial.reason) for trial in ended)
+    reasons = Counter((trial.status.in_words, trial.reason) for trial in ended)
     listed = reasons.most_common(_MOST_REASONS)
     lines = [f"{count} {word}" + (f": {reason}" if reason else "") for (word, reason), count in listed]
     rest = reasons.total() - sum(count for _, count in listed)
@@ -449,10 +443,7 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
             margin = front.noises[name].margin(point.errors[name])
             low, high = point.means[name] - margin, point.means[name] + margin
         values[name] = {name: value_of(trial, name), f"{name}_low": low, f"{name}_high": high}
-    # The price of a trial that did not complete is what it was billed, not what it is compared by.
-    is_compared = trial.status is TrialStatus.COMPLETED or trial.cost_usd is None
-    cost_usd = value_of(trial, metrics.COST_USD) if is_compared else trial.cost_usd
-    cost = values.pop(metrics.COST_USD, {}) | {metrics.COST_USD: cost_usd}
+    cost = values.pop(metrics.COST_USD, {}) | {metrics.COST_USD: value_of(trial, metrics.COST_USD)}
     return {
         "trial": None if is_predicted else trial.number,
         "run_id": trial.run_id,

@@ -1,6 +1,7 @@
 """A trial: its point, its job, and once it has ended what was measured, what it has cost and what may follow."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -50,6 +51,11 @@ class TrialStatus(Enum):
     STOPPED = "Stopped"  # by somebody
     INTERRUPTED = "Interrupted"  # with its driver, which says nothing of its point: tried again
     REFUSED = "Refused"  # for want of capacity, a quota or dollars: tried again after a pause
+
+    @property
+    def in_words(self) -> str:
+        """Such as out of memory."""
+        return re.sub(r"\B([A-Z])", r" \1", self.value).lower()
 
 
 @dataclass(frozen=True, kw_only=True)
