@@ -73,7 +73,7 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
 def is_due(strategy: str, every: float, step: int, arguments: TrainingArguments, steps_per_epoch: int) -> bool:
     """Whether an evaluation or checkpoint comes after `step` steps; `every` below 1 is a share of all of them."""
     if strategy == "steps":
-        return step % int(every if every >= 1 else math.ceil(arguments.max_steps * every)) == 0
+        return every > 0 and step % int(every if every >= 1 else math.ceil(arguments.max_steps * every)) == 0
     return strategy == "epoch" and (step % steps_per_epoch == 0 or step == arguments.max_steps)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paretune.specification.job import JobSpec
-from paretune.training.arguments import READ, argument_faults, training_arguments
+from paretune.training.arguments import READ, argument_faults, is_due, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
 
@@ -42,6 +42,14 @@ def test_a_page_names_what_a_training_reads() -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-it-works.md").read_text()
 
     assert [name for name in READ if f"`{name}`" not in page] == []
+
+
+def test_steps_may_be_a_number_a_share_of_all_or_none() -> None:
+    made = training_arguments(BASE, 10)
+
+    due = {every: [step for step in range(1, 11) if is_due("steps", every, step, made, 3)] for every in (4, 0.5, 0)}
+    assert due == {4: [4, 8], 0.5: [5, 10], 0: []}
+    assert [step for step in range(1, 11) if is_due("epoch", 4, step, made, 3)] == [3, 6, 9, 10]
 
 
 def test_what_goes_is_not_refused() -> None:
