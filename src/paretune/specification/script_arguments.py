@@ -155,21 +155,16 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
         text = f"needs the word {script.first_word} before its options: write {command} into {folder}/run.sh, and name "
         text += "that in place of entry_script"
         first, second = f"project: {folder}", "entry_point: run.sh"
-    elif positional or (script.parser == "places" and names):
-        by_name = [name for name in names if name not in positional] if positional else []
-        words = [f"{{{name}}}" for name in positional or names] + [f"--{name} {{{name}}}" for name in by_name]
-        parameters = ", ".join(f"{name}: string" for name in [*(positional or names), *by_name])
-        text = "takes arguments by their places, and paretune passes names: write these two lines into "
-        text += f"{folder}/MLproject, and name `project: {folder}` in place of entry_script"
+    elif positional or (script.parser in ("places", "elsewhere") and names):
+        by_place = positional or (names if script.parser == "places" else [])
+        by_name = [name for name in names if name not in by_place]
+        words = [f"{{{name}}}" for name in by_place] + [f"--{name}={{{name}}}" for name in by_name]
+        parameters = ", ".join(f"{name}: string" for name in [*by_place, *by_name])
+        text = "runs another file, which may read sys.argv in its own way: if it takes --name=value, write"
+        text = "takes arguments by their places, and paretune passes names: write" if by_place else text
+        text += f" these two lines into {folder}/MLproject, and name `project: {folder}` in place of entry_script"
         first, command = f"name: {folder}", f"python {path.name} {' '.join(words)}"
         second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
-    elif script.parser == "elsewhere" and names:
-        parameters = ", ".join(f"{name}: string" for name in names)
-        passed = " ".join(f"--{name}={{{name}}}" for name in names)
-        text = "runs another file, which may read sys.argv in its own way: if it takes --name=value, write these two "
-        text += f"lines into {folder}/MLproject, and name `project: {folder}` in place of entry_script"
-        first = f"name: {folder}"
-        second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "python {path.name} {passed}"}}}}'
     elif settable and script.is_complete and not script.arguments:
         line = max(script.constants[name] for name in settable)
         text = f"reads no arguments: add these two lines below line {line}, where it has set {', '.join(settable)}"

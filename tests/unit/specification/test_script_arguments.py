@@ -154,7 +154,7 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     text, *lines = fault.splitlines()
     assert text.startswith("train.py takes arguments by their places, and paretune passes names: write these two lines")
     entry = yaml.safe_load("\n".join(map(str.strip, lines)))["entry_points"]["main"]
-    assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr {lr}"}
+    assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
 
 
 def test_an_argument_of_the_script_given_as_a_parameter_is_told_where_it_belongs(script: Path) -> None:
