@@ -12,21 +12,17 @@ line, and neither do billed and notional dollars. Here: finds the runs, and keep
 import os
 from collections.abc import Iterator
 from datetime import date, datetime
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
-from paretune.core.errors import ParetuneError, did_you_mean
+from paretune.core.errors import did_you_mean
 from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.core.shell import command_line
 from paretune.core.untrusted import without_secrets
 from paretune.specification.catalog import region_faults
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Fault, Parameters, Rules, parameter
-
-if TYPE_CHECKING:
-    from paretune.tracking.recorded_job import RecordedJob
-    from paretune.tracking.store import Tracking
 
 SHAPE, DEVICES = "shape", "devices"
 FACTORS = (SHAPE, DEVICES, *JobSpec.model_fields)
@@ -112,32 +108,17 @@ def _run(request: ReportRequest) -> CommandOutput:
         request.changed(),
         "simulated" if is_simulated else None,
     )
-    storage = [] if request.view != "runs" else _storage(jobs, tracking, environment)
     where = f"report.csv is in run {run_id}, with report.md and report.html: {open_command}"
     return CommandOutput(
-        text="\n\n".join([str(report), *storage, where]),
+        text="\n\n".join([str(report), where]),
         document={
             "run_id": run_id,
             "rows": as_json(read_rows(csv)),
             **({"totals": as_json(report.totals)} if report.totals else {}),
-            "findings": [*report.findings, *storage],
+            "findings": report.findings,
             "open_command": open_command,
         },
     )
-
-
-def _storage(jobs: "list[RecordedJob]", tracking: "Tracking", environment: dict[str, str]) -> list[str]:
-    """A sentence on what the jobs of the store have left in S3; none if there is nothing, or AWS does not tell."""
-    from paretune.jobs.leftovers import found_in_s3, in_words
-
-    if not any(job.launcher == "sagemaker" and job.origin == "measured" for job in jobs):
-        return []
-    try:
-        found, _ = found_in_s3(tracking, environment, 0.0)
-    except ParetuneError as error:
-        return [f"what jobs have left in S3 is not known: {error}"]
-    command = command_line("clean", {"older_than": "30"})
-    return [f"jobs have left {in_words(found)}; `{command}` shows what may go"] if found else []
 
 
 COMMAND = command_of(ReportRequest, _run)
