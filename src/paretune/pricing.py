@@ -268,17 +268,11 @@ def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
 
 class _Row(Parameters):
     instance_type: str = parameter("")
-    """such as ml.g5.xlarge"""
     region: str = parameter("")
-    """AWS region"""
     price_usd_per_hour: float | None = parameter(None, ge=0)
-    """dollars of an hour of one instance"""
     as_of: str = parameter("")
-    """day, month or year on which the price was read"""
     source: str = parameter("")
-    """where it was read"""
     confidence: Literal["confirmed", "single_source", "uncertain", "user"] = parameter("confirmed")
-    """of the price"""
 
     rules: ClassVar[Rules] = (
         lambda row: region_faults(row.region),

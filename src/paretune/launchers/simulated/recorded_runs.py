@@ -57,32 +57,20 @@ Choose = Callable[[Sequence["RecordedRow"]], "RecordedRow"]  # selects one of th
 
 
 class Cells(Parameters):
-    """Columns of a row beside the parameters of a job, and how they are checked."""
+    """Columns of a row beside the parameters of a job, as the module describes them."""
 
     status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED)
-    """how the run ended"""
     billable_seconds: float | None = parameter(None, gt=0)
-    """seconds billed per instance"""
     f1: float | None = parameter(None, ge=0, le=1)
-    """macro F1"""
     train_seconds: float | None = parameter(None, gt=0)
-    """seconds of the training loop"""
     throughput_samples_per_second: float | None = parameter(None, gt=0)
-    """training samples per second"""
     peak_memory_gib: float | None = parameter(None, gt=0)
-    """peak memory of a device, GiB"""
     train_rows: float | None = parameter(None, gt=0)
-    """training rows"""
     num_steps: float | None = parameter(None, gt=0)
-    """optimiser steps"""
     dataset_size: int | None = parameter(None, gt=0)
-    """rows before validation rows were split off"""
     hourly_price_usd: float | None = parameter(None, gt=0)
-    """price of an hour of one instance"""
     price_as_of: str = parameter("")
-    """day, month or year of that price"""
     cost_usd: float | None = parameter(None, ge=0)
-    """dollars of the job"""
 
 
 _COLUMNS = {*Cells.model_fields, *CLUSTER, "seed"}
