@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import mlflow.artifacts
+import numpy as np
 import optuna
 import pytest
 from mlflow import MlflowClient
@@ -86,3 +87,8 @@ def test_two_studies_of_one_name_are_two_runs(study: optuna.Study) -> None:
     assert second.run_id != first.run_id
     assert len(second.rows()) == 2
     assert paretune.log_study(study).run_id == first.run_id
+
+
+def test_numbers_of_numpy_are_numbers_of_a_front() -> None:
+    runs = [{"f1": np.float32(0.5), "cost_usd": np.int64(2)}, {"f1": np.float32(0.25), "cost_usd": np.int64(3)}]
+    assert [row["cost_usd"] for row in paretune.front(runs).best] == [2]
