@@ -77,7 +77,7 @@ def test_rows_of_data_that_nobody_has_counted_are_learnt_from_the_first_training
         assert trial.values["cost_usd"] == pytest.approx(true * usd / 3600, rel=0.25)
 
 
-@pytest.mark.parametrize(("budget_usd", "trained"), [("0.5", 0), ("1.6", 1), ("4", 2)])
+@pytest.mark.parametrize(("budget_usd", "trained"), [("0.5", 0), ("1.6", 1), ("6", 2)])
 @pytest.mark.slow
 def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_asked(
     workplace: Path, budget_usd: str, trained: int
