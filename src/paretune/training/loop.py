@@ -22,7 +22,7 @@ from torch.profiler import record_function
 from transformers import TrainingArguments
 
 from paretune.specification.container import CHECKPOINT_EVERY_S
-from paretune.training import checkpoints
+from paretune.training import checkpoints, processes
 from paretune.training.arguments import is_due, schedule_of
 from paretune.training.meter import EventWriter, Meter
 from paretune.training.optimizer import MasterAdamW
@@ -160,8 +160,7 @@ class Loop:
             saves = saves or saves_now or stops
             if logs:
                 curves = {"learning_rate": rate, "grad_norm": norm_here, "epoch": step / self.rows.sampler.steps}
-                named = {f"train/{name}": value for name, value in curves.items()}
-                self.events.write(step, named | self.meter.curves(), total_steps=arguments.max_steps)
+                self._tell({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
         if evaluates and self._note(self.evaluate()):
             saves = saves or arguments.load_best_model_at_end or arguments.save_strategy.value == "best"
         if saves and not is_last:
@@ -174,9 +173,16 @@ class Loop:
         with self.meter.stopwatch.paused():
             values = self._evaluate()
         self.progress.evaluated_step, self.progress.evaluated = self.progress.step, values
-        curves = {f"eval/{name}": value for name, value in values.items()}
-        self.events.write(self.progress.step, curves, total_steps=self.arguments.max_steps)
+        self._tell({f"eval/{name}": value for name, value in values.items()})
         return values
+
+    def _tell(self, curves: dict[str, float]) -> None:
+        """Write points of curves, and a line for people into the log."""
+        step, total = self.progress.step, self.arguments.max_steps
+        if processes.is_first():
+            shown = [f"{name} {value:.4g}" for name, value in curves.items() if not name.startswith("system/")]
+            print(f"step {step} of {total}: {', '.join(shown)}", flush=True)
+        self.events.write(step, curves, total_steps=total)
 
     def _note(self, values: dict[str, float]) -> bool:
         """Whether the model that was measured is the best so far."""

@@ -55,8 +55,12 @@ def test_utilisation_counts_every_device_also_those_that_share_rows(
     assert measured["mfu"] == pytest.approx(measured["throughput_tokens_per_second"] / 8)
 
 
-def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(folder: JobFolder) -> None:
+def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(
+    folder: JobFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = report_of(SPEC, folder)
+
+    assert "\nstep 6 of 6: train/learning_rate " in capsys.readouterr().out  # what `paretune logs` shows
 
     assert report.facts["steps"] == 6
     assert 0 <= report.metrics["f1"] <= 1
