@@ -37,7 +37,7 @@ from paretune.studies.definition.space import Point, make_spec
 from paretune.studies.sampler.quality import Surface, are_numbers, scaled, smooth
 
 PROBE = "probe_steps"
-N_VALUES = 19  # of a range, on the grid of candidates
+N_VALUES = 13  # of a range, on the grid of candidates
 MOST_CANDIDATES = 5000
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # whose effect on quality is known in kind
