@@ -25,7 +25,7 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.database import file_fault
-from paretune.tracking import schema
+from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
 from paretune.tracking.outbox import TROUBLE, is_refused
 from paretune.tracking.recorded_job import RecordedRun
@@ -65,6 +65,7 @@ class Tracking:
             if not self.uri.startswith(("http", "arn:")):
                 self._client.search_experiments(max_results=1)  # makes or migrates the tables of a store
             self._experiment = self._experiment_id()
+        self._offered = set[str]()  # views that this process has offered
 
     @cached_property
     def identity(self) -> str:
@@ -78,6 +79,7 @@ class Tracking:
         run_id = self.opened_run_id()
         if run_id is None:
             return self.create(name, tags)
+        self.offer_view()
         with self._usable():
             self._client.update_run(run_id, name=name)
         return Run(self._client, run_id, self._clock)
@@ -109,11 +111,28 @@ class Tracking:
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """A new run called `name`, beside the one of this command, with these tags from its first moment."""
+        self.offer_view()
         with self._usable():
             run_id = self._client.create_run(
                 self._experiment, run_name=name, tags={**_context(), **(tags or {})}
             ).info.run_id
         return Run(self._client, run_id, self._clock, is_new=True)
+
+    def offer_view(self, study: str = "", name: str = "paretune") -> None:
+        """Have MLflow's UI offer a view of all runs, or of the trials of the study with this run id, if it can.
+
+        Changes that a user has made in the UI stay.
+        """
+        key = f"{ui_view.TAG_PREFIX}{study or ui_view.ALL_RUNS}"
+        if key in self._offered:
+            return
+        self._offered.add(key)
+        with suppress(*TROUBLE):
+            tags = self._client.get_experiment(self._experiment).tags
+            wanted = {key: ui_view.view(name, study), ui_view.KIND_TAG: ui_view.KIND}
+            for tag, text in wanted.items():
+                if tags.get(tag) != text and (tag not in tags or ui_view.is_our_own(tags[tag])):
+                    self._client.set_experiment_tag(self._experiment, tag, text)
 
     def unfinished(self) -> list[RecordedRun]:
         """Runs of all experiments whose job ran when last seen, oldest first, then gaps; raises TrackingUnavailable."""
@@ -149,20 +168,21 @@ class Tracking:
         """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""
         return register_model(self._client, name, run_id)
 
-    def address(self, run_id: str) -> str:
-        """The web address of a run, on the server or the one that `open_command` starts."""
+    def address(self, run_id: str, view: str = "") -> str:
+        """The web address of a run, or of a view of runs, on the server or the one that `open_command` starts."""
         server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
         # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
-        return f"{server}/#/experiments/{self._experiment}/runs/{run_id}?workflowType=machine_learning"
+        page = f"?viewStateShareKey={view}&" if view else f"/{run_id}?"
+        return f"{server}/#/experiments/{self._experiment}/runs{page}workflowType=machine_learning"
 
-    def open_command(self, run_id: str) -> str:
-        """The command or address that shows a run in MLflow's UI."""
+    def open_command(self, run_id: str, view: str = "") -> str:
+        """The command or address that shows a run in MLflow's UI, or a view that `offer_view` has made."""
         if self.uri.startswith("http"):
-            return self.address(run_id)
+            return self.address(run_id, view)
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and "MLFLOW_RUN_ID" not in os.environ
         store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
-        return f"mlflow ui{store}  # then open {self.address(run_id)}"
+        return f"mlflow ui{store}  # then open {self.address(run_id, view)}"
 
     def _experiment_id(self) -> str:
         if "MLFLOW_EXPERIMENT_ID" in self._environment:

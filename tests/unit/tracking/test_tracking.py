@@ -172,6 +172,23 @@ def test_a_run_has_user_and_source_as_mlflow_s_own_runs_have_and_ends_when_its_j
     assert recorded.info.end_time == 1_234_500
 
 
+def test_mlflow_opens_a_view_with_quality_and_dollars_and_keeps_one_that_a_user_has_changed(workplace: Path) -> None:
+    first = tracking()
+    first.create("a run")
+    experiment = MlflowClient().get_experiment("0")
+    key = "mlflow.sharedViewState.paretune"
+    state = json.loads(json.loads(experiment.tags[key])["state"])
+
+    assert state["selectedColumns"][:2] == ["metrics.`f1`", "metrics.`cost_usd`"]
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+
+    changed = json.dumps({**json.loads(experiment.tags[key]), "updatedAt": 2_000_000_000_000})
+    MlflowClient().set_experiment_tag("0", key, changed)
+    tracking().create("another")
+
+    assert MlflowClient().get_experiment("0").tags[key] == changed
+
+
 def test_the_open_command_names_the_store_and_the_run(
     store: MlflowClient, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,7 +170,8 @@ class StudyRunWriter:
         if not final.front.points and history.has_enough():
             more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
             again += f"; failed trials count: mend the cause, and the same command with {more} continues"
-        open_command = self._tracking.open_command(self.run_id)
+        self._tracking.offer_view(self.run_id, f"study {self._file.name}")
+        open_command = self._tracking.open_command(self.run_id, view=self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=open_command)
 
     def paused(self) -> None:

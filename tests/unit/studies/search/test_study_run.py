@@ -52,7 +52,7 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert "hypervolume" in parent.data.metrics
     assert "Simulated: nothing of this has run, and no number below was measured." in note
     assert note.endswith("`pareto.html`, under Artifacts.")
-    assert f"/runs/{parent.info.run_id}?" in output.out
+    assert f"viewStateShareKey={parent.info.run_id}&" in output.out
 
 
 def test_a_simulated_search_for_an_f1_that_nothing_tells_is_refused_before_its_first_trial(

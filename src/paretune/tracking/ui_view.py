@@ -1,0 +1,74 @@
+"""The view of MLflow's runs table that paretune's question needs: an experiment tag that MLflow's UI reads.
+
+MLflow 3.17 keeps a view that somebody has shared in the experiment tag `mlflow.sharedViewState.KEY`, and opens it with
+`?viewStateShareKey=KEY`. The value is a JSON object of a name, two times and the state as JSON, read from MLflow's
+JavaScript on 2026-11-23. Its documentation does not describe it, so another version may show columns of its own.
+"""
+
+import json
+
+from paretune.specification import metrics
+from paretune.tracking import schema
+
+KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
+"""The tag that makes MLflow's UI open an experiment as one of trainings, and not of traces."""
+TAG_PREFIX = "mlflow.sharedViewState."
+ALL_RUNS = "paretune"  # key of the view of all runs of an experiment
+_MADE_MS = (
+    1_795_737_600_000  # when the view below was last changed, 2026-11-27; a user who changes it sets a later time
+)
+_RUN_NAME, _CREATED = "attributes.`Run Name`", "runDateAndNestInfo"
+# Columns of MLflow's table to their widths in pixels; together they fit on a screen of 1,500.
+_COLUMNS = {
+    **{f"metrics.`{name}`": 85 for name in (metrics.F1, metrics.COST_USD)},
+    **{f"metrics.`{name}`": 115 for name in (metrics.JOB_SECONDS, metrics.THROUGHPUT_SAMPLES)},
+    "params.`instance_type`": 125,
+    "params.`instance_count`": 60,
+    "params.`global_batch_size`": 75,
+    "params.`learning_rate`": 95,
+    f"tags.`{schema.ORIGIN}`": 95,
+    f"tags.`{schema.PARETO_RANK}`": 70,
+}
+_SECTION = {"uuid": "paretune", "name": "F1 over dollars", "display": True, "isReordered": True, "columns": 1}
+_CHART = {
+    "type": "SCATTER",
+    "uuid": "paretune-front",
+    "metricSectionId": "paretune",
+    "runsCountToCompare": 100,
+    "deleted": False,
+    "isGenerated": False,
+    "xaxis": {"key": metrics.COST_USD, "type": "METRIC"},
+    "yaxis": {"key": metrics.F1, "type": "METRIC"},
+}
+
+
+def view(name: str, parent: str = "") -> str:
+    """The value of the tag: the runs of an experiment, or the trials of the study with the run id `parent`."""
+    state = {
+        "searchFilter": f"tags.`{schema.PARENT}` = '{parent}'" if parent else "",
+        # Sorted by their creation, MLflow hides trials under the run of their study.
+        "orderByKey": f"metrics.`{metrics.JOB_SECONDS}`" if parent else "attributes.start_time",
+        "orderByAsc": bool(parent),
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "viewMaximized": True,
+        "selectedColumns": list(_COLUMNS),
+        "columnOrder": [_RUN_NAME, _CREATED, *_COLUMNS],
+        "columnWidths": {_RUN_NAME: 260, _CREATED: 105, **_COLUMNS},
+        "compareRunCharts": [_CHART],
+        "compareRunSections": [{**_SECTION, "cardHeight": 480}],
+        "runsHiddenMode": "SHOW_ALL",  # else the charts show ten runs
+        "isAccordionReordered": True,  # else the UI puts its own charts of every metric first
+    }
+    return json.dumps({"name": name, "createdAt": _MADE_MS, "updatedAt": _MADE_MS, "state": json.dumps(state)})
+
+
+def is_our_own(text: str) -> bool:
+    """Whether a recorded view is one of ours that nobody has changed in the UI."""
+    try:
+        recorded = json.loads(text)
+        return bool(recorded["createdAt"] == recorded["updatedAt"])
+    except (ValueError, KeyError, TypeError):
+        return False
