@@ -3,6 +3,7 @@
 The chart is drawn with plotly on the page and in a notebook.
 """
 
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -26,6 +27,10 @@ from paretune.tracking.store import Tracking
 _MOST_POINTS = 30  # rows of the table of the front
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
 _MOST = {"min": "least", "max": "most"}
+_BASELINES = {
+    metrics.BASELINE_TFIDF: "TF-IDF + logistic regression",
+    metrics.BASELINE_WORDS: "most frequent label of each word",
+}
 _BETTER = {"minimize": "less is better", "maximize": "more is better"}
 
 
@@ -93,8 +98,9 @@ def _about(front: StudyFront) -> str:
     what = Path(spec.entry_script or spec.project or spec.model).name.removeprefix(BUNDLED)
     what += "" if spec.runs_user_code else f" on {spec.dataset.removeprefix(BUNDLED)}"
     types = sorted({trial.spec.instance_type for trial in front.trials})
+    machines = ", ".join(platform.node() or "this machine" if name == "local" else name for name in types)
     ended = datetime.fromtimestamp(max(trial.ended_at for trial in front.trials), UTC)
-    return f"{what}; {', '.join(types)}; {ended:%Y-%m-%d}"
+    return f"{what}; {machines}; {ended:%Y-%m-%d}"
 
 
 def _is_wide(front: StudyFront, name: str) -> bool:
@@ -158,7 +164,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         name=PICKED.name,
         marker={"symbol": PICKED.symbol, "color": PICKED.colour, "size": PICKED.size, "line": {"width": PICKED.edge}},
         text=picked["label"].map(as_html),
-        textposition=[("top center", "bottom right")[place % 2] for place in range(len(picked))],
+        textposition=_places(picked[x], marks[x].max() - marks[x].min()),
         cliponaxis=False,
         hoverinfo="skip",
     )
@@ -168,11 +174,25 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
     figure.add_scatter(
         x=best[x].tolist(), y=best[y].tolist(), mode="lines", line=line, hoverinfo="skip", showlegend=False
     )
+    baseline = {name: value for trial in front.trials for name, value in trial.measured.items() if name in _BASELINES}
+    if front.quality == metrics.F1 and baseline:
+        name, value = next(iter(baseline.items()))
+        ends = [marks[x].min(), marks[x].max()] if y == metrics.F1 else []
+        dashes = {"color": "#8C8C8C", "width": 1.5, "dash": "dash"}
+        figure.add_scatter(x=ends, y=[value] * len(ends), mode="lines", line=dashes, name=_BASELINES[name])
     for name, update in ((x, figure.update_xaxes), (y, figure.update_yaxes)):
         is_log = name != front.quality and 0 < _LOG_FROM * marks[name].min() < marks[name].max()
         title = as_html(f"{front.heading(name)}, {_BETTER[front.objectives[name]]}")
         update(title={"text": title}, type="log" if is_log else "linear")
     return figure
+
+
+def _places(values: pd.Series, width: float) -> list[str]:
+    """Where the labels of marks stand, from left to right: above them, and below one that has a near neighbour."""
+    places = list[str]()
+    for near in values.diff() < width / 6:
+        places.append("bottom right" if near and places[-1] == "top center" else "top center")
+    return places
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:

@@ -133,3 +133,14 @@ def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again()
     assert "6.00 USD per hour, about 30 m left; under way: trial 4: batch 32." in running
     assert "location.reload()" in running
     assert "location.reload()" not in page_of([trial_of(0, 1.0, 0.9)])
+
+
+def test_the_baseline_is_a_line_where_f1_is_an_axis_and_the_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.node", lambda: "workbench")
+    trials = [trial_of(0, 1.0, 0.9, measured={"baseline_f1_tfidf": 0.75}), trial_of(1, 2.0, 0.92)]
+    trials += [trial_of(2, 0.5, 0.8, point={"instance_type": "local"})]
+    shown = answer(trials, COST_AND_F1, {}, name="a")
+    drawn = {trace.name: trace.y for trace in front_figure(shown.front, shown.picks, str).data}
+
+    assert set(drawn["TF-IDF + logistic regression"]) == {0.75}
+    assert "workbench, ml.g5.xlarge" in page_of(trials)
