@@ -23,6 +23,7 @@ from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
+from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyResult
@@ -130,6 +131,9 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
         rows.append({**texts, "worst_case_usd": usd})
         worst = "unknown" if usd is None else f"{plain(usd, 2)} USD"
         lines.append("  " + ", ".join([*map(" ".join, texts.items()), f"worst case {worst}"]))
+    if jobs[0].entry_script:
+        words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
+        lines += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
     count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
     head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
     parts = ["dry run: nothing was launched", "", head, *lines, *filter(None, ["", _prices(jobs, workplace)])]

@@ -117,6 +117,19 @@ def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
     assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
 
 
+def test_a_dry_run_of_a_script_shows_how_the_first_job_would_call_it(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["import argparse", "parser = argparse.ArgumentParser()", 'parser.add_argument("--lr", type=float)']
+    (workplace / "train.py").write_text("\n".join([*lines, "print({'f1': parser.parse_args().lr})"]))
+    search = {"learning_rate": {"choices": [1e-5, 3e-5]}}
+    path = write_study(workplace, job={"entry_script": "train.py"}, search=search, budget_usd=1)
+
+    assert main(["study", str(path), "--dry_run"]) == 0
+
+    assert "--lr 1e-05" in capsys.readouterr().out.partition("the first of them:")[2]
+
+
 def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_paid_twice(workplace: Path) -> None:
     tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
     job = {"instance_type": SMALL, "max_runtime_minutes": 6}
