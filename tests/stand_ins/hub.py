@@ -35,6 +35,8 @@ class Hub:
         moved: old id to new id; the old one is answered with a redirect.
         gated: ids whose files are for people who accepted terms.
 
+    A commit is made of names and times of files. An earlier one is answered with the files as they are now.
+
     Attributes:
         requests: (method, path, status) of everything that was asked, in order.
     """
@@ -42,6 +44,7 @@ class Hub:
     def __init__(self, root: Path, *, moved: Mapping[str, str] | None = None, gated: tuple[str, ...] = ()) -> None:
         self.requests: list[tuple[str, str, int]] = []
         self._root = root
+        self._commits: set[str] = set()
         self._moved = moved or {}
         self._gated = gated
         application = Request.application(self._noted)
@@ -73,8 +76,11 @@ class Hub:
         commit = _digits(repr([name, [(path, (folder / path).stat().st_mtime_ns) for path in paths]]))
         if not paths:
             return _refusal(404, "RepoNotFound")
-        if match["revision"] not in (None, "main", commit):
-            return _refusal(404, "RevisionNotFound")
+        self._commits.add(commit)
+        if match["revision"] not in (None, "main"):
+            if match["revision"] not in self._commits:
+                return _refusal(404, "RevisionNotFound")
+            commit = match["revision"]
         answer = self._file if match.re is _FILE else _about
         return answer(request, match, folder, commit)
 

@@ -197,7 +197,7 @@ class Attempts:
         workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
         workplace.interruption.on_check.append(self.record.beat)  # an upload may take hours
         try:
-            inputs = self.inputs or inputs_of(self.record.spec, workplace)
+            inputs = self.inputs or inputs_of(self.record.spec, workplace, revision=self.record.revision)
             if self.document.spec.on_sagemaker:
                 workplace.say("uploading code, data and model, and creating the job")
             spec = self.document.spec.replace(**self.record.settings)  # of those who launched it, whoever goes on

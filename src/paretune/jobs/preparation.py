@@ -24,15 +24,18 @@ from paretune.specification.script_arguments import argument_faults
 
 _POLL_S = 0.1
 _FETCHED = "fetched"
+_PREPARE = (sys.executable, "-m", "paretune.training.prepare")
 
 
-def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
+def inputs_of(
+    spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None, *, revision: str | None = None
+) -> JobInputs:
     """The prepared rows and the model's folder for `spec`; an equal preparation of an earlier job is reused.
 
     A project's job gets its code and its command. The inputs are empty if the launcher reads none, or if a user's own
-    script reads what it needs. `meanwhile` is called while the process prepares; its faults are reported together with
-    the others. Raises BadInput with all faults at once, Interrupted when the preparing process has been ended, and
-    JobFailed if it broke.
+    script reads what it needs. A model of the hub is taken at the commit `revision`, by default at its newest.
+    `meanwhile` is called while the process prepares; its faults are reported together with the others. Raises BadInput
+    with all faults at once, Interrupted when the preparing process has been ended, and JobFailed if it broke.
     """
     inputs, faults = JobInputs(), list[str]()
     if spec.project is not None:
@@ -46,7 +49,7 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
         refuse(missing_files(spec.as_text()))
         _fetch(spec, workplace)
         if (cached := load_cached_inputs(spec, workplace.home)) is None:
-            inputs = _make(spec, workplace, meanwhile)
+            inputs = _make(spec, workplace, meanwhile, revision)
             cache_inputs(spec, workplace.home, inputs)
             return inputs
         inputs = cached
@@ -93,7 +96,7 @@ def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     return (load_cached_inputs(spec, workplace.home) if is_cached else None) or JobInputs()
 
 
-def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
+def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], revision: str | None) -> JobInputs:
     if reason := missing("train"):  # rows are tokenised on this machine, wherever they are trained on
         raise BadInput([f"{reason}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
     fetched = _in_s3(spec)
@@ -104,7 +107,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
         write_json(request, spec.given() | local)
         with log.open("wb") as output:
             child = subprocess.Popen(
-                [sys.executable, "-m", "paretune.training.prepare", request, workplace.home / "datasets", answer],
+                [*_PREPARE, request, workplace.home / "datasets", answer, *filter(None, [revision])],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -58,6 +58,7 @@ class JobRecord:
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
         self.settings: Mapping[str, Any] = {}  # as `Launcher.settings` had them when the job was launched
         self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
+        self.revision: str | None = None  # commit of a model of the hub that the first attempt trains
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_beside = False  # whether another process watches the job, too: an interruption here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded its end
@@ -69,10 +70,11 @@ class JobRecord:
 
     def describe(self, inputs: JobInputs, *, estimate: Estimate | None = None, warnings: Sequence[str] = ()) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
+        self.revision = inputs.revision
         with self.run.later():  # written together with the job's name
             self._describe_request()
             self.run.set_tags(schema.given_tag(self.spec.given()))  # an adopted job keeps what was typed
-            self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None, schema.MODEL_REVISION: inputs.revision})
+            self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None, schema.MODEL_REVISION: self.revision})
             if estimate is not None:
                 self.former_metrics = estimate.as_metrics()
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
@@ -100,7 +102,7 @@ class JobRecord:
     def adopt(self) -> None:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
         self._adopted_tags = tags = self.run.tags()
-        self.is_adopted = True
+        self.is_adopted, self.revision = True, tags.get(schema.MODEL_REVISION)
         self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
         self.is_beside = watched_by not in ("", process_text()) and is_alive(watched_by) is not False

@@ -35,10 +35,11 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 _SAVED = "model.safetensors"  # the name that transformers gives a single file
 
 
-def find_model(name: str, init: str = "pretrained") -> Path:
+def find_model(name: str, init: str = "pretrained", revision: str | None = None) -> Path:
     """Folder with the model's files: bundled, local, or fetched from the hub into its cache; BadInput if it cannot.
 
-    With `init` random the model needs no weights, and none are fetched.
+    Of the hub it is the commit `revision`, by default the newest. With `init` random the model needs no weights, and
+    none are fetched.
     """
     if name.startswith(BUNDLED):
         return hub.bundled_model(name)
@@ -48,16 +49,27 @@ def find_model(name: str, init: str = "pretrained") -> Path:
             raise BadInput([f"model {name} is not a folder: give a Hugging Face model folder or a hub id"])
         patterns = [*_SMALL_FILES, _WEIGHTS[0]] if needs_weights else [*_SMALL_FILES]
         try:
-            # Some repositories hold all weights once more, in files of their authors' own format.
-            path = Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["consolidated*"]))
-            if needs_weights and not any(path.rglob(_WEIGHTS[0])):  # the repository has the older format only
-                path = Path(snapshot_download(name, allow_patterns=[_WEIGHTS[1]]))
+            path = _fetched(name, revision, patterns)
+            if needs_weights and not any(path.glob(_WEIGHTS[0])):  # the repository has the older format only
+                path = _fetched(name, path.name, [_WEIGHTS[1]])
         except Exception as error:
             raise BadInput([hub.explain("model", name, error)]) from error
     if needs_weights and not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
         expected = f"expected {' or '.join(_WEIGHTS)} in {path}"
         raise BadInput([f"model {name} holds no weights: {expected}; init=random trains without"])
     return path.resolve()
+
+
+def _fetched(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
+    """Folder in the hub's cache, named by its commit, with the files of a repository that match `patterns`.
+
+    Folders and files of the authors' own format, which often hold all weights once more, are left out.
+    """
+    return Path(
+        snapshot_download(
+            name, revision=revision, allow_patterns=list(patterns), ignore_patterns=["consolidated*", "*/*"]
+        )
+    )
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -23,9 +23,10 @@ from paretune.training.rows import hub
 def main(arguments: list[str]) -> int:
     """Exit code 0 with `dataset` and `model` folders, or 2 with `faults`, as JSON in the output file.
 
-    `arguments` are the file with the specification as JSON, the folder of prepared data sets, and the output file.
+    `arguments` are the file with the specification as JSON, the folder of prepared data sets, the output file, and the
+    commit of a model of the hub, if it is not to be the newest.
     """
-    request, cache, answer = (Path(argument) for argument in arguments)
+    request, cache, answer = map(Path, arguments[:3])
     spec = JobSpec.read(json.loads(request.read_text()))
     StopSignal().watch_parent()
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
@@ -35,14 +36,14 @@ def main(arguments: list[str]) -> int:
         local = (BUNDLED, ".", "/", "~")
         if any(not name.startswith(local) and not Path(name).exists() for name in (spec.model, spec.dataset)):
             hub.go_offline_if_unreachable()
-        write_json(answer, _prepare(spec, cache))
+        write_json(answer, _prepare(spec, cache, *arguments[3:]))
     except BadInput as error:
         write_json(answer, {"faults": error.faults})
         return 2
     return 0
 
 
-def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
+def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[str, Any]:
     import datasets  # reads HF_HUB_OFFLINE when it is imported, as transformers does
 
     from paretune.training import device, model
@@ -59,7 +60,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
         faults.append(f"{rule}: python -m pip install -e '.[quantized]', or set fine_tuning=lora")
     with collecting(faults):
         _print_progress(f"looking at {spec.model}")
-        folder = model.find_model(spec.model, spec.init)
+        folder = model.find_model(spec.model, spec.init, revision)
         faults += model.model_faults(spec, folder)
         faults += division_faults(spec, model.load_config(spec.model, folder))
         tokenizer = model.load_tokenizer(folder)

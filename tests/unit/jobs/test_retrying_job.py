@@ -293,13 +293,23 @@ def test_a_trial_whose_per_device_batch_is_not_searched_goes_on_with_a_smaller_o
     assert [job.document.plan.per_device_train_batch_size for job in launcher.jobs.values()] == [64, 32]
 
 
-def test_a_run_names_the_commit_of_a_model_of_the_hub(desk: Desk) -> None:
-    job = desk.attempts(ScriptedLauncher([DONE]))
+def test_a_run_names_the_commit_of_a_model_of_the_hub_and_each_attempt_trains_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
 
+    def prepared(*_: Any, revision: str | None) -> JobInputs:
+        asked.append(revision)
+        return JobInputs()
+
+    job = desk.attempts(ScriptedLauncher([MEMORY, DONE]), per_device_train_batch_size=16)
     job.record.describe(JobInputs(model=Path("models--google--bert", "snapshots", "0a1b2c")))
+    monkeypatch.setattr("paretune.jobs.attempts.inputs_of", prepared)
+    job.inputs = None
     desk.follow(job)
 
-    assert desk.tags["model_revision"] == "0a1b2c"
+    assert asked == [desk.tags["model_revision"]] == ["0a1b2c"]
+    assert desk.attempts(ScriptedLauncher([DONE])).record.revision == "0a1b2c"  # in another process
 
 
 def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:

@@ -83,7 +83,7 @@ class TrialJob:
                     self.record.begin_again()
                 worst_usd, run_id = self.trial.worst_usd, self.record.run.run_id  # with uploads of unknown length
                 self._workplace.reserve(self.spec, self.record.attribution, run_id, worst_usd)
-                inputs = inputs_of(self.spec, self._workplace)
+                self._job.inputs = inputs = inputs_of(self.spec, self._workplace)
                 self.record.describe(inputs, estimate=self._workplace.estimate(self.spec, inputs))
             self._job.begin()
         except (BadInput, LaunchRefused, BudgetRefused) as error:

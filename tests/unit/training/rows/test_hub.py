@@ -1,5 +1,6 @@
 """Real loading from a hub, by the preparing process against one on this machine, and what comes as Python packages."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,8 @@ import huggingface_hub
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.specification.container import TELLS
+from paretune.specification.container import TELLS, JobInputs
+from paretune.training.model import find_model
 from paretune.training.rows import hub
 from tests.stand_ins.hub import Hub
 
@@ -32,8 +34,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     for name in ("distilbert/distilbert-base-uncased", "someone/secret"):
         shutil.copytree(tiny_model, root / "models" / name)
     model = root / "models" / "distilbert" / "distilbert-base-uncased"
-    for name in ("pytorch_model.bin", "consolidated.safetensors"):
-        (model / name).write_bytes(b"the same weights in another format")
+    (model / "pytorch_model.bin").write_bytes(b"the same weights in another format")
     return root
 
 
@@ -67,7 +68,6 @@ def test_old_names_load_with_their_splits_the_same_weights_once_and_all_works_ag
     assert "fancyzhx/ag_news/resolve" in text
     assert "model.safetensors" in text
     assert "pytorch_model.bin" not in text
-    assert "consolidated" not in text
     assert Path(first.answer["model"]).parent.name == "snapshots"  # and its own name is the commit
     assert gone.code == 0, gone.faults
     assert gone.answer == first.answer
@@ -85,6 +85,41 @@ def test_an_absent_model_and_an_absent_data_set_are_two_faults_that_name_the_hub
         f"dataset someone/nothing is neither a local path nor on the hub at {server.url}: check the spelling",
     ]
     assert all(line.startswith(TELLS) for line in refused.output.splitlines())
+
+
+@pytest.fixture
+def hub_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Hub], None]:
+    """Makes this process ask a hub, with a cache of its own."""
+
+    def ask(server: Hub) -> None:
+        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        values = {"ENDPOINT": server.url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
+        for name, value in {**values, "HF_HUB_CACHE": str(tmp_path / "cache")}.items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
+
+    return ask
+
+
+@pytest.mark.parametrize("kind", ["model.safetensors", "pytorch_model.bin"])
+def test_a_job_trains_the_commit_that_its_first_attempt_has_recorded_and_takes_the_weights_once(
+    tiny_model: Path, tmp_path: Path, hub_client: Callable[[Hub], None], kind: str
+) -> None:
+    repository = tmp_path / "models" / "someone" / "bert"
+    shutil.copytree(tiny_model, repository)
+    (repository / "model.safetensors").rename(repository / kind)
+    for copy in (f"original/{kind}", f"onnx/{kind}", "consolidated.safetensors", "tf_model.h5"):
+        (repository / copy).parent.mkdir(exist_ok=True)
+        (repository / copy).write_bytes(b"the same weights once more")
+    with Hub(tmp_path) as server:
+        hub_client(server)
+        first = JobInputs(model=find_model("someone/bert"))
+        os.utime(repository / "config.json", (1, 1))  # the next commit
+        again = JobInputs(model=find_model("someone/bert", revision=first.revision))
+        newest = JobInputs(model=find_model("someone/bert"))
+
+    assert first.revision == again.revision != newest.revision
+    fetched = {path.split("/resolve/")[1].partition("/")[2] for _, path, _ in server.requests if "/resolve/" in path}
+    assert {name for name in fetched if not name.endswith((".json", ".txt"))} == {kind}
 
 
 def test_a_gated_model_is_explained_with_the_way_to_log_in(
