@@ -8,9 +8,11 @@ All processes know the rows of a step, so that they count its labels without ask
 numbers from seed, step and rank: a training that goes on, on however many devices, is one that never stopped.
 """
 
+import gc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +33,22 @@ from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows
 from paretune.training.strategies import Loss, Replicas
 
 _BETWEEN_SAVES = 20.0  # least seconds between two checkpoints on spot instances, as a multiple of those that one takes
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """Collect no garbage by itself: a collection in one process makes all wait. `Meter.exchange` does, in all at once.
+
+    What exists before is not looked at again.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 @dataclass
@@ -99,13 +117,14 @@ class Loop:
         if profile_into is not None:
             profile = Profile(meter.warm_step + 1, *profile_into, meter.stopwatch, self.events)
         self._save_due_at, stops = time.perf_counter() + CHECKPOINT_EVERY_S, False
-        for step in range(self.progress.step, self.arguments.max_steps):
-            rate, norm = float(self.schedule.get_last_lr()[0]), self._step(step)
-            stops = self._after_step(rate, norm, stop_requested())
-            if profile is not None:
-                profile.after(step + 1, self.arguments.max_steps)
-            if stops:
-                break
+        with _garbage_kept():
+            for step in range(self.progress.step, self.arguments.max_steps):
+                rate, norm = float(self.schedule.get_last_lr()[0]), self._step(step)
+                stops = self._after_step(rate, norm, stop_requested())
+                if profile is not None:
+                    profile.after(step + 1, self.arguments.max_steps)
+                if stops:
+                    break
         meter.stopwatch.stop()
         if stops:
             message = f"stopped after step {self.progress.step}, checkpoint written"

@@ -1,5 +1,6 @@
 """What a training tells: events with curves, its speed, and what its processes want of each other."""
 
+import gc
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -131,6 +132,7 @@ class Meter:
             if self._not_finite >= DIVERGED_STEPS:
                 raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
         self._losses, self._counts = [], []
+        gc.collect(1)  # the loop has switched automatic collections off
         self._agreed_at, self._agreed_step = time.perf_counter(), step
         self.agree_step = step + max(1, int(min(AGREE_STEPS, AGREE_S / max(seconds, 1e-9))))
         return stop_share > 0, save_share > 0, mean_norm

@@ -1,5 +1,6 @@
 """What a step does not do: masks that nobody needs, searches for unused weights, waits for the device."""
 
+import gc
 import math
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from paretune.specification.container import JobFolder
 from paretune.specification.job import JobSpec
 from paretune.training import meter
 from paretune.training.loop import Loop
+from paretune.training.meter import Meter
 from paretune.training.model import PLAIN_DECODERS, PLAIN_ENCODERS, auto_class, mask_format
 from paretune.training.rows.tokenised import MOST_LENGTHS, TokenRows, masked, pad_multiple
 from tests.unit.training.conftest import SPEC
@@ -117,6 +119,34 @@ def test_the_labels_of_a_row_are_those_of_its_batch(tmp_path: Path) -> None:
         assert rows.items().tolist() == counted
         if labels is None:
             assert rows.items(shifted=True).tolist() == [2, 0, 4]
+
+
+def test_garbage_is_collected_where_the_processes_wait_anyway_and_as_before_after_the_last_step(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collections, in_steps, step_of, exchange = [], set(), Loop._step, Meter.exchange
+
+    def step(self: Loop, number: int) -> torch.Tensor:
+        in_steps.add(gc.isenabled())
+        before = sum(generation["collections"] for generation in gc.get_stats())
+        norm = step_of(self, number)
+        collections.append(sum(generation["collections"] for generation in gc.get_stats()) - before)
+        return norm
+
+    def break_down(self: Meter, step: int, *arguments: Any, **options: Any) -> Any:
+        if step == 6:
+            raise RuntimeError("broken")
+        return exchange(self, step, *arguments, **options)
+
+    monkeypatch.setattr(Loop, "_step", step)
+    monkeypatch.setattr(Meter, "exchange", break_down)
+    with pytest.raises(RuntimeError, match="broken"):
+        report_of(SPEC, folder)
+
+    assert in_steps == {False}
+    assert collections == [0] * 6
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.slow
