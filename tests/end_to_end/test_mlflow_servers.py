@@ -120,7 +120,7 @@ def test_the_model_of_a_job_is_recorded_registered_and_used(
     assert "has gaps" not in printed.out
     assert "does not answer" not in printed.err
     run = newest_run()
-    assert artifacts(run) >= {"report.json", "README.md", "confusion_matrix.png", "classification_report.txt"}
+    assert artifacts(run) >= {"report.json", "confusion_matrix.png", "classification_report.txt"}
     assert len(MlflowClient().get_metric_history(run.info.run_id, "train/loss")) > 1
     assert run.inputs.dataset_inputs
     uri = run.data.tags["paretune.model_uri"]

@@ -87,7 +87,7 @@ def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
     assert tags["paretune.price_as_of"] == price.as_of
     assert tags["paretune.secondary_status"] == "Completed"
     artifacts = {item.path for item in cloud.client.list_artifacts(run.info.run_id)}
-    assert {"report.json", "confusion_matrix.png", "classification_report.txt", "README.md"} <= artifacts
+    assert {"report.json", "confusion_matrix.png", "classification_report.txt"} <= artifacts
     model = logged_model_of(cloud.client, run.info.run_id)
     assert model is not None
     assert model.tags["paretune.model"] == tags["paretune.model"]

@@ -1,18 +1,13 @@
-"""The model of a finished job: its card (README.md), its record in MLflow, and its version in the model registry."""
+"""The model of a finished job: its record in MLflow, and its version in the model registry."""
 
-from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from huggingface_hub import ModelCard, ModelCardData
-
 from paretune.core.errors import ParetuneError, first_line
-from paretune.core.untrusted import at_home, markdown, printable, without_secrets
+from paretune.core.untrusted import printable, without_secrets
 from paretune.jobs.record import run_name
 from paretune.specification import metrics
-from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3
-from paretune.specification.job import JobSpec
+from paretune.specification.inputs import IN_S3
 from paretune.tracking import schema
 from paretune.tracking.models import CANDIDATE, JobModel
 from paretune.tracking.outbox import TROUBLE
@@ -25,45 +20,10 @@ if TYPE_CHECKING:
 
 _PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.TOKEN_CLASSIFICATION: "token-classification"}
 """Task to the name of its pipeline on the hub, where that is not text-classification."""
-_CARD = "README.md"
-
-
-def card_of(job: "JobOutcome", data_hash: str = "") -> str:
-    """The text of README.md: the note of the job's run and what the model was made from; `data_hash` is of the rows."""
-    spec, report, is_ours = job.spec, job.report, job.spec.entry_script is None
-    data = ModelCardData(
-        base_model=base_id(spec.model) if is_ours and spec.init == "pretrained" else None,
-        library_name="transformers",
-        pipeline_tag=_pipeline(spec) if is_ours else None,
-        tags=["paretune"],
-        model_name=run_name(spec),
-    )
-    facts = {} if report is None else report.facts
-    sources = {
-        "rows": data_hash and f"{Path(spec.dataset).name}, hash of the prepared rows {data_hash}",
-        "classes": "" if report is None else ", ".join(report.labels),
-        "versions": ", ".join(f"{name} {facts[name]}" for name in ("torch", "transformers") if name in facts),
-        "MLflow run": job.run_id,
-        "job": job.job_name,
-        "files": job.model,
-    }
-    lines = "\n".join(f"- {name}: {text}" for name, text in sources.items() if text)
-    return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n# {run_name(spec)}\n\n{job.note()}\n\n{markdown(lines)}\n"))
-
-
-def base_id(model: str) -> str:
-    """The name of a base model: a hub id, or the last part of a folder's path."""
-    if model.startswith(BUNDLED):
-        return BUNDLED_MODEL_ID
-    return Path(model).name if at_home(model).is_dir() or model.startswith((".", "/", "~")) else model
-
-
-def _pipeline(spec: JobSpec) -> str:
-    return _PIPELINES.get(spec.task, "text-classification")
 
 
 def record_model(run: Run, job: "JobOutcome") -> str:
-    """Write the card into the model's folder and the run, and record the model; returns where MLflow loads it from.
+    """Record the model of a job; returns the address from which MLflow loads it.
 
     The address is empty if there is no model, for which the run has the reason, or if MLflow does not answer. Doing it
     again changes nothing.
@@ -80,22 +40,14 @@ def record_model(run: Run, job: "JobOutcome") -> str:
     if fault and not is_ours:
         return ""
     data_hash = run.tags().get(schema.DATASET_KEY, "")
-    card = card_of(job, data_hash)
-    run.log_text(card, _CARD)
-    with TemporaryDirectory(prefix="paretune-") as scratch:
-        folder = Path(scratch if is_far else job.model)
-        if is_ours or not (folder / _CARD).exists():  # or the script's own
-            with suppress(OSError):  # the run has it, too
-                (folder / _CARD).write_text(card, encoding="utf-8")
-        model = JobModel(
-            # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
-            name=run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model",
-            location=job.model,
-            folder=folder,
-            kind=_pipeline(spec) if is_ours else None,
-            dataset=(Path(spec.dataset).name, data_hash) if data_hash else None,
-        )
-        uri = run.log_model(model)
+    model = JobModel(
+        # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
+        name=run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model",
+        location=job.model,
+        kind=_PIPELINES.get(spec.task, "text-classification") if is_ours else None,
+        dataset=(Path(spec.dataset).name, data_hash) if data_hash else None,
+    )
+    uri = run.log_model(model)
     run.set_tags({schema.MODEL_URI: uri or None})
     return uri
 

@@ -1,7 +1,7 @@
 """The model of a finished job as a LoggedModel of MLflow, and as a version of a registered model.
 
 The training has written MLmodel beside the weights. The files of a folder on this machine become those of the
-LoggedModel. What lies in S3 stays there, and MLflow loads it from there: its LoggedModel has the card and the address.
+LoggedModel. What lies in S3 stays there, and MLflow loads it from there: its LoggedModel has the address.
 """
 
 import os
@@ -40,7 +40,6 @@ class JobModel:
 
     name: str
     location: str  # where its files are: a path of this machine or an S3 URI
-    folder: Path  # what MLflow's store gets: the same folder, or one with only the card if the files stay in S3
     kind: str | None = None  # task of its pipeline on the hub, such as text-classification, if known
     dataset: tuple[str, str] | None = None  # name and digest of the rows that it was judged on, if known
 
@@ -75,7 +74,8 @@ def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel
     outputs = run.outputs.model_outputs if run.outputs is not None else []
     if logged.model_id not in [output.model_id for output in outputs]:
         client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
-    _store(client, logged, model.folder)
+    if not model.location.startswith(IN_S3):
+        _store(client, logged, Path(model.location))
     _link_metrics(client, run, logged, model.dataset)
     return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
 

@@ -1,4 +1,4 @@
-"""The model of a finished job in a real MLflow store: its card, its record, and its version in the registry."""
+"""The model of a finished job in a real MLflow store: its record, and its version in the registry."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import ModelCard
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
-from paretune.jobs.model import card_of, overdue, record_model, register
+from paretune.jobs.model import overdue, record_model, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import params_of
 from paretune.launchers.base import JobState
@@ -66,19 +65,7 @@ def run(client: MlflowClient) -> Run:
     return Run(client, client.create_run("0").info.run_id, SystemClock())
 
 
-def test_a_card_has_the_figures_and_their_sources_as_hugging_face_reads_them(job: JobOutcome) -> None:
-    text = card_of(job, "c0ffee")
-
-    report = ModelCard(text).data.to_dict()
-    assert report["base_model"] == "sentence-transformers/all-MiniLM-L6-v2"
-    assert report["pipeline_tag"] == "text-classification"
-    for part in ("F1 0.750", "0.6000", "0.01230 USD", "c0ffee", "bad, good", "2.13.0", job.spec.command()):
-        assert part in text
-
-
-def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_card(
-    client: MlflowClient, run: Run, job: JobOutcome
-) -> None:
+def test_a_recorded_model_and_its_run_name_each_other(client: MlflowClient, run: Run, job: JobOutcome) -> None:
     uris = {record_model(run, job) for _ in range(2)}
 
     logged_model = logged_model_of(client, run.run_id)
@@ -86,9 +73,6 @@ def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_car
     assert uris == {logged_model.model_uri}
     tags = run.tags()
     assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (job.model, logged_model.model_uri)
-    card = (Path(job.model) / "README.md").read_text()
-    assert card == card_of(job) == (Path(logged_model.artifact_location) / "README.md").read_text()
-    assert [item.path for item in client.list_artifacts(run.run_id)] == ["README.md"]
 
 
 def of_a_script(job: JobOutcome) -> JobOutcome:
@@ -116,7 +100,6 @@ def test_a_run_without_a_model_says_why(
     assert record_model(run, change(job)) == ""
 
     assert run.tags()[schema.NO_MODEL].startswith(reason)
-    assert not (Path(job.model) / "README.md").exists()
     assert client.search_logged_models(["0"]) == []
 
 

@@ -16,7 +16,7 @@ STATES = ("optimizer.pt", "training_args.bin")
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """What a training leaves: weights of 1 MiB, description, card, tokenizer, and states that nobody needs any more."""
+    """What a training leaves: weights of 1 MiB, description, tokenizer, and states that nobody needs any more."""
     folder = tmp_path / "model"
     (folder / "components").mkdir(parents=True)
     (folder / "checkpoint-3").mkdir()
@@ -24,7 +24,6 @@ def checkpoint(tmp_path: Path) -> Path:
     (folder / "model.safetensors").write_bytes(bytes(LARGE))
     for name in (
         "MLmodel",
-        "README.md",
         "config.json",
         "components/tokenizer.json",
         *STATES,
@@ -39,7 +38,6 @@ def model(checkpoint: Path) -> JobModel:
     return JobModel(
         name="b16",
         location=str(checkpoint),
-        folder=checkpoint,
         kind="text-classification",
         dataset=("reviews.csv", "1a2b"),
     )
@@ -72,7 +70,7 @@ def test_the_store_has_the_files_without_states_of_the_training_and_weights_are_
     logged = log_model(client, run_id, model)
 
     workspace = Path(logged.artifact_location)
-    left = {"MLmodel", "README.md", "config.json", "model.safetensors", "components/tokenizer.json"}
+    left = {"MLmodel", "config.json", "model.safetensors", "components/tokenizer.json"}
     assert names(workspace) == left
     assert (workspace / "model.safetensors").samefile(checkpoint / "model.safetensors")
     assert not (workspace / "config.json").samefile(checkpoint / "config.json")
@@ -88,7 +86,7 @@ def test_a_store_on_another_machine_is_sent_the_files(
 
     log_model(client, client.create_run(far).info.run_id, model)
 
-    assert sent == [{"MLmodel", "README.md", "config.json", "model.safetensors", "components/tokenizer.json"}]
+    assert sent == [{"MLmodel", "config.json", "model.safetensors", "components/tokenizer.json"}]
 
 
 def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
