@@ -15,8 +15,6 @@ from sklearn.metrics import f1_score
 
 from paretune.core.clock import SystemClock
 from paretune.jobs.model import record_model
-from paretune.jobs.outcome import JobOutcome
-from paretune.launchers.base import JobState
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking.run import Run
@@ -90,16 +88,7 @@ def record(client: MlflowClient, spec: JobSpec, folder: JobFolder) -> str:
     """The address of the model in MLflow."""
     report = JobReport.model_validate_json(folder.report.read_text())
     run = Run(client, client.create_run("0").info.run_id, SystemClock())
-    job = JobOutcome(
-        run_id=run.run_id,
-        job_name="job",
-        state=JobState.COMPLETED,
-        metrics={},
-        spec=spec,
-        report=report,
-        model=str(folder.model),
-    )
-    return record_model(run, job)
+    return record_model(run, spec, report, str(folder.model))
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ from paretune.jobs.preview import (
     warnings_of,
 )
 from paretune.jobs.progress import watched
-from paretune.jobs.record import JobRecord, first_job_of, opening_tags
+from paretune.jobs.record import JobRecord, find_job, first_job_of, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, checkpoint_folder, job_name, job_of
 from paretune.launchers.processes import is_alive
@@ -218,8 +218,7 @@ def _same_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> str | N
     for run in _equal_runs(spec, inputs, workplace):
         if run.tags.get(schema.STATE) != JobState.RUNNING.value or not location.items() <= run.tags.items():
             continue
-        job = launcher.attach(first_job_of(run.run_id, run.tags))
-        if job is not None and job.run_id == run.run_id:
+        if find_job(run.run_id, run.tags, workplace) is not None:
             return run.run_id
         watched_by = run.tags.get(schema.WATCHED_BY, "")
         if not watched_by or is_alive(watched_by) is False:
@@ -253,8 +252,7 @@ def _closed_if_refused(opened: Run | None, spec: JobSpec, workplace: Workplace) 
     try:
         if opened is not None:
             tags = opened.tags()
-            job = workplace.launcher.attach(first_job_of(opened.run_id, tags))
-            has_job = job is not None and job.run_id == opened.run_id
+            has_job = find_job(opened.run_id, tags, workplace) is not None
             if not has_job:
                 is_watcher = tags.get(schema.KIND) == "watcher"  # of another job, until now
                 no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}

@@ -1,13 +1,14 @@
 """The model of a finished job: its record in MLflow, and its version in the model registry."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paretune.core.errors import ParetuneError, first_line
 from paretune.core.untrusted import printable, without_secrets
 from paretune.jobs.record import run_name
 from paretune.specification import metrics
+from paretune.specification.container import JobReport
 from paretune.specification.inputs import IN_S3
+from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.models import CANDIDATE, JobModel
 from paretune.tracking.outbox import TROUBLE
@@ -15,35 +16,30 @@ from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 
-if TYPE_CHECKING:
-    from paretune.jobs.outcome import JobOutcome
-
 _PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.TOKEN_CLASSIFICATION: "token-classification"}
 """Task to the name of its pipeline on the hub, where that is not text-classification."""
 
 
-def record_model(run: Run, job: "JobOutcome") -> str:
-    """Record the model of a job; returns the address from which MLflow loads it.
+def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> str:
+    """Record the model of a finished job, whose files are at `location`; returns the address for MLflow.
 
     The address is empty if there is no model, for which the run has the reason, or if MLflow does not answer. Doing it
     again changes nothing.
     """
-    spec = job.spec
     if spec.probe_steps is not None or spec.project is not None:
         return ""  # such a job leaves none
-    is_far = job.model.startswith(IN_S3)
-    if not job.model or not (is_far or Path(job.model).is_dir()):
-        run.set_tags({schema.NO_MODEL: f"there is no folder {job.model}" if job.model else "the job has left no model"})
+    if not location or not (location.startswith(IN_S3) or Path(location).is_dir()):
+        run.set_tags({schema.NO_MODEL: f"there is no folder {location}" if location else "the job has left no model"})
         return ""
-    is_ours, fault = spec.entry_script is None, "" if job.report is None else printable(job.report.model_fault)
-    run.set_tags({schema.MODEL: job.model, schema.NO_MODEL: fault or None})
+    is_ours, fault = spec.entry_script is None, printable(report.model_fault)
+    run.set_tags({schema.MODEL: location, schema.NO_MODEL: fault or None})
     if fault and not is_ours:
         return ""
     data_hash = run.tags().get(schema.DATASET_KEY, "")
     model = JobModel(
         # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
         name=run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model",
-        location=job.model,
+        location=location,
         kind=_PIPELINES.get(spec.task, "text-classification") if is_ours else None,
         dataset=(Path(spec.dataset).name, data_hash) if data_hash else None,
     )

@@ -262,6 +262,15 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
     }
 
 
+def find_job(run_id: str, tags: Mapping[str, str], workplace: Workplace, within_s: float = 0.0) -> Job | None:
+    """The first job of a run with these tags, looked for as `Launcher.find` does.
+
+    None if there is none, or if the job of this name belongs to the run of an equal command that was faster.
+    """
+    job = workplace.launcher.find(first_job_of(run_id, tags), workplace.clock, within_s)
+    return job if job is not None and job.run_id == run_id else None
+
+
 def first_job_of(run_id: str, tags: Mapping[str, str]) -> str:
     """Name of the first attempt of a run's job, by the run's tags; its name is recorded before it is created."""
     recorded = tags.get(schema.JOB_NAME, "")

@@ -16,7 +16,7 @@ from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.record import JobRecord, first_job_of
+from paretune.jobs.record import JobRecord, find_job
 from paretune.jobs.standing import place_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
@@ -137,8 +137,7 @@ def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
     """
     has_run, was_killed = schema.SECONDARY_STATUS in run.tags, is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
     patience_s = GONE_AFTER_S if has_run else SHOWN_WITHIN_S if was_killed else 0.0
-    job = workplace.launcher.find(first_job_of(run.run_id, run.tags), workplace.clock, patience_s)
-    return job is not None and job.run_id == run.run_id  # else the same command on another machine was faster
+    return find_job(run.run_id, run.tags, workplace, patience_s) is not None
 
 
 def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:

@@ -79,13 +79,9 @@ class Outbox:
 
     def attempt(self, write: Callable[[], object]) -> bool:
         """Whether MLflow has done this; if not, a later process must do it again."""
-        try:
-            write()
-        except TROUBLE as error:
-            self._warn(error)
-            self.has_gap = True
-            return False
-        return True
+        is_done = bool(self._ask(write))
+        self.has_gap = self.has_gap or not is_done
+        return is_done
 
     def _ask(self, write: Callable[[], object], *, warns: bool = True) -> bool | None:
         """Whether MLflow has taken it; None if it has not answered."""

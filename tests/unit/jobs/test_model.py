@@ -1,7 +1,5 @@
 """The model of a finished job in a real MLflow store: its record, and its version in the registry."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +10,7 @@ from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
 from paretune.jobs.model import overdue, record_model, register
-from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import params_of
-from paretune.launchers.base import JobState
-from paretune.pricing import Price
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
@@ -23,14 +18,7 @@ from paretune.tracking.models import logged_model_of
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 
-PRICE = Price(
-    usd_per_hour=0.115,
-    region="us-east-1",
-    as_of="2026-11",
-    source="a list",
-    instance_type="local",
-    confidence="notional",
-)
+NO_FAULT = JobReport(metrics={"f1": 0.75})
 
 
 def left_by(folder: Path) -> Path:
@@ -42,17 +30,8 @@ def left_by(folder: Path) -> Path:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> JobOutcome:
-    return JobOutcome(
-        run_id="1a2b",
-        job_name="paretune-1a2b-1",
-        state=JobState.COMPLETED,
-        spec=JobSpec(dataset="rows|of mine.csv"),
-        report=JobReport(metrics={"f1": 0.75}, facts={"torch": "2.13.0+cpu"}, labels=("bad", "good")),
-        model=str(left_by(tmp_path / "model")),
-        metrics={"f1": 0.75, "baseline_f1_tfidf": 0.6, "cost_usd": 0.0123, "job_seconds": 40.0},
-        price=PRICE,
-    )
+def model(tmp_path: Path) -> Path:
+    return left_by(tmp_path / "model")
 
 
 @pytest.fixture
@@ -65,53 +44,43 @@ def run(client: MlflowClient) -> Run:
     return Run(client, client.create_run("0").info.run_id, SystemClock())
 
 
-def test_a_recorded_model_and_its_run_name_each_other(client: MlflowClient, run: Run, job: JobOutcome) -> None:
-    uris = {record_model(run, job) for _ in range(2)}
+def test_a_recorded_model_and_its_run_name_each_other(client: MlflowClient, run: Run, model: Path) -> None:
+    uris = {record_model(run, JobSpec(dataset="rows|of mine.csv"), NO_FAULT, str(model)) for _ in range(2)}
 
     logged_model = logged_model_of(client, run.run_id)
     assert logged_model is not None
     assert uris == {logged_model.model_uri}
     tags = run.tags()
-    assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (job.model, logged_model.model_uri)
-
-
-def of_a_script(job: JobOutcome) -> JobOutcome:
-    return replace(job, spec=JobSpec(entry_script="train.py"), report=JobReport(metrics={}, model_fault="no weights"))
-
-
-def that_is_gone(job: JobOutcome) -> JobOutcome:
-    return replace(job, model=f"{job.model}-gone")
+    assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (str(model), logged_model.model_uri)
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("spec", "fault", "location", "reason"),
     [
-        (of_a_script, "no weights"),
-        (that_is_gone, "there is no folder"),
+        (JobSpec(entry_script="train.py"), "no weights", "model", "no weights"),
+        (JobSpec(), "", "gone", "there is no folder"),
     ],
 )
 def test_a_run_without_a_model_says_why(
-    client: MlflowClient,
-    run: Run,
-    job: JobOutcome,
-    change: Callable[[JobOutcome], JobOutcome],
-    reason: str,
+    client: MlflowClient, run: Run, model: Path, spec: JobSpec, fault: str, location: str, reason: str
 ) -> None:
-    assert record_model(run, change(job)) == ""
+    report = JobReport(metrics={}, model_fault=fault)
+
+    assert record_model(run, spec, report, str(model.with_name(location))) == ""
 
     assert run.tags()[schema.NO_MODEL].startswith(reason)
     assert client.search_logged_models(["0"]) == []
 
 
 def test_adapters_alone_are_recorded_as_files_and_not_registered(
-    client: MlflowClient, run: Run, job: JobOutcome, tracking: Tracking
+    client: MlflowClient, run: Run, model: Path, tracking: Tracking
 ) -> None:
-    folder, fault = Path(job.model), "it has adapters alone"
-    (folder / "MLmodel").unlink()
-    (folder / "adapter_model.safetensors").touch()
+    fault = "it has adapters alone"
+    (model / "MLmodel").unlink()
+    (model / "adapter_model.safetensors").touch()
     spec, report = JobSpec(fine_tuning="lora", lora={"merge": False}), JobReport(metrics={}, model_fault=fault)
 
-    assert record_model(run, replace(job, spec=spec, report=report)) != ""
+    assert record_model(run, spec, report, str(model)) != ""
 
     logged_model = logged_model_of(client, run.run_id)
     assert logged_model is not None

@@ -192,7 +192,7 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
 
     assert outcome is not None
     assert not outcome.has_gap
-    assert {entry.path for entry in desk.client.list_artifacts(run_id)} == {"README.md", "report.json"}
+    assert {entry.path for entry in desk.client.list_artifacts(run_id)} == {"report.json"}
     assert desk.tags(run_id)["registered"] == "sentiment-en/1"
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
     assert desk.sync() == {}
