@@ -16,27 +16,16 @@ from typing import Any, Literal, overload
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.core.machine import busy_sentence
 from paretune.core.shell import command_line
-from paretune.estimating.estimator import Estimate
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
-from paretune.jobs.preparation import inputs_of
-from paretune.jobs.preview import (
-    JobPreview,
-    batch_in_words,
-    foreseen,
-    limit_refusal,
-    preview,
-    training_in_words,
-    warnings_of,
-)
+from paretune.jobs.preview import JobPreview, admitted, batch_in_words, preview, training_in_words, warnings_of
 from paretune.jobs.progress import watched
 from paretune.jobs.record import JobRecord, find_job, first_job_of, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, checkpoint_folder, job_name, job_of
 from paretune.launchers.processes import is_alive
-from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed
@@ -47,9 +36,15 @@ from paretune.tracking.store import is_absent_file, require_answer, tracking_uri
 
 
 @overload
-def launch(spec: JobSpec, *, dry_run: Literal[False] = False, quiet: bool = False) -> JobOutcome: ...
+def launch(spec: JobSpec, *, dry_run: Literal[False] = False, quiet: bool = False) -> JobOutcome:  # noqa: D418
+    """The finished job."""
+
+
 @overload
-def launch(spec: JobSpec, *, dry_run: Literal[True], quiet: bool = False) -> JobPreview: ...
+def launch(spec: JobSpec, *, dry_run: Literal[True], quiet: bool = False) -> JobPreview:  # noqa: D418
+    """The job as it would be launched, with its worst-case dollars."""
+
+
 def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobOutcome | JobPreview:
     """A finished job: trained, measured, priced and recorded in MLflow. Blocks until it has ended.
 
@@ -121,32 +116,21 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     with _closed_if_refused(opened, spec, workplace) as has_job:
         if opened is not None and has_job:
             return _begun(_adopted(spec, workplace, opened.run_id, opened))
-        inputs, estimate, warnings = _admit(spec, workplace)
+        inputs, foreseen = admitted(spec, workplace)
+        runs_here = not spec.has_instances and not spec.is_simulated
+        warnings = [*warnings_of([foreseen]), *filter(None, [busy_sentence() if runs_here else ""])]
         names = _names(spec, inputs, workplace, opened)
         if (run_id := _same_job(spec, inputs, workplace)) is not None:
             return _begun(_adopted(spec, workplace, run_id, opened), names=names)
         workplace.check_budgets(spec)  # before a run is opened
         record = JobRecord(spec, workplace)
         record.job = record.job if names is None else next(names)
-        record.describe(inputs, estimate=estimate, warnings=warnings)
-    said = [_announcement(spec, inputs, job_name(record.job, 1)), *(f"warning: {text}" for text in warnings)]
-    workplace.say(*said[:1], *([] if estimate is None else [f"estimated: {estimate.sentence()}"]), *said[1:])
+        record.describe(inputs, estimate=foreseen.estimate, warnings=warnings)
+    workplace.say(_announcement(spec, inputs, job_name(record.job, 1)))
+    if foreseen.estimate is not None:
+        workplace.say(f"estimated: {foreseen.estimate.sentence()}")
+    workplace.say(*(f"warning: {text}" for text in warnings))
     return _begun(record, inputs, names)
-
-
-def _admit(spec: JobSpec, workplace: Workplace) -> tuple[JobInputs, Estimate | None, list[str]]:
-    """The inputs of a job that may be launched, its estimate and warnings. Raises before anything is written."""
-    launcher = workplace.launcher
-    launcher.worst_case_usd(spec)  # refuses a job that may cost more than max_cost_usd
-    if spec.budget is not None:
-        BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
-    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    launcher.check_inputs(spec, inputs)
-    job = foreseen(spec, inputs, workplace)
-    if refusal := limit_refusal(job):
-        raise BadInput([refusal])
-    busy = "" if spec.has_instances or launcher.name == "simulated" else busy_sentence()
-    return inputs, job.estimate, [*warnings_of([job]), *filter(None, [busy])]
 
 
 def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[str] | None = None) -> Attempts:

@@ -63,7 +63,7 @@ def buckets_of(tracking: Tracking) -> dict[tuple[str, str], list[RecordedRun]]:
 def found_in_s3(
     tracking: Tracking, environment: Mapping[str, str], days: float, *, keeps_front: bool = False
 ) -> tuple[list[Leftover], list[str]]:
-    """What jobs have left in the buckets of a store, and sentences about these buckets. Raises LaunchRefused."""
+    """The objects that jobs have left in the buckets of a store, and remarks on the buckets. Raises LaunchRefused."""
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.storage import Storage
 

@@ -292,7 +292,7 @@ def record_end(
 
 
 def _headlines_first(values: Mapping[str, float], recorded: Mapping[str, float]) -> dict[str, float]:
-    """What is not recorded yet, F1 and dollars before all else: MLflow's columns have that order."""
+    """The values that are not recorded yet, F1 and dollars first: MLflow's columns have that order."""
     names = dict.fromkeys((metrics.F1, metrics.COST_USD, *values))
     return {name: values[name] for name in names if name in values and recorded.get(name) != values[name]}
 

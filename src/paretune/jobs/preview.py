@@ -24,6 +24,7 @@ from paretune.launchers.disk import (
     least_volume_gib,
     volume_for_gib,
 )
+from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.catalog import usual_region
@@ -60,6 +61,20 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
         price=price,
         estimate=workplace.estimate(spec, inputs),
     )
+
+
+def admitted(spec: JobSpec, workplace: Workplace) -> tuple[JobInputs, ForeseenJob]:
+    """The inputs of a job that may be launched, and what is known about it. Raises before anything is written."""
+    launcher = workplace.launcher
+    launcher.worst_case_usd(spec)  # refuses a job that may cost more than max_cost_usd
+    if spec.budget is not None:
+        BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
+    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+    launcher.check_inputs(spec, inputs)
+    job = foreseen(spec, inputs, workplace)
+    if refusal := limit_refusal(job):
+        raise BadInput([refusal])
+    return inputs, job
 
 
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
@@ -226,11 +241,8 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     require_answer(tracking_uri())
     worst_usd = launcher.worst_case_usd(spec)
     budgets = workplace.check_budgets(spec)
-    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+    inputs, job = admitted(spec, workplace)
     document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
-    job = foreseen(spec, inputs, workplace)
-    if refusal := limit_refusal(job):
-        raise BadInput([refusal])
     phases = {} if job.estimate is None else job.estimate.phases
     seconds = ("seconds", "seconds_low", "seconds_high")
     rounded = {name: {key: round(getattr(part, key), 1) for key in seconds} for name, part in phases.items()}

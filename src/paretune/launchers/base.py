@@ -33,7 +33,7 @@ def job_name(job: str, attempt: int) -> str:
 
 
 def job_of(name: str) -> str:
-    """What all attempts have in common in a name made by `job_name`; the whole of any other name."""
+    """The part of a name made by `job_name` that all attempts share; the whole of any other name."""
     job, _, attempt = name.removeprefix(JOB_PREFIX).rpartition("-")
     return job if name.startswith(JOB_PREFIX) and job and attempt.isdigit() else name
 

@@ -69,7 +69,7 @@ class Tracking:
 
     @cached_property
     def identity(self) -> str:
-        """What tells this store from others: its first experiment's id and time of creation."""
+        """Id and creation time of the first experiment, which tell this store from others."""
         with self._usable():
             first = self._client.search_experiments(view_type=ViewType.ALL, max_results=1, order_by=["experiment_id"])
         return " ".join(f"{each.experiment_id} {each.creation_time}" for each in first)

@@ -249,7 +249,7 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """What AWS denies to the caller of all that a launched job needs; only calls without effect are made, or undone."""
+    """Findings on the calls that a launched job needs of the caller; each has no effect, or is undone."""
     job, there = {"TrainingJobName": _NO_JOB}, {"Bucket": account.bucket(spec), "Key": f"{PREFIX}/doctor"}
     key = account.usual(spec)["sagemaker.kms_key_id"]
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}

@@ -72,8 +72,7 @@ class Storage:
     def entries(self, prefix: str) -> dict[str, tuple[int, float]]:
         """Keys that start with `prefix` to bytes and time of writing; raises LaunchRefused."""
         with refused_to(f"list the bucket {self.bucket}"):
-            pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
-            listed = [entry for page in pages for entry in page.get("Contents", [])]
+            listed = _objects(self.s3, self.bucket, prefix)
         return {entry["Key"]: (entry["Size"], entry["LastModified"].timestamp()) for entry in listed}
 
     @property
@@ -99,8 +98,7 @@ class Storage:
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Keys and bytes of the objects whose keys start with `prefix`. Raises boto's errors."""
-        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
-        return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", [])}
+        return {entry["Key"]: entry["Size"] for entry in _objects(self.s3, self.bucket, prefix)}
 
     def _encryption(self) -> dict[str, str]:
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
@@ -137,6 +135,12 @@ def download_output(storage: Storage, prefix: str, is_needed: Callable[[str], ob
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             storage.s3.download_file(storage.bucket, key, str(folder / name))
     return storage.uri(model) if any(key.startswith(model) for key in sizes) else ""
+
+
+def _objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
+    """All objects whose keys start with `prefix`, as S3 lists them. Raises boto's errors."""
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    return [entry for page in pages for entry in page.get("Contents", [])]
 
 
 def _digest(files: dict[str, Path]) -> str:
@@ -198,8 +202,7 @@ def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str
             if code(error) not in {"404", "NoSuchKey", "NotFound"}:
                 raise
     prefix = f"{key.rstrip('/')}/" if key else ""
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    below = {entry["Key"].removeprefix(prefix): entry["ETag"] for page in pages for entry in page.get("Contents", [])}
+    below = {entry["Key"].removeprefix(prefix): entry["ETag"] for entry in _objects(s3, bucket, prefix)}
     etags = {
         name: etag
         for name, etag in below.items()
