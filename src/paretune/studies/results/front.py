@@ -179,7 +179,10 @@ def merge(
     measures models, by default F1.
     """
     families, judged = _families(trials), quality or OBJECTIVES[metrics.F1]
-    quality_runs = _QualityRuns(families, judged)
+    judged_runs, collapsed, model = _judged_runs(families, judged), set[int](), None
+    if judged_runs:
+        model = _model_of(judged_runs, judged)
+        collapsed = {trial.number for trial in compress(judged_runs, model.collapsed)}
     recorded = [name for _, runs in families for trial in runs for name in trial.values]
     # Validation rows of all trials if their parameters say so.
     counts = {each.spec.max_eval_samples or (each.spec.max_train_samples or 0) // 9 for each, _ in families}
@@ -192,7 +195,7 @@ def merge(
         ]
         groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
         for key, (_, runs) in zip(alike, families, strict=True):
-            groups[key] += _values(runs, name, without=quality_runs.collapsed if name == judged.metric else ())
+            groups[key] += _values(runs, name, without=collapsed if name == judged.metric else ())
         noises[name] = pooled_noise(name, list(groups.values()), rows, quality, is_sure)
         for key, (_, runs), values in zip(alike, families, values_of, strict=True):
             if of_point := _values(runs, name):
@@ -207,7 +210,8 @@ def merge(
                 trial=first, trials=tuple(runs), means=means, errors=errors, expected=means, measured=measured
             )
         )
-    points = quality_runs.shrunk(points, noises[judged.metric]) if quality_runs.trials else points
+    if model is not None:
+        points = _shrunk(points, judged_runs, model, noises[judged.metric], judged)
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
 
@@ -231,62 +235,64 @@ def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()
     return [value for value in values if value is not None]
 
 
-class _QualityRuns:
-    """The runs that show one quality metric, those of the best points, and the model that tells which collapsed."""
+def _judged_runs(families: Sequence[tuple[Trial, Sequence[Trial]]], quality: Objective) -> list[Trial]:
+    """The runs of the best points that have measured the quality."""
+    of_points = [[trial for trial in runs if quality.metric in trial.values] for _, runs in families]
+    best_first = sorted(
+        filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[quality.metric] for trial in runs)
+    )
+    return [trial for runs in best_first[:_MOST_TO_SHRINK] for trial in runs]
 
-    def __init__(self, families: Sequence[tuple[Trial, Sequence[Trial]]], quality: Objective) -> None:
-        self._quality, name = quality, quality.metric
-        of_points = [[trial for trial in runs if name in trial.values] for _, runs in families]
-        best_first = sorted(
-            filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[name] for trial in runs)
-        )
-        self.trials = [trial for runs in best_first[:_MOST_TO_SHRINK] for trial in runs]
-        self.collapsed: set[int] = set()  # numbers of the trials that have collapsed
-        if not self.trials:
-            return
-        self._keys, self._values = _keys(self.trials), [quality.sign * trial.values[name] for trial in self.trials]
-        constant = [trial.measured.get(_CONSTANT.get(name, ""), -math.inf) for trial in self.trials]
-        is_own = any(trial.spec.runs_user_code for trial in self.trials)
-        self._spread = F1_SPREAD if quality.is_share and not is_own else None  # None to learn it
-        collapsed = np.array(self._values) <= np.array(constant)
-        self._model = QualityModel(self._keys, self._values, self._spread, collapsed=collapsed)
-        self.collapsed = {trial.number for trial in compress(self.trials, self._model.collapsed)}
 
-    def shrunk(self, points: Sequence[Configuration], noise: RunNoise) -> list[Configuration]:
-        """The points with the quality that a model of all of them predicts, stated within what their runs have shown.
+def _model_of(runs: Sequence[Trial], quality: Objective) -> QualityModel:
+    """The model of quality through these runs, which tells those that collapsed."""
+    values = np.array([quality.sign * trial.values[quality.metric] for trial in runs])
+    constant = [trial.measured.get(_CONSTANT.get(quality.metric, ""), -math.inf) for trial in runs]
+    return QualityModel(_keys(runs), values, _spread(runs, quality), collapsed=values <= np.array(constant))
 
-        If there are few, or if runs do not differ by chance, it is that of their runs.
-        """
-        index_of = {trial.number: index for index, trial in enumerate(self.trials)}
-        judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
-        keys = self._keys[[at[0] for _, at in judged]]
-        trained = [[self._values[index] for index in at if not self._model.collapsed[index]] for _, at in judged]
-        deviations = []
-        for values in filter(None, trained):
-            squares = _OWN_DEGREES * noise.of_one_run(fmean(values)) ** 2 + len(values) * pvariance(values)
-            deviations += [math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))] * len(values)
-        expected = [(0.0, 0.0)] * len(judged)
-        if is_shrunk := len(judged) >= FEWEST_TO_SHRINK and any(deviations):
-            rows, fitted = np.repeat(keys, list(map(len, trained)), axis=0), list(chain(*trained))
-            surface = QualityModel(rows, fitted, self._spread, noise=np.array(deviations))
-            expected = list(zip(*surface.predict(keys), strict=True))
-        name, sign, changed = self._quality.metric, self._quality.sign, dict[int, Configuration]()
-        chances = self._model.collapse_probability(keys)
-        for (point, at), values, (mean, deviation), chance in zip(judged, trained, expected, chances, strict=True):
-            collapses = len(at) - len(values)
-            may_collapse = noise.deviation and (self.collapsed or self._spread is not None)
-            chance = float(chance) if collapses or may_collapse else 0.0
-            point = replace(point, collapses=collapses, collapse_probability=round(chance, 4))
-            if is_shrunk and 0 < len(values) < FEWEST_TO_STAND:
-                stated = min(max(float(mean), min(values)), max(values))
-                point = replace(
-                    point,
-                    means={**point.means, name: sign * stated},
-                    expected={**point.expected, name: sign * float(mean)},
-                    errors={**point.errors, name: noise.widened(math.hypot(deviation, stated - mean))},
-                )
-            changed[point.number] = point
-        return [changed.get(point.number, point) for point in points]
+
+def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
+    """The usual spread of quality between configurations; None to learn it."""
+    return F1_SPREAD if quality.is_share and not any(trial.spec.runs_user_code for trial in runs) else None
+
+
+def _shrunk(
+    points: Sequence[Configuration], runs: Sequence[Trial], model: QualityModel, noise: RunNoise, quality: Objective
+) -> list[Configuration]:
+    """The points with the quality that a surface through all of them predicts, within what their runs have shown.
+
+    If there are few points, or if runs do not differ by chance, it is that of their runs. `model` tells which of the
+    `runs` have collapsed.
+    """
+    index_of = {trial.number: index for index, trial in enumerate(runs)}
+    judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
+    name, spread, keys = quality.metric, _spread(runs, quality), _keys(runs)[[at[0] for _, at in judged]]
+    trained = [[quality.sign * runs[i].values[name] for i in at if not model.collapsed[i]] for _, at in judged]
+    deviations = []
+    for values in filter(None, trained):
+        squares = _OWN_DEGREES * noise.of_one_run(fmean(values)) ** 2 + len(values) * pvariance(values)
+        deviations += [math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))] * len(values)
+    expected = [(0.0, 0.0)] * len(judged)
+    if is_shrunk := len(judged) >= FEWEST_TO_SHRINK and any(deviations):
+        rows, fitted = np.repeat(keys, list(map(len, trained)), axis=0), list(chain(*trained))
+        surface = QualityModel(rows, fitted, spread, noise=np.array(deviations))
+        expected = list(zip(*surface.predict(keys), strict=True))
+    may_collapse = noise.deviation and (model.collapsed.any() or spread is not None)
+    chances, changed = model.collapse_probability(keys), dict[int, Configuration]()
+    for (point, at), values, (mean, deviation), chance in zip(judged, trained, expected, chances, strict=True):
+        collapses = len(at) - len(values)
+        probability = round(float(chance), 4) if collapses or may_collapse else 0.0
+        point = replace(point, collapses=collapses, collapse_probability=probability)
+        if is_shrunk and 0 < len(values) < FEWEST_TO_STAND:
+            stated = min(max(float(mean), min(values)), max(values))
+            point = replace(
+                point,
+                means={**point.means, name: quality.sign * stated},
+                expected={**point.expected, name: quality.sign * float(mean)},
+                errors={**point.errors, name: noise.widened(math.hypot(deviation, stated - mean))},
+            )
+        changed[point.number] = point
+    return [changed.get(point.number, point) for point in points]
 
 
 def _keys(trials: Sequence[Trial]) -> np.ndarray:
