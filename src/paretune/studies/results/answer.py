@@ -130,7 +130,7 @@ def _cheapest_good(front: StudyFront) -> _Role:
         loss += front.noises[name].margin(math.hypot(best.errors[name], point.errors[name]))
         reason = (
             f"It is at most {loss / front.unit(name)[0]:.2g} worse ({INTERVAL:.0%}) than the best {label(name)}, "
-            f"{front.text(name, best.means[name], best.errors[name])} in trial {best.number}."
+            f"{front.stated(best, name)} in trial {best.number}."
         )
     return point, f"{cheap} within noise of the best {label(name)}", reason
 
@@ -414,7 +414,7 @@ def _recommended(pick: Pick) -> dict[str, object]:
         "runs": pick.runs,
         "parameters": as_json(point.trial.point),
         "means": as_json(point.means),
-        "standard_errors": as_json(point.errors),
+        "standard_errors": as_json(point.stated_errors),
         "collapse_probability": point.collapse_probability,
         "command": pick.command or None,
         "real_command": pick.real_command or None,
@@ -425,7 +425,8 @@ def pareto_csv(front: StudyFront) -> str:
     """The text of pareto.csv: a row per trial, by number, then per predicted point; empty cells for unknown values.
 
     A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
-    probability `front.INTERVAL`, what its configuration reaches in the mean over seeds when it trains.
+    probability `front.INTERVAL`, what its configuration reaches in the mean over seeds when it trains; both
+    are empty after one run.
     """
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
@@ -439,8 +440,8 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
     values: dict[str, Row] = {}
     for name in front.objectives:
         low, high = trial.intervals.get(name, (None, None))
-        if point is not None and name in point.errors:
-            margin = front.noises[name].margin(point.errors[name])
+        if point is not None and (error := point.stated_errors.get(name)) is not None:
+            margin = front.noises[name].margin(error)
             low, high = point.means[name] - margin, point.means[name] + margin
         values[name] = {name: value_of(trial, name), f"{name}_low": low, f"{name}_high": high}
     cost = values.pop(metrics.COST_USD, {}) | {metrics.COST_USD: value_of(trial, metrics.COST_USD)}
@@ -459,14 +460,17 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
 
 
 def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
-    """The front without these numbers, cheapest first, with standard errors."""
+    """The front without these numbers, cheapest first, with the standard errors that are known."""
     rows = []
     for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
         risk = collapse_risk(front, point)
         rows.append(
             {"trial": str(point.number), "runs": str(len(point.trials))}
-            | {front.heading(name): front.number(name, point.means[name], point.errors[name]) for name in names}
+            | {
+                front.heading(name): front.number(name, point.means[name], point.stated_errors.get(name))
+                for name in names
+            }
             | {"configuration": point.trial.setting()}
             | {"collapse probability": f"{risk:.0%}" if risk else ""}
         )

@@ -133,7 +133,8 @@ class Configuration:
     trial: Trial  # the first of its trials, whose parameters stand for all
     trials: tuple[Trial, ...]  # all of its completed trials
     means: Mapping[str, float]  # metric to its estimated mean over seeds; only measured metrics
-    errors: Mapping[str, float]  # metric to the standard error of that mean
+    errors: Mapping[str, float]  # metric to the standard error of that mean, of one run as far as it is assumed
+    counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
     expected: Mapping[str, float] = field(default_factory=dict)
     """Metric to the mean that the model of the study expects, by which points are ranked. It may lie beyond all runs of
     the point, where `means` never lies: a single lucky run must not win."""
@@ -160,6 +161,11 @@ class Configuration:
     def usd_per_run(self) -> float | None:
         """Mean dollars of one run, or None if the price is unknown."""
         return self.means.get(metrics.COST_USD)
+
+    @property
+    def stated_errors(self) -> dict[str, float]:
+        """Metric to the standard error of its mean; without those of one run, which nobody knows yet."""
+        return {name: error for name, error in self.errors.items() if self.counts[name] > 1 or not error}
 
     def is_like(self, other: "Configuration", objectives: Iterable[str]) -> bool:
         """Whether the two points are within noise in all of these objectives, as expected and as measured."""
@@ -204,10 +210,15 @@ def merge(
     for (first, runs), values in zip(families, values_of, strict=True):
         means = {name: fmean(numbers) for name, numbers in values.items()}
         errors = {name: noises[name].standard_error(mean, len(values[name])) for name, mean in means.items()}
-        measured = {name: (mean, errors[name]) for name, mean in means.items()}
         points.append(
             Configuration(
-                trial=first, trials=tuple(runs), means=means, errors=errors, expected=means, measured=measured
+                trial=first,
+                trials=tuple(runs),
+                means=means,
+                errors=errors,
+                counts={name: len(numbers) for name, numbers in values.items()},
+                expected=means,
+                measured={name: (mean, errors[name]) for name, mean in means.items()},
             )
         )
     if model is not None:
@@ -463,10 +474,15 @@ class StudyFront:
         """`number` with its unit."""
         return f"{self.number(name, value, error)} {self.unit(name)[1]}".strip()
 
+    def stated(self, point: Configuration, name: str) -> str:
+        """The mean of a point with its unit and its standard error, or that nobody knows the error yet."""
+        error = point.stated_errors.get(name)
+        return self.text(name, point.means[name], error) + " (± not known yet)" * (error is None)
+
     def figures(self, point: Configuration) -> dict[str, str]:
         """Name to value with standard error and unit: the study's objectives, and what a run of the point costs."""
         names = [name for name in dict.fromkeys([*self.objectives, metrics.COST_USD]) if name in point.means]
-        return {label(name): self.text(name, point.means[name], point.errors[name]) for name in names}
+        return {label(name): self.stated(point, name) for name in names}
 
     def in_words(self, point: Configuration) -> str:
         """`figures` as one text."""

@@ -3,6 +3,7 @@
 The chart is drawn with plotly on the page and in a notebook.
 """
 
+import math
 import platform
 import sys
 from collections.abc import Callable, Sequence
@@ -105,9 +106,9 @@ def _about(front: StudyFront) -> str:
 
 def _is_wide(front: StudyFront, name: str) -> bool:
     """Whether the errors of an objective are as large as its differences, so that bars would hide the points."""
-    points = [point for point in front.points if name in point.means]
-    values = [point.means[name] for point in points]
-    return len(points) > 1 and max(point.errors[name] for point in points) > (max(values) - min(values)) / 2
+    values = [point.means[name] for point in front.points if name in point.means]
+    errors = [point.stated_errors[name] for point in front.points if name in point.stated_errors]
+    return len(values) > 1 and max(errors, default=0.0) > (max(values) - min(values)) / 2
 
 
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
@@ -211,7 +212,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         row["label"] = f"trial {point.number}" if pick else ""
         for name in front.objectives:
             size = front.unit(name)[0]
-            row |= {name: point.means[name] / size, f"{name} error": point.errors[name] / size}
+            row |= {name: point.means[name] / size, f"{name} error": point.stated_errors.get(name, math.nan) / size}
         rows.append(row)
     return pd.DataFrame(rows)
 
