@@ -257,9 +257,9 @@ def _judged_runs(families: Sequence[tuple[Trial, Sequence[Trial]]], quality: Obj
 
 def _model_of(runs: Sequence[Trial], quality: Objective) -> QualityModel:
     """The model of quality through these runs, which tells those that collapsed."""
-    values = np.array([quality.sign * trial.values[quality.metric] for trial in runs])
+    values = [quality.sign * trial.values[quality.metric] for trial in runs]
     constant = [trial.measured.get(_CONSTANT.get(quality.metric, ""), -math.inf) for trial in runs]
-    return QualityModel(_keys(runs), values, _spread(runs, quality), collapsed=values <= np.array(constant))
+    return QualityModel(_keys(runs), values, _spread(runs, quality), collapsed=np.array(values) <= np.array(constant))
 
 
 def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
