@@ -1,19 +1,18 @@
 """The command `clean`: what jobs have left in S3, and its removal on request; see `paretune.jobs.leftovers`."""
 
 import time
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from paretune.commands.command import command_of, open_store
 from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
-from paretune.specification.parameters import Fault, Parameters, Rules, parameter
+from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
 
 _MOST = 40  # rows that are printed
 
 
 class CleanOptions(Parameters):
-    """What may be removed."""
+    """The options of the command."""
 
     older_than: float | None = parameter(None, ge=1)
     """days since an object was written, after which it may be removed"""
@@ -22,13 +21,13 @@ class CleanOptions(Parameters):
     yes: bool = parameter(False)
     """remove what is listed; without it nothing is"""
 
-    listed_by: ClassVar[str] = "clean"
-    rules: ClassVar[Rules] = (lambda options: _limited(options),)
-
-
-def _limited(options: CleanOptions) -> Iterator[Fault | str]:
-    if options.older_than is None:
-        yield "older_than is missing: give the days after which an object may be removed, such as --older_than 30"
+    rules: ClassVar[Rules] = rules_of(
+        {
+            "older_than is missing: give the days after which an object may be removed, such as --older_than 30": (
+                lambda options: options.older_than is None
+            )
+        }
+    )
 
 
 def _run(options: CleanOptions) -> CommandOutput:

@@ -5,7 +5,7 @@ wait for MLflow, boto3, pandas or torch, so these are imported in functions.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,7 @@ from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import markdown
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Parameters, Rules, parameter
+from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
 from paretune.specification.profile import with_profile
 
 if TYPE_CHECKING:
@@ -80,12 +80,13 @@ class RunOptions(Parameters):
     run: str = parameter("")
     """the run of the job: its id, the beginning of its id, or the name of the job"""
 
-    rules: ClassVar[Rules] = (lambda options: _named(options),)
-
-
-def _named(options: RunOptions) -> Iterator[str]:
-    if not options.run.strip():
-        yield "run is missing: give the id of a run, or the name of a job; `paretune status` lists those that run"
+    rules: ClassVar[Rules] = rules_of(
+        {
+            "run is missing: give the id of a run, or the name of a job; `paretune status` lists those that run": (
+                lambda options: not options.run.strip()
+            )
+        }
+    )
 
 
 def open_store(command: str) -> "tuple[Workplaces, Tracking]":

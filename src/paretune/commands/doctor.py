@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from paretune.commands.command import Command, describe_opened_run
 from paretune.core.checks import Finding, Verdict, failed, not_checked, passed, run_check
@@ -53,7 +53,6 @@ class DoctorOptions(Parameters):
 
     paid: bool = parameter(False)
     """after the checks, run a small job in your AWS account, for at most 0.50 USD"""
-    listed_by: ClassVar[str] = "doctor"
 
 
 @dataclass(frozen=True, kw_only=True)

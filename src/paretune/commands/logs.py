@@ -1,7 +1,5 @@
 """The command `logs`: what the job of a run prints, while it runs and after its end; see `paretune.jobs.standing`."""
 
-from typing import ClassVar
-
 from paretune.commands.command import RunOptions, command_of, open_store
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable
@@ -9,13 +7,12 @@ from paretune.specification.parameters import parameter
 
 
 class LogsOptions(RunOptions):
-    """Whose log is printed, and how much of it."""
+    """The options of the command."""
 
     follow: bool = parameter(False)
     """print new lines until the job has ended; Ctrl-C leaves the job alone"""
     lines: int = parameter(50, ge=1, le=1000)
     """the last lines that are printed"""
-    listed_by: ClassVar[str] = "logs"
 
 
 def _run(options: LogsOptions) -> CommandOutput:

@@ -20,7 +20,7 @@ from functools import wraps
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from paretune.commands.command import command_of
 from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
@@ -69,7 +69,6 @@ class McpOptions(Parameters):
 
     budget: str | None = parameter(None)
     """YAML file with monthly budgets that all launches count against; without it agents may look only"""
-    listed_by: ClassVar[str] = "mcp"
 
 
 def _run(options: McpOptions) -> CommandOutput:

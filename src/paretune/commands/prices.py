@@ -17,7 +17,7 @@ from paretune.core.untrusted import printable
 from paretune.presentation.text import aligned, texts
 from paretune.pricing import VARIABLE, Price, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region
-from paretune.specification.parameters import Fault, Parameters, Rules, parameter, split_list
+from paretune.specification.parameters import Parameters, Rules, parameter, split_list
 from paretune.specification.profile import read_profile
 
 _API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
@@ -45,8 +45,7 @@ class PricesRequest(Parameters):
     refresh: bool = parameter(False)
     """first read today's prices of SageMaker Training from AWS's Pricing API (pricing:GetProducts)"""
 
-    listed_by: ClassVar[str] = "prices"
-    rules: ClassVar[Rules] = (lambda it: (Fault(("region",), text) for text in region_faults(it.region)),)
+    rules: ClassVar[Rules] = (lambda request: region_faults(request.region),)
 
 
 @dataclass(frozen=True, kw_only=True)

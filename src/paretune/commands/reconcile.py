@@ -20,7 +20,7 @@ from paretune.core.untrusted import at_home, exists, markdown
 from paretune.launchers.base import JOB_PREFIX, job_of
 from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
-from paretune.specification.parameters import Fault, Parameters, Rules, parameter
+from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 
@@ -58,7 +58,6 @@ _LATE = timedelta(days=2)  # after which SageMaker's lines are there: AWS update
 _MOST = 20  # runs that are listed
 _WHOLE_BEFORE = "a bill that is complete for these runs was read before, so its figures stay"
 _TWICE = "two exports or deliveries have it, and nothing tells whether they overlap: name the file or folder of one"
-_FORMS = "a file, a folder, or s3://BUCKET/PREFIX/"
 COLUMNS = ["run_id", "job", "cost_usd", "billed_usd", "effective_usd", "difference_usd", "complete", "remark"]
 
 
@@ -68,14 +67,12 @@ class ReconcileRequest(Parameters):
     bill: str = parameter("")
     """export of CUR 2.0 or FOCUS, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/"""
 
-    listed_by: ClassVar[str] = "reconcile"
-    rules: ClassVar[Rules] = (lambda request: _faults(request.bill),)
-
-
-def _faults(bill: str) -> list[Fault]:
-    if bill.startswith(IN_S3) or (bill.strip() and exists(bill)):
-        return []
-    return [Fault(("bill",), f"bill must be an export of CUR 2.0 or FOCUS, {_FORMS}, got {bill!r}: there is none")]
+    rules: ClassVar[Rules] = rules_of(
+        {
+            "bill must be an export of CUR 2.0 or FOCUS, a file, a folder, or s3://BUCKET/PREFIX/, got '{bill}': there "
+            "is none": lambda request: not (request.bill.startswith(IN_S3) or exists(request.bill.strip()))
+        }
+    )
 
 
 def run_reconcile(request: ReconcileRequest) -> CommandOutput:

@@ -1,19 +1,11 @@
 """The command `status`: the jobs that run now, what they cost so far and at worst; see `paretune.jobs.standing`."""
 
-from typing import ClassVar
-
 from paretune.commands.command import command_of, open_store
 from paretune.core.result import CommandOutput
 from paretune.specification.parameters import Parameters
 
 
-class StatusOptions(Parameters):
-    """The command takes no options."""
-
-    listed_by: ClassVar[str] = "status"
-
-
-def _run(_: StatusOptions) -> CommandOutput:
+def _run(_: Parameters) -> CommandOutput:
     from paretune.jobs.standing import standing
     from paretune.presentation.text import aligned, duration, plain
 
@@ -34,4 +26,4 @@ def _run(_: StatusOptions) -> CommandOutput:
     return CommandOutput(text=text, document={"running": [job.row() for job in jobs]})
 
 
-COMMAND = command_of(StatusOptions, _run)
+COMMAND = command_of(Parameters, _run)

@@ -1,19 +1,12 @@
 """The command `stop`: ends the job of a run, with everything booked; see `paretune.jobs.standing`."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 from paretune.commands.command import RunOptions, command_of, open_store
 from paretune.core.result import CommandOutput
 
 
-class StopOptions(RunOptions):
-    """Which job is stopped."""
-
-    listed_by: ClassVar[str] = "stop"
-
-
-def _run(options: StopOptions) -> CommandOutput:
+def _run(options: RunOptions) -> CommandOutput:
     from paretune.jobs.progress import watched
     from paretune.jobs.standing import find_run, stop
 
@@ -24,4 +17,4 @@ def _run(options: StopOptions) -> CommandOutput:
     return CommandOutput(text=f"run {run.run_id}: {end.in_one_line()}", document=end.to_dict())
 
 
-COMMAND = command_of(StopOptions, _run)
+COMMAND = command_of(RunOptions, _run)

@@ -1,7 +1,6 @@
 """The command `sync`: collect jobs that have ended, follow jobs that still run. `paretune.jobs` does the work."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 from paretune.commands.command import command_of
 from paretune.core.clock import SystemClock
@@ -9,13 +8,7 @@ from paretune.core.result import CommandOutput
 from paretune.specification.parameters import Parameters
 
 
-class SyncOptions(Parameters):
-    """The command takes no options."""
-
-    listed_by: ClassVar[str] = "sync"
-
-
-def _run(_: SyncOptions) -> CommandOutput:
+def _run(_: Parameters) -> CommandOutput:
     from paretune.jobs.progress import watched
     from paretune.jobs.sync import Sync
     from paretune.jobs.workplace import Workplaces
@@ -37,4 +30,4 @@ def _run(_: SyncOptions) -> CommandOutput:
     return CommandOutput(text="\n".join(lines) or "nothing to do: no run is unfinished", document={"runs": runs})
 
 
-COMMAND = command_of(SyncOptions, _run)
+COMMAND = command_of(Parameters, _run)

@@ -395,9 +395,10 @@ def unknown(cls: type[Parameters], name: str) -> str:
     if meant:
         return f"unknown parameter {name}: did you mean {' or '.join(meant)}?"
     names = [other for other in inside if outer or "." not in other]
-    all_names = f"there are {', '.join(names)}" if 0 < len(names) < 16 else ""
-    hint = did_you_mean(name, names, or_longer=True) or all_names
-    return f"unknown parameter {name}: {hint or f'`paretune {cls.listed_by} --help all` lists all parameters'}"
+    all_names = f"there are {', '.join(names)}" if names else "there is none"
+    if len(names) > 15:
+        all_names = f"`paretune {cls.listed_by} --help all` lists all parameters"
+    return f"unknown parameter {name}: {did_you_mean(name, names, or_longer=True) or all_names}"
 
 
 _KINDS = {

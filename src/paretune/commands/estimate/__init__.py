@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
 
 from paretune.commands.command import Command, read_with_profile
 from paretune.core.errors import collecting, refuse
@@ -40,7 +39,6 @@ class EstimateOptions(Parameters):
     """keep the table in an MLflow run"""
     like: str = parameter("")
     """a training that has run, here on other clusters: a run of the store, or a SageMaker training job of yours"""
-    listed_by: ClassVar[str] = "estimate"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from paretune.core.shell import command_line
 from paretune.core.untrusted import without_secrets
 from paretune.specification.catalog import region_faults
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Fault, Parameters, Rules, parameter
+from paretune.specification.parameters import Parameters, Rules, parameter
 
 SHAPE, DEVICES = "shape", "devices"
 FACTORS = (SHAPE, DEVICES, *JobSpec.model_fields)
@@ -47,8 +47,7 @@ class ReportRequest(Parameters):
     price_date: str | None = parameter(None)
     """price the runs again with the prices of this day, such as 2026-11-20"""
 
-    listed_by: ClassVar[str] = "report"
-    rules: ClassVar[Rules] = (lambda request: (Fault((), text) for text in request._all_faults()),)
+    rules: ClassVar[Rules] = (lambda request: request._all_faults(),)
 
     def _all_faults(self) -> Iterator[str]:
         yield from region_faults(self.region)
