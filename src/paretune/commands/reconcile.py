@@ -139,7 +139,7 @@ def reconciled(bill: "AwsBill", runs: list[RecordedRun]) -> "pd.DataFrame":
 
 
 def _run_key(job: str) -> str:
-    """What the names of all attempts of a run begin with; an empty text for jobs that are not of paretune."""
+    """The beginning that the names of all attempts of a run share; empty for jobs that are not of paretune."""
     return job_of(job) if (job := job.lower()).startswith(JOB_PREFIX) else ""
 
 

@@ -57,7 +57,7 @@ _DIVISIONS = {name: JobSpec.model_fields[name].default for name in OF_STRATEGY i
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What one device does, the rates of what it does it with, and the names of its constants by role.
+    """The work of one device, the rates at which it does it, and the names of its constants by role.
 
     A number is that of a job, or an array of those of several.
     """

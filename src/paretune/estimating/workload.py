@@ -91,7 +91,7 @@ def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> fl
 
 
 def model_key(spec: JobSpec) -> str:
-    """What jobs have in common whose time and memory a measurement of one shows for the others."""
+    """A key that is equal for jobs whose time and memory a measurement of one shows for the others."""
     return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
 
 

@@ -177,7 +177,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
 
 
 def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Those that fit and have a price, of types with equal accelerators only the cheapest."""
+    """The estimates that fit and have a price; of types with equal accelerators only the cheapest."""
     fitting = [item for item in estimates if item.fits != "no" and item.cost_usd is not None]
     cheapest: dict[tuple[str, int, int], Estimate] = {}
     for item in sorted(fitting, key=lambda item: item.cost_usd or 0.0):
@@ -262,7 +262,7 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
 
 
 def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterator[str]:
-    """What the cheapest and the fastest cluster would have changed."""
+    """Sentences on what the cheapest and the fastest cluster would have changed."""
     ran, took_s = estimates[0], estimates[0].time.seconds
     others = [item for item in estimates[1:] if item.fits != "no"]
     priced = [item for item in others if item.cost_usd is not None]

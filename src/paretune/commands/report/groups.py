@@ -70,7 +70,7 @@ def _title(kind: Sequence[str]) -> str:
 
 
 def _work(run: pd.Series) -> str:
-    """What a run has trained on, in words; empty if that is unknown."""
+    """The rows and epochs that a run has trained on, in words; empty if they are unknown."""
     return "" if np.isnan(run.work) else f"{run.rows:,.0f} rows x {run.work / run.rows:.3g} epochs"
 
 

@@ -135,7 +135,7 @@ class Account:
         if not role:
             caller = self.identity["Arn"]
             if ":assumed-role/" not in caller or "SageMaker" not in caller:
-                hint = "docs/sagemaker.md shows its policy, `aws iam list-roles` the existing roles"
+                hint = "`aws iam list-roles` shows the existing roles"
                 raise BadInput([f"role must be set: an IAM role that SageMaker may assume, by name or ARN; {hint}"])
             role = caller.split("/")[1]  # a notebook's own execution role
         return role if role.startswith("arn:") else self.arn_of(role)
@@ -207,8 +207,9 @@ def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             yield not_checked(ROLE, f"whether SageMaker may assume {role}: {explain(error, 'read the role')}")
             return
         create = f"`aws iam create-role --role-name {name} --assume-role-policy-document '{_policy([_TRUST])}'`"
-        hint = f"set role to an existing one (`aws iam list-roles` shows them), or create it with {create}"
-        yield failed(ROLE, f"role {role} does not exist: {hint} and give it the second policy of docs/sagemaker.md")
+        allow = "let it use the bucket, CloudWatch and ECR"
+        hint = f"set role to an existing one (`aws iam list-roles` shows them), or create it with {create} and {allow}"
+        yield failed(ROLE, f"role {role} does not exist: {hint}")
         return
     statements = described.get("AssumeRolePolicyDocument", {}).get("Statement", [])
     if any(words in dumps(statements) for words in (SAGEMAKER, '"*"', "NotPrincipal")):  # CreateTrainingJob knows more
@@ -272,7 +273,7 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
                 continue
             is_in_order, text = False, explain(error, f"call {name}")
             if is_denied(error):
-                yield failed(PERMISSIONS, f"{text}: allow it with the first policy of docs/sagemaker.md")
+                yield failed(PERMISSIONS, f"{text}: let an administrator allow {name} to you")
             else:
                 yield not_checked(PERMISSIONS, text)
     if is_in_order:

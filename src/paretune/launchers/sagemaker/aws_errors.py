@@ -80,7 +80,7 @@ _CAUSES = (  # the first one that applies counts; an error of a request is its c
     Cause(
         r"not authorized to perform|\b(?:[Aa]ccess [Dd]enied|AccessDenied(?:Exception)?)\b|\(403\) when calling",
         "AWS denies access",
-        "compare the policies of your identity and of the role of the job with those of docs/sagemaker.md",
+        "allow that action to your identity, or to the role of the job; `paretune doctor` names each denied one",
     ),
     Cause(
         "No space left on device|[Ii]nsufficient disk space|Disk quota exceeded|100% disk usage",

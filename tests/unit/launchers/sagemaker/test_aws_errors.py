@@ -83,12 +83,12 @@ PUBLIC = [  # texts that jobs and requests of public notebooks and threads have 
         "User: arn:aws:sts::XXXX:assumed-role/XXXX is not authorized to perform: s3:PutObject on resource: "
         "arn:aws:s3:::smus-mlflow-artifacts/mlflow/x",
         "ERROR",
-        "AWS denies access: compare the policies",
+        "AWS denies access: allow that action",
     ),  # aws/CICD-for-SageMakerUnifiedStudio#14
     (
         "Failed to upload model.pkl: An error occurred (AccessDenied) when calling PutObject: Access Denied",
         "ERROR",
-        "AWS denies access: compare the policies",
+        "AWS denies access: allow that action",
     ),  # sofianhamiti/amazon-sagemaker-pipelines-mlflow#1
     (
         "ClientError: SageMaker was unable to assume the role 'arn:aws:iam::XXXX:role/XXXX'",
