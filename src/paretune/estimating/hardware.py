@@ -7,11 +7,9 @@ import math
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 from paretune.core import machine
 from paretune.specification.catalog import Instance
@@ -62,7 +60,6 @@ _ACCELERATORS = {
     "NVIDIA RTX PRO 4500": Accelerator(54.9e12, 220e12, 800e9, 64e9, 32.0, compute_capability=(12, 0)),
 }
 _MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, HBM2e instead of HBM2
-_DRIVER = Path("/proc/driver/nvidia/gpus")
 _CONTEXT_GIB = 0.9  # GiB of a GPU that CUDA, NCCL and fragmentation take; by experience, not measured here
 _USABLE_SHARE = 0.85  # of a machine's memory that a training may take
 _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
@@ -70,8 +67,11 @@ _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 fa
 
 def accelerator_of(instance: Instance) -> Accelerator | None:
     """The GPU of an instance type, with that type's memory, or None for any other chip."""
-    accelerator = _listed(instance.accelerator)
-    if accelerator is None or accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
+    accelerator = _ACCELERATORS.get(instance.accelerator)
+    if accelerator is None:
+        return None
+    accelerator = replace(accelerator, name=instance.accelerator)
+    if accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return accelerator
     return replace(  # the same chip with more memory
         accelerator,
@@ -80,40 +80,24 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
     )
 
 
-def local_gpu(
-    folder: Path = _DRIVER, hidden: str | None = None, memory_gib: Callable[[], float | None] | None = None
-) -> Accelerator | None:
-    """The first GPU that NVIDIA's driver describes in `folder`, or None without one.
-
-    `hidden` is CUDA_VISIBLE_DEVICES, if it is set; empty or negative hides all. `memory_gib` asks the driver for the
-    memory of a GPU that is not listed here.
-    """
-    first = min(folder.glob("*/information"), default=None)
-    if first is None or (hidden is not None and (not hidden.strip() or hidden.strip().startswith("-"))):
+@cache
+def local_gpu() -> Accelerator | None:
+    """The first GPU of this machine as NVIDIA's driver names it, or None without one, or with one that is hidden."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip()
+    if not visible or visible.startswith("-"):
         return None
-    models = (line.partition(":")[2] for line in first.read_text().splitlines() if line.startswith("Model:"))
-    model = next(models, "").strip()
-    return named(model) or unlisted_gpu(model, (memory_gib or _driver_gib)() or math.nan)
+    words = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    with suppress(OSError, subprocess.SubprocessError):
+        answer = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout
+        model, _, mib = answer.partition("\n")[0].rpartition(", ")
+        return named(model) or unlisted_gpu(model, float(mib) / 1024 if mib.isdigit() else math.nan)
+    return None
 
 
 def unlisted_gpu(name: str, usable_gib: float) -> Accelerator:
     """A GPU of which only name and memory are known, NaN if not even that; its speed is that of an A10G."""
     guess = _ACCELERATORS["NVIDIA A10G"]
     return replace(guess, name=name or "this GPU", usable_gib=usable_gib, is_listed=False)
-
-
-def _driver_gib() -> float | None:
-    """GiB of the first GPU as nvidia-smi tells them, or None."""
-    words = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    with suppress(OSError, ValueError, IndexError, subprocess.SubprocessError):
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)
-        return float(answer.stdout.split()[0]) / 1024
-    return None
-
-
-def _listed(name: str) -> Accelerator | None:
-    accelerator = _ACCELERATORS.get(name)
-    return None if accelerator is None else replace(accelerator, name=name)
 
 
 def named(model: str) -> Accelerator | None:
@@ -193,7 +177,7 @@ class DeviceShare:
 
     def __init__(self, spec: JobSpec) -> None:
         self.instance = spec.instance() if spec.has_instances else None
-        gpu = accelerator_of(self.instance) if self.instance else _this_gpu()
+        gpu = accelerator_of(self.instance) if self.instance else local_gpu()
         self.instances, self.devices = (
             (spec.instance_count, spec.processes) if self.instance else (1, spec.instance_count)
         )
@@ -212,8 +196,3 @@ def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
     whole = processor(instance.vcpus, instance.memory_gib) if instance else this_processor()
     shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
     return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
-
-
-@cache
-def _this_gpu() -> Accelerator | None:
-    return local_gpu(hidden=os.environ.get("CUDA_VISIBLE_DEVICES"))

@@ -18,7 +18,7 @@ BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, v
 @pytest.fixture(autouse=True)
 def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 8 processors and 16 GiB that multiplies no bf16."""
-    monkeypatch.setattr(hardware, "_this_gpu", lambda: None)
+    monkeypatch.setattr(hardware, "local_gpu", lambda: None)
     monkeypatch.setattr(hardware, "this_processor", lambda: processor(8, 16.0))
     monkeypatch.setattr(machine, "processor_flags", set)
 
@@ -112,7 +112,7 @@ def test_a_processor_instance_is_one_device() -> None:
 
 
 def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "_this_gpu", lambda: accelerator_of(instance("ml.g5.xlarge")))
+    monkeypatch.setattr(hardware, "local_gpu", lambda: accelerator_of(instance("ml.g5.xlarge")))
     work = work_of(instance_count=2)
 
     assert (work.constants["chip"], work.devices, work.is_local) == ("chip:NVIDIA A10G bf16", 2, True)

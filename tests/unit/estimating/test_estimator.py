@@ -100,7 +100,7 @@ def test_a_row_of_several_machines_says_first_that_none_of_ones_own_has_shown_th
 def test_a_gpu_that_no_list_has_is_named_and_its_time_is_open(
     gib: float, fits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hardware, "_this_gpu", lambda: unlisted_gpu("NVIDIA GeForce RTX 4090", gib))
+    monkeypatch.setattr(hardware, "local_gpu", lambda: unlisted_gpu("NVIDIA GeForce RTX 4090", gib))
     estimated = estimate(instance_type="local")
 
     assert estimated.basis.startswith("NVIDIA GeForce RTX 4090 is in no list, so its speed is a guess; ")

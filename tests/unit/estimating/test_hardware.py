@@ -1,7 +1,7 @@
 """What devices can do at best."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,49 +24,56 @@ def test_every_gpu_of_the_catalogue_has_a_data_sheet() -> None:
 
 
 @pytest.fixture
-def driver(tmp_path: Path) -> Callable[..., Path]:
-    """Makes the folder in which NVIDIA's driver describes GPUs."""
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], hardware.Accelerator | None]]:
+    """Gives the GPU of a machine whose NVIDIA driver answers so."""
 
-    def make(*models: str) -> Path:
-        for workspace, model in enumerate(models):
-            (tmp_path / f"0000:0{workspace}:00.0").mkdir()
-            (tmp_path / f"0000:0{workspace}:00.0" / "information").write_text(f"Model: \t\t {model}\nIRQ:   \t\t 0\n")
-        return tmp_path
+    def make(answer: str) -> hardware.Accelerator | None:
+        (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho '{answer}'\necho 'Tesla K80, 11441'\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+        local_gpu.cache_clear()
+        return local_gpu()
 
-    return make
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    local_gpu.cache_clear()
+    yield make
+    local_gpu.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("model", "half_flops", "usable_gib"),
+    ("answer", "half_flops", "usable_gib"),
     [
-        ("NVIDIA A100-SXM4-80GB", 312e12, 80),
-        ("NVIDIA L40S", 362e12, 45776 / 1024),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 500e12, 96),
+        ("NVIDIA A100-SXM4-80GB, 81920", 312e12, 80),
+        ("NVIDIA L40S, 46068", 362e12, 45776 / 1024),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition, 97887", 500e12, 96),
     ],
 )
 def test_a_gpu_of_this_machine_is_known_by_the_name_that_its_driver_gives(
-    driver: Callable[..., Path], model: str, half_flops: float, usable_gib: float
+    gpu: Callable[[str], hardware.Accelerator | None], answer: str, half_flops: float, usable_gib: float
 ) -> None:
-    result = local_gpu(driver(model, "Tesla K80"))
+    result = gpu(answer)
 
     assert result is not None
     assert (result.half_flops, result.usable_gib) == (half_flops, usable_gib)
 
 
-def test_a_gpu_that_is_hidden_or_absent_is_none(driver: Callable[..., Path], tmp_path: Path) -> None:
-    assert local_gpu(tmp_path / "nowhere") is None
-    folder = driver("Tesla T4")
-    assert local_gpu(folder, "") is local_gpu(folder, "-1") is None
-    assert local_gpu(folder, "0") is not None
+def test_a_gpu_that_is_hidden_or_absent_is_none(
+    gpu: Callable[[str], hardware.Accelerator | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert local_gpu() is None  # no driver
+    for visible, is_there in (("", False), ("-1", False), ("0", True)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert (gpu("Tesla T4, 15360") is not None) is is_there
 
 
-def test_a_gpu_that_is_not_listed_is_a_gpu_with_the_memory_that_its_driver_tells(driver: Callable[..., Path]) -> None:
-    folder = driver("NVIDIA GeForce RTX 4090")
-    found, silent = local_gpu(folder, memory_gib=lambda: 23.6), local_gpu(folder, memory_gib=lambda: None)
+def test_a_gpu_that_is_not_listed_is_a_gpu_with_the_memory_that_its_driver_tells(
+    gpu: Callable[[str], hardware.Accelerator | None],
+) -> None:
+    found, silent = gpu("NVIDIA GeForce RTX 4090, 24564"), gpu("NVIDIA GB10, [N/A]")
 
     assert found is not None
     assert silent is not None
-    assert (found.name, found.is_listed, found.usable_gib) == ("NVIDIA GeForce RTX 4090", False, 23.6)
+    assert (found.name, found.is_listed, round(found.usable_gib)) == ("NVIDIA GeForce RTX 4090", False, 24)
     assert math.isnan(silent.usable_gib)
 
 
