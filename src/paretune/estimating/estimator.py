@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.core.errors import TrackingUnavailable
 from paretune.core.machine import machine_name
 from paretune.core.noise import Z80, Scatter, posterior_deviation
 from paretune.estimating import counting, memory, timing
@@ -32,14 +32,11 @@ from paretune.specification import metrics
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
-from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 
 if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
 
 _MOST_POWERS = 15  # of two that are tried as the largest batch: up to 16,384 rows
-_NEWEST = 200  # number of runs of projects, and of scripts, that are read
 # Assumed for a training of the user's own that has run once; not measured, rather too large than too small.
 _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
 """Standard deviation of the logarithm of seconds, and with how many degrees of freedom it is known."""
@@ -243,37 +240,25 @@ class Forecast:
         self._simulated = simulated
 
     @cached_property
-    def estimator(self) -> Estimator:
-        """The estimator of paretune's own training."""
+    def evidence(self) -> Evidence:
+        """The measurements of recorded runs."""
         if self._tracking is not None:
-            try:
-                return Estimator(collect(self._tracking, simulated=self._simulated, machine=machine_name()))
-            except TrackingUnavailable:  # recording the job will report this
-                pass
-            except (ArithmeticError, ValueError) as error:  # from the fit; LinAlgError is a ValueError
-                logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
-        return Estimator(Evidence())
+            with suppress(TrackingUnavailable):  # recording the job will report this
+                return collect(self._tracking, simulated=self._simulated, machine=machine_name())
+        return Evidence()
 
     @cached_property
-    def own_runs(self) -> list[tuple[JobSpec, float]]:
-        """The newest measured jobs of the user's own trainings, local ones of this machine, with their seconds."""
-        completed = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.STATE}` = 'Completed'"
-        jobs, runs, machine = list[RecordedRun](), list[tuple[JobSpec, float]](), machine_name()
-        with suppress(TrackingUnavailable):  # recording the job will report this
-            for name in ("project", "entry_script"):
-                condition = f"{completed} and params.{name} LIKE '_%'"
-                jobs += self._tracking.runs(condition, newest=_NEWEST) if self._tracking is not None else []
-        for job in map(RecordedJob, jobs):
-            with suppress(BadInput, ValueError, KeyError):
-                spec = job.spec_as_run()
-                is_elsewhere = not spec.has_instances and (job.machine or machine) != machine
-                if job.billable_seconds and not (is_elsewhere or job.was_retried or job.is_spot):
-                    runs.append((spec, job.billable_seconds))
-        return runs
+    def estimator(self) -> Estimator:
+        """The estimator of paretune's own training."""
+        try:
+            return Estimator(self.evidence)
+        except (ArithmeticError, ValueError) as error:  # from the fit; LinAlgError is a ValueError
+            logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
+        return Estimator(Evidence())
 
     def renew(self) -> None:
         """Read the runs again at the next estimate."""
-        self.__dict__.pop("own_runs", None)
+        self.__dict__.pop("evidence", None)
         self.__dict__.pop("estimator", None)
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
@@ -282,7 +267,7 @@ class Forecast:
         None if its model or its rows are unknown, or no training like it has run there.
         """
         if spec.runs_user_code:
-            return estimate_own(spec, price, self.own_runs)
+            return estimate_own(spec, price, self.evidence.own)
         architecture = known_architecture(spec, inputs)
         if architecture is None:
             return None

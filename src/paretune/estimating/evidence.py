@@ -43,6 +43,7 @@ class Evidence:
     times: Sequence[Measurement] = ()
     peaks: Sequence[tuple[MemorySetting, float]] = ()
     did_not_fit: Sequence[Footprint] = ()
+    own: Sequence[tuple[JobSpec, float]] = ()  # measured jobs of the user's own trainings, with their seconds
 
     def runs_like(self, work: Work) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
         """Jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
@@ -75,11 +76,17 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
-    """The evidence of these runs; those that cannot be read, or run other trainings, are skipped."""
+    """The evidence of these runs; those that cannot be read are skipped."""
     times, peaks, did_not_fit = list[Measurement](), list[tuple[MemorySetting, float]](), list[Footprint]()
+    own = list[tuple[JobSpec, float]]()
     for job in map(RecordedJob, runs):
         try:
-            spec, plan, work, setting = _read(job)
+            spec = job.spec_as_run()
+            if spec.runs_user_code:
+                if job.is_completed and job.origin == "measured" and job.billable_seconds and _is_whole(job):
+                    own.append((spec, job.billable_seconds))
+                continue
+            spec, plan, work, setting = _read(job, spec)
         except (BadInput, ValueError, KeyError):
             continue
         if work is None or setting is None:
@@ -92,13 +99,10 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
             times.append(measured)
         if not job.param("profile_steps") and (peak := job.metric(metrics.PEAK_MEMORY_GIB)):  # a profile adds memory
             peaks.append((setting, peak))
-    return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit)
+    return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit, own=own)
 
 
-def _read(job: RecordedJob) -> tuple[JobSpec, BatchPlan, Work | None, MemorySetting | None]:
-    spec = job.spec_as_run()
-    if spec.runs_user_code:
-        raise BadInput(["a script of the user's own may do anything"])
+def _read(job: RecordedJob, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | None, MemorySetting | None]:
     if job.used_precision and spec.has_instances and spec.instance().has_gpu:
         spec = spec.replace(precision=job.used_precision)  # `auto` may have gone on in fp32
     plan, measured = job.used_plan(spec), job.run.metrics
@@ -131,12 +135,15 @@ def _time(job: RecordedJob, plan: BatchPlan, work: Work) -> Measurement | None:
     """The seconds of the run; if it was interrupted, retried, profiled or on spot, only those of a step."""
     speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
-    is_whole = not (job.was_retried or job.is_spot or job.metric("resumed") or job.param("profile_steps"))
-    seconds = job.billable_seconds if is_whole else None
+    seconds = job.billable_seconds if _is_whole(job) else None
     values = [value for value in (step, seconds) if value is not None]
     if not values or not all(0 < value < math.inf for value in values):  # another program may have written them
         return None
     return Measurement(work=work, seconds=seconds, step_seconds=step, origin=job.origin)
+
+
+def _is_whole(job: RecordedJob) -> bool:
+    return not (job.was_retried or job.is_spot or job.metric("resumed") or job.param("profile_steps"))
 
 
 def _batch_that_did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan) -> int | None:

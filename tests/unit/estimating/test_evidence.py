@@ -57,6 +57,15 @@ DISTURBED = [
 ]
 
 
+def test_trainings_of_one_s_own_show_their_seconds_if_measured_undisturbed() -> None:
+    script = {"entry_script": "train.py"}
+    simulated = COMPLETED | {"paretune.origin": "simulated"}
+    content = read([run_of(**script), run_of(simulated, **script), run_of(OOM, **script), run_of(spot=True, **script)])
+
+    assert content.own == [(JobSpec(**A10G, **script), 500.0)]
+    assert content.times == []
+
+
 def test_a_disturbed_job_shows_its_step_but_not_its_seconds() -> None:
     assert [(time.seconds, time.step_seconds) for time in read(DISTURBED).times] == [(None, 0.5)] * len(DISTURBED)
 

@@ -215,7 +215,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
 
 
 def _own_table(priced: Sequence[tuple[JobSpec, Price | None]], region: str, forecast: Forecast) -> EstimateTable:
-    jobs = [(spec, estimate_own(spec, price, forecast.own_runs)) for spec, price in priced]
+    jobs = [(spec, estimate_own(spec, price, forecast.evidence.own)) for spec, price in priced]
     remark = "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
     return EstimateTable(jobs=jobs, region=region, remarks=[remark] if any(item is None for _, item in jobs) else [])
 

@@ -163,7 +163,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
     specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
     priced = [(spec, usual_price(spec, prices, environment)) for spec in specs]
     store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
-    evidence = store.estimator.evidence if reference.is_own_code else Evidence()
+    evidence = store.evidence if reference.is_own_code else Evidence()
     estimates = _estimates(priced, reference, built, evidence, environment)
     if (took := reference.seconds) is not None:
         measured = replace(estimates[0].time, seconds=took, seconds_low=took, seconds_high=took)
