@@ -51,7 +51,7 @@ WITHOUT: Mapping[str, Callable[[], None]] = {
     "what one run can tell": _constants(decision, _told_by_a_run=lambda deviation, noise: np.asarray(deviation)),
     "no job that will likely collapse": _constants(decision, LIKELY=0.0),
     "a front that may grow in dollars": _constants(decision, REACH=1.0),
-    "an end when the front is worth less": _constants(decision, FRONT_JOBS=np.inf),
+    "an end when the front is worth less": _constants(decision, FRONT_JOBS=1e12),
     "a second try of failed jobs": _constants(decision, MOST_TRIES=1),
     "an effect of the type": _constants(quality, _TYPES=(0.0,)),
     "a noise that is learnt": _constants(quality, _NOISES=(1.0,), _NOISES_OF_ANY=(0.4,)),
