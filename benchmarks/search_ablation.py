@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,6 @@ WITHOUT: Mapping[str, Callable[[], None]] = {
     "nothing": lambda: None,
     "probes first": _instead(Decision, "_probe", lambda self: None),
     "instances counted by type": _instead(Decision, "_is_few", property(lambda self: np.ones(len(self._jobs), bool))),
-    "learning on the cheapest cluster": _instead(Decision, "_learn_cheaply", lambda *_: None),
     "what one run can tell": _constants(decision, _told_by_a_run=lambda deviation, noise: np.asarray(deviation)),
     "no job that will likely collapse": _constants(decision, LIKELY=0.0),
     "a front that may grow in dollars": _constants(decision, REACH=1.0),
@@ -78,14 +77,17 @@ def _searches(mechanism: str, paths: Mapping[tuple[str, int], Path], processes: 
     return found
 
 
-def _cells(tables: Mapping[str, list[Course]]) -> list[str]:
-    """Median dollars to 90 %, the median end and the worst table's, and dollars spent, of all searches."""
-    courses = [course for searches in tables.values() for course in searches]
-    ends = {name: statistics.median(course.share_at(BUDGET) for course in found) for name, found in tables.items()}
+def _cells(courses: Sequence[Course]) -> list[str]:
+    """Over searches: median dollars to 90 %, mean share at the end and that of the worst search, mean dollars."""
     to_90 = statistics.median_high(course.reached(0.9) for course in courses)
-    spent = statistics.median(course.usd[-1] if course.usd else 0.0 for course in courses)
-    end = statistics.median(course.share_at(BUDGET) for course in courses)
-    return ["not" if to_90 == float("inf") else short(to_90), f"{end:.3f}", f"{min(ends.values()):.2f}", short(spent)]
+    ends = [course.share_at(BUDGET) for course in courses]
+    spent = statistics.mean(course.usd[-1] if course.usd else 0.0 for course in courses)
+    return [
+        "not" if to_90 == float("inf") else short(to_90),
+        f"{statistics.mean(ends):.3f}",
+        f"{min(ends):.2f}",
+        short(spent),
+    ]
 
 
 def main() -> None:
@@ -100,7 +102,7 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     made = published.conditions("paretune", "optuna", "scikit-learn", "scipy", "numpy")
-    columns = ["to 90 %", "end", "worst end", "spent"]
+    columns = ["to 90 %", "mean end", "worst end", "mean spent"]
     sources = measured.SOURCES if options.outside else {}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -114,14 +116,14 @@ def main() -> None:
             others |= {(name, seed): Path(folder) / f"{name}.csv" for seed in range(min(options.seeds, 3))}
         for mechanism in options.without.split(","):
             found = _searches(mechanism, drawn | others, options.processes)
-            cells = _cells({name: found[name] for name, _ in drawn})
-            of_measured = _cells({name: found[name] for name in sources}) if sources else [""] * len(cells)
+            cells = _cells([course for name in options.tables.split(",") for course in found[name]])
+            of_measured = _cells([course for name in sources for course in found[name]]) if sources else []
             rows.append((mechanism, *cells, *of_measured))
             print(json.dumps(rows[-1]), flush=True)
     text = (
         f"{made}; the bare sampler; worlds that may be looked at, {options.seeds} seeds; trainings measured by others."
     )
-    head = ["without", *columns, *(f"measured: {name}" for name in columns)]
+    head = ["without", *columns, *(f"measured: {name}" for name in columns if sources)]
     print(published.block("search_ablation", [text, "", *published.table(head, rows)]))
 
 

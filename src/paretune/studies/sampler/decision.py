@@ -35,7 +35,6 @@ LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
 FRONT_JOBS = 1000.0  # times the median dollars of the jobs on the front: what all of it is worth
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of quality in noises: as good as measured
 MOST_TRIES, MOST_PROBE_TRIES = 2, 4  # of a job that fails by itself
-BY_TYPE = 0.9  # probability from which on a type is trained on for its own quality
 REACH = 3.0
 """Times the least cost of the front, up to which it may grow although no better quality is expected there: a model that
 is sure too early never looks."""
@@ -134,7 +133,7 @@ class Decision:
         distance = np.linalg.norm(away, axis=1) + (1e3 if is_own else 1e-3) * usd / usd.max()
         order = np.argsort(np.where(usable, distance, math.inf), kind="stable")[: np.count_nonzero(usable)]
         for i in map(int, order):
-            alike = np.flatnonzero(usable & self._is_alike(i, by_type=False))
+            alike = np.flatnonzero(usable & (abs(keys - keys[i]) < 1e-9)[:, 1:].all(axis=1))
             cheapest = self._jobs[min(alike, key=lambda each: usd[each])]
             if self._accepts(cheapest):
                 return cheapest
@@ -254,11 +253,6 @@ class Decision:
         most_s = np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
         return np.asarray(np.array(list(map(self._fits, self._jobs))) & (self._expected[0] <= most_s))
 
-    def _is_alike(self, index: int, *, by_type: bool) -> np.ndarray:
-        """Candidates with the quality of one of them."""
-        keys = self._space.keys if by_type else self._space.keys[:, 1:]
-        return np.asarray((abs(keys - keys[index]) < 1e-9).all(axis=1))
-
     def _worthiest(self) -> Candidate | None:
         """The job with the most expected gain per dollar, by what it adds to the front or by what it tells."""
         belief, usd = self._belief, self._usd
@@ -267,7 +261,6 @@ class Decision:
         front = _front_of(self._points[belief.usable])
         of_knowing, of_running = self._gains(front)
         worth = np.where(belief.new, of_knowing + of_running, 0.0)
-        self._learn_cheaply(worth, of_knowing)
         front_usd = float(np.median(usd[belief.usable & (self._points[:, None] == front).all(axis=2).any(axis=1)]))
         if self._aims.stops:
             worth[(worth < LEAST_GAIN) | (worth * FRONT_JOBS * front_usd < usd)] = 0.0
@@ -291,15 +284,6 @@ class Decision:
         is_known = belief.usable & belief.known & belief.meets
         of_knowing = np.where(belief.known, 0.0, gain_over(_front_of(self._points[is_known]), belief.deviation))
         return of_knowing, gain_over(self._ran, _told_by_a_run(belief.deviation, noise))
-
-    def _learn_cheaply(self, worth: np.ndarray, of_knowing: np.ndarray) -> None:
-        """Give what knowing a candidate is worth to the cheapest job that has the same quality."""
-        can_run, by_type = self._usable & self._is_few & self._is_new, self._quality.type_probability >= BY_TYPE
-        for index in map(int, np.flatnonzero(of_knowing >= LEAST_GAIN)):
-            ways = np.flatnonzero(can_run & self._is_alike(index, by_type=by_type))
-            if len(ways):
-                way = ways[np.argmin(self._usd[ways])]
-                worth[way] = max(worth[way], of_knowing[index])
 
     @cached_property
     def _has_quality(self) -> bool:

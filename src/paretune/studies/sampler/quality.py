@@ -88,7 +88,7 @@ class QualityModel:
             point may differ from the surface, as far as runs scatter more than they should.
         collapsed: runs that are known to have collapsed. The attribute of that name has those the model finds, too.
 
-    `noise` becomes the deviation of one run, `type_probability` that the instance type matters.
+    `noise` becomes the deviation of one run.
     """
 
     def __init__(
@@ -143,9 +143,8 @@ class QualityModel:
             for noise, of_type, bump in believed
         ]
         self._surface = Surface(_ridged(x), y - self._usual(x), hypotheses)
-        noise, of_type, _ = np.array(believed).T
+        noise = np.array(believed)[:, 0]
         self.noise = math.sqrt(self._surface.weights @ (noise * usual) ** 2)
-        self.type_probability = float(self._surface.weights @ (of_type > 0))
 
     def _kernel(self, of_type: float, bump: float) -> Kernel:
         lengths = _lengths(self._keys)
