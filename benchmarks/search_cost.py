@@ -4,6 +4,7 @@
     python benchmarks/search_cost.py --tables cliff,heavy --seeds 3 --methods random,tpe,split
     python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
     python benchmarks/search_cost.py --tables "" --statements 0 --outside FOLDER    # trainings that others measured
+    python benchmarks/search_cost.py --limited --methods random,tpe,sampler,split --statements 0   # with a constraint
 
 Searches are run on worlds, tables of jobs that are drawn from a seed, see benchmarks/search/README.md. Every method
 searches the same points for dollars and F1, and is told the same answers. Nothing is billed and nothing is trained.
@@ -51,13 +52,17 @@ PACKAGES = ("paretune", "optuna", "mlflow", "scikit-learn", "scipy", "numpy")
 
 @dataclass(frozen=True)
 class Task:
-    """One search of a world. `budget` is dollars in median jobs, `slow` the most jobs of the SLOW methods."""
+    """One search of a world.
+
+    `budget` is dollars in median jobs, `slow` the most jobs of the SLOW methods, `limited` whether it has a constraint.
+    """
 
     name: str
     method: str
     seed: int
     budget: float
     slow: int
+    limited: bool = False
 
     @property
     def most(self) -> int:
@@ -67,7 +72,7 @@ class Task:
 
 def search(task: Task, path: str) -> Course:
     """One search, in a process of its own pool."""
-    table, score = _table(path, task.name)
+    table, score = _table(path, task.name, task.limited)
     started, most_usd = time.process_time(), task.budget * table.median_usd
     if task.method == "split":
         booked = product.search(table, seed=task.seed, budget_usd=most_usd, most=task.most)
@@ -90,9 +95,11 @@ def _asking(table: Table, task: Task) -> peers.Asking:
 
 
 @cache
-def _table(path: str, name: str) -> tuple[Any, Score]:
+def _table(path: str, name: str, limited: bool) -> tuple[Any, Score]:
     ranges = RANGES if name == "continuous" else ()
     table: Any = Measured(Path(path)) if name in measured.SOURCES else Table(Path(path), ranges)
+    if limited:
+        table.limit()
     return table, Score(table)
 
 
@@ -125,18 +132,21 @@ def compare(
 ) -> list[Searches]:
     """All searches of the worlds of one kind, printed."""
     seeds = [seed for seed, _ in paths]
-    table, _ = _table(str(paths[0][1]), name)
+    table, _ = _table(str(paths[0][1]), name, options.limited)
     dollars = sorted(usd for usd, _ in table.truths)
     axes = ", ".join(f"{axis} ({len(values)})" for axis, values in table.axes.items())
     print(
-        f"\n{name}, {seeds[0]}: {len(table.points)} points, of which {len(table.truths)} run to their end; "
+        f"\n{name}, {seeds[0]}: {len(table.points)} points, of which {len(table.truths)} "
+        f"{'meet its constraint' if options.limited else 'run to their end'}; "
         f"a job costs {dollars[0]:.3g} to {dollars[-1]:.3g} USD, median {table.median_usd:.3g}; searched: {axes}"
     )
     result = []
     for method in options.methods:
         if method == ON_WORLDS_ONLY and name in measured.SOURCES:
             continue
-        tasks = [(Task(name, method, seed, options.budget, options.slow_jobs), path) for seed, path in paths]
+        tasks = [
+            (Task(name, method, seed, options.budget, options.slow_jobs, options.limited), path) for seed, path in paths
+        ]
         courses = searched.courses(tasks)
         result.append(Searches(method=method, budget=options.budget, courses=courses))
         print(f"  {name} {method}", file=sys.stderr, flush=True)
@@ -153,6 +163,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--outside", type=Path, help="folder with the files of benchmarks/search/measured.py")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument(
+        "--limited",
+        action="store_true",
+        help="searches with a constraint: in worlds no longer than the middle job, of measured trainings an accuracy of"
+        f" {measured.ENOUGH}; the forest and the rival do not know it",
+    )
     parser.add_argument("--development", action="store_true", help="worlds that are not kept aside")
     parser.add_argument("--budget", type=float, default=40.0, help="dollars of a search, in median jobs of the world")
     parser.add_argument("--slow-jobs", type=int, default=40, help=f"jobs at most of {', '.join(SLOW)}, which are slow")
@@ -194,12 +210,13 @@ def main() -> None:
             measured.convert(source, options.outside, path)
             outside[name] = compare(name, [(seed, path) for seed in range(options.seeds)], options, searched)
     worlds_are = f"worlds {'development' if options.development else 'kept aside'}."
+    limit = "_limited" if options.limited else ""
     if settings:
         head = f"{made}; simulated; {options.seeds} seeds, {worlds_are}"
-        print(published.block("search_cost", report.block(head, settings, options.slow_jobs)))
+        print(published.block(f"search_cost{limit}", report.block(head, settings, options.slow_jobs)))
     if outside:
         head = f"{made}; trainings measured by others, replayed; {options.seeds} seeds."
-        print(published.block("search_outside", report.block(head, outside, options.slow_jobs)))
+        print(published.block(f"search_outside{limit}", report.block(head, outside, options.slow_jobs)))
     if options.statements:
         rows = [statements.AIMS, *statements.rows(range(seeds.start, seeds.start + options.statements))]
         head = f"{made}; simulated; {options.statements} studies a row, {worlds_are}"

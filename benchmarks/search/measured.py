@@ -13,6 +13,7 @@ stands under the name of an instance type that SageMaker has. TrimTuner's rows b
 
 import csv
 import hashlib
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ FLAVORS = {  # vCPU, USD an hour on demand, and the name it stands under
     "t2.2xlarge": (8, 0.3712, "ml.m5.4xlarge"),
 }
 AXES = ("instance_type", "cores", "learning_rate", "batch_size", "synchronism")
+ENOUGH = 0.85
+"""The accuracy at which Lynceus ends its trainings, and which its authors ask for."""
 _SCRIPT = "import argparse\n\nparser = argparse.ArgumentParser()\n" + "".join(
     f'parser.add_argument("--{name}")\n' for name in (*AXES[1:], "seed")
 )
@@ -104,6 +107,8 @@ class Measured:
     metric = "acc"
     ranges: frozenset[str] = frozenset()
     rows = None
+    constraints: Mapping[str, Mapping[str, float]] = {}  # set by `limit`
+    _least = -math.inf
 
     def __init__(self, path: Path) -> None:
         self.runs = OwnRuns.read(path)
@@ -131,6 +136,15 @@ class Measured:
         self.points = [dict(zip(AXES, key, strict=True)) for key in self._means]
         self.truths = [truth for point in self.points if (truth := self.truth(point)) is not None]
         self.median_usd = statistics.median(usd for usd, _ in self.truths)
+
+    def limit(self) -> None:
+        """Count from now on only trainings with an accuracy of `ENOUGH`."""
+        self._least, self.constraints = ENOUGH, {self.metric: {"min": ENOUGH}}
+        self.truths = [truth for point in self.points if (truth := self.truth(point)) is not None]
+
+    def excess(self, outcome: Outcome) -> float:
+        """By how much a training breaks its constraint; at most 0 if it meets it."""
+        return 0.0 if outcome.f1 is None else self._least - outcome.f1
 
     def domains(
         self, ranged: Callable[[Any, Any], Any], ordered: Callable[[int], Any], category: Callable[[int], Any]
@@ -165,8 +179,10 @@ class Measured:
         return Outcome(status=answer.status, seconds=seconds, usd=self.usd(spec, seconds), f1=quality, steps=1)
 
     def truth(self, point: Point) -> Costs | None:
-        """The mean costs of a point."""
+        """The mean costs of a point; None if it breaks a constraint."""
         seconds, acc = self._means[tuple(point[name] for name in AXES)]
+        if acc < self._least:
+            return None
         price = usual_price(JobSpec(instance_type=point["instance_type"]), self._prices, {})
         assert price is not None
         return price.cost_usd(seconds, 1), -acc

@@ -3,7 +3,7 @@
 They search the same points with their defaults (NSGA-II with a population of ten, for fifty do not fit the budget).
 Axes of numbers are given as ordered ones, by rank; what is no number as categories. None of them remembers answers:
 what is suggested twice is paid twice (and counted). Memory is a constraint (`Trial.set_constraint`), with the worst
-values seen so far for objectives, as no sampler looks at them.
+values seen so far for objectives, as no sampler looks at them. So is the constraint of a table, if it has one.
 """
 
 import warnings
@@ -94,6 +94,8 @@ class OptunaAlone(Asking):
             self._study.tell(handle, state=optuna.trial.TrialState.FAIL)
             return
         handle.set_constraint("memory", 1.0 if costs is None else 0.0)
+        if self._table.constraints:
+            handle.set_constraint("limit", self._table.excess(outcome))
         if costs is not None:
             self._worst = tuple(map(max, self._worst, costs))
         self._study.tell(handle, list(costs or self._worst))

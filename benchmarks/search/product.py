@@ -43,6 +43,7 @@ def search(table: Table, *, seed: int, budget_usd: float, most: int) -> list[Boo
         "job": {**table.job, "simulation": {"seed": seed}},
         "search": {name: entry(table, name) for name in table.axes},
         "objectives": goals_of(table),
+        "constraints": table.constraints,
         "seed": seed,
         "budget_usd": budget_usd,
         "n_trials": most,
@@ -128,6 +129,7 @@ class Sampler(Asking):
             objectives=tuple(goals_of(table)),
             price_of=lambda spec: table.usd(spec, 1.0),
             rows=table.rows,
+            constraints=table.constraints,
         )
         directions = [StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE]
         self._study = optuna.create_study(directions=directions, sampler=self._sampler)

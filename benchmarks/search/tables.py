@@ -55,6 +55,8 @@ class Table:
 
     metric = "f1"
     environment: Mapping[str, str] = {}
+    constraints: Mapping[str, Mapping[str, float]] = {}  # set by `limit`
+    _longest_s = math.inf
 
     def __init__(self, path: Path, ranges: Collection[str] = ()) -> None:
         self.runs = RunTable.read(path)
@@ -79,16 +81,20 @@ class Table:
         self.points = list({self._key(point): point for point in points}.values())
         between = self._points_between() if ranges else []
         self.truths = [truth for point in [*self.points, *between] if (truth := self.truth(point)) is not None]
+        self.median_usd = statistics.median(usd for usd, _ in self.truths)  # of the jobs that complete
+        self._between = between
 
-    @property
-    def lost_share(self) -> float:
-        """Share of the points that run out of memory, or of which no repeat completes."""
-        return sum(self.truth(point) is None for point in self.points) / len(self.points)
+    def limit(self) -> None:
+        """Count from now on only jobs that take no longer than the middle one of those that complete."""
+        means = [answer for point in self.points if (answer := self._answer(self._mean, point)) is not None]
+        self._longest_s = statistics.median(mean.billable_seconds for mean in means if mean.f1 is not None)
+        self.constraints = {"job_seconds": {"max": self._longest_s}}
+        self._truths.clear()
+        self.truths = [truth for point in [*self.points, *self._between] if (truth := self.truth(point)) is not None]
 
-    @property
-    def median_usd(self) -> float:
-        """Dollars of the middle one of the jobs that complete."""
-        return statistics.median(usd for usd, _ in self.truths)
+    def excess(self, outcome: "Outcome") -> float:
+        """By how much a job breaks its constraint; at most 0 if it meets it."""
+        return outcome.seconds / self._longest_s - 1.0
 
     def domains(
         self, ranged: Callable[[Any, Any], Any], ordered: Callable[[int], Any], category: Callable[[int], Any]
@@ -136,13 +142,14 @@ class Table:
         )
 
     def truth(self, point: Point) -> Costs | None:
-        """The mean costs of a point, also between those of the table; None where it does not run to its end."""
+        """Mean costs of a point, also between those of the table; None if it does not end or breaks a constraint."""
         key = self._key(point)
         if key not in self._truths:
             spec, answer = self.spec(point), self._answer(self._mean, point)
             self._truths[key] = None
-            if spec is not None and answer is not None and answer.f1 is not None:
-                self._truths[key] = (self.usd(spec, answer.billable_seconds), -answer.f1)
+            if spec is None or answer is None or answer.f1 is None or answer.billable_seconds > self._longest_s:
+                return None
+            self._truths[key] = (self.usd(spec, answer.billable_seconds), -answer.f1)
         return self._truths[key]
 
     def usd(self, spec: JobSpec, seconds: float) -> float:
