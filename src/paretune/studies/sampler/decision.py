@@ -120,10 +120,12 @@ class Decision:
         return None if any(row.is_training and row.outcome == RUNNING for row in self._rows) else self.first()
 
     def first(self) -> Candidate | None:
-        """The training with the most usual settings, on the cheapest cluster."""
+        """The training with the most usual settings, on the cheapest cluster that is in time."""
         keys, is_own = self._space.keys, self._space.is_own
         usd = self._space.usd_per_s if is_own else self._usd  # whatever parameter of a script makes it large
         usable = self._usable & self._is_few & self._is_new
+        in_time = usable & self._aims.meets(self._usd, self._expected[0], np.full(len(usd), self._sign * math.inf))
+        usable = in_time if in_time.any() else usable
         away = (keys - np.median(keys, axis=0))[:, 1:]
         if not is_own:
             usual = [default_learning_rate(job.spec.fine_tuning) for job in self._jobs]
