@@ -213,7 +213,7 @@ class StudyRunWriter:
 
 
 def _described(file: StudyFile) -> str:
-    """What a study searches, as JSON."""
+    """The jobs, the search and the objectives of a study as JSON, by which two studies are the same."""
     given = file.given() | {"objectives": file.objectives}
     described = {
         f"{section} {name}": value

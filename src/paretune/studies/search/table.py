@@ -42,12 +42,7 @@ JOB, _DESCRIBED, _MARK = "job", "described", "mark"
 _ROW = TypeAdapter(Trial)
 _OF_OPTUNA = {"number", "point", "values", "origin"}
 """Fields of a trial that are not in its row: Optuna has them, or they follow from the study."""
-_OUTCOMES = {
-    TrialStatus.OUT_OF_MEMORY: candidates.OUT_OF_MEMORY,
-    TrialStatus.CUT_OFF: candidates.CUT_OFF,
-    TrialStatus.INTERRUPTED: candidates.AGAIN,
-    TrialStatus.REFUSED: candidates.AGAIN,
-}
+_OUTCOMES = {TrialStatus.OUT_OF_MEMORY: candidates.OUT_OF_MEMORY, TrialStatus.CUT_OFF: candidates.CUT_OFF}
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
 _MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
 
@@ -253,7 +248,7 @@ class _Chosen(BaseSampler):
 def _shown(trial: Trial) -> dict[str, Any]:
     """User attributes of a job that has ended, as `SplitSampler` reads them."""
     if trial.status is not TrialStatus.COMPLETED:
-        outcome = _OUTCOMES.get(trial.status, candidates.FAILED)
+        outcome = candidates.AGAIN if trial.is_retryable else _OUTCOMES.get(trial.status, candidates.FAILED)
         return {candidates.OUTCOME: outcome, candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
     attributes: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
