@@ -86,7 +86,7 @@ def photograph_page(page: Any, client: MlflowClient, run_id: str, path: Path) ->
     """Take a picture of the page of a study."""
     with tempfile.TemporaryDirectory() as target:
         page.goto(Path(client.download_artifacts(run_id, "pareto.html", target)).as_uri())
-        page.set_viewport_size({"width": 940, "height": 790})
+        page.set_viewport_size({"width": 940, "height": 828})
         page.wait_for_timeout(1000)  # the chart takes its size
         page.screenshot(path=path)
         page.set_viewport_size({"width": _WIDTH, "height": _HEIGHT})
