@@ -19,8 +19,8 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, Verification
 from paretune.studies.search.table import StudyTable
 from paretune.tracking.store import Tracking
+from tests.fake_clock import FakeClock
 from tests.scripted_jobs import DONE, SMALL, Ending, ScriptedLauncher
-from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5)

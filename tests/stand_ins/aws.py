@@ -1,54 +1,48 @@
-"""AWS in memory: the services that the launcher talks to, each call checked against the API model and noted.
+"""An AWS account in this process, for unit tests: S3 and IAM of moto, and training jobs that do what a test says.
 
-What a service does here is what its documentation says and no more than the launcher uses. Errors are queued with
-`Aws.refuse`; time passes on `FakeClock` only.
+Clients are boto's own, so that each request is checked against the API model. The rules of training jobs are those of
+`stand_ins.sagemaker`, which nobody runs here. Calls are noted, and fail if a test wants it (`Aws.refuse`, `Aws.deny`);
+boto does not try such a call again. Time passes on `FakeClock` only.
 """
 
 import datetime
-import io
 import json
-from dataclasses import dataclass, field
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import botocore.session
+import boto3
+import pytest
 from botocore.exceptions import ClientError
-from botocore.paginate import Paginator
-from botocore.validate import ParamValidator
+from botocore.parsers import create_parser
+from moto import mock_aws
+from moto.iam.models import iam_backends
+from moto.s3.models import s3_backends
 
 from paretune.launchers.sagemaker.account import GROUP
+from tests.fake_clock import EPOCH, FakeClock
+from tests.stand_ins.sagemaker.calls import Refusal
+from tests.stand_ins.sagemaker.emulator import ACCOUNT
+from tests.stand_ins.sagemaker.jobs import Job, Jobs
 
-ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
 BUCKET = "models"
-EPOCH = 1_800_000_000.0
+_TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
 _ACTIONS = {"ListObjectsV2": "ListBucket", "HeadBucket": "ListBucket", "DeleteObjects": "DeleteObject"}
 """Calls of S3 whose action in policies has another name."""
-
-
-class FakeClock:
-    """A clock that only moves when it is told to, or slept on."""
-
-    def __init__(self) -> None:
-        self.time = EPOCH
-
-    def now(self) -> float:
-        return self.time
-
-    def monotonic(self) -> float:
-        return self.time - EPOCH
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
+_CONNECT = boto3.Session.client
 
 
 @dataclass(frozen=True)
 class Call:
     """One request."""
 
-    service: str
     operation: str
     parameters: dict[str, Any]
 
@@ -59,110 +53,101 @@ def error(code: str, message: str = "", status: int = 400, **metadata: Any) -> C
     return ClientError(answer, "Operation")
 
 
-@cache
-def _model(service: str) -> Any:
-    return botocore.session.get_session().get_service_model(service)
-
-
-@cache
-def _pages(service: str) -> Any:
-    return botocore.session.get_session().get_paginator_model(service)
-
-
-def _operation(method: str) -> str:
-    return "".join(part.capitalize() for part in method.split("_"))
-
-
-class Client:
-    """Stands for a boto client."""
-
-    def __init__(self, aws: "Aws", name: str, service: Any) -> None:
-        self._aws = aws
-        self._name = name
-        self._service = service
-        # What a client adds to its requests itself is seen with a real one: test_account.
-        events = SimpleNamespace(register=lambda *_: None)
-        model = _model(name) if name == "sagemaker" else None
-        self.meta = SimpleNamespace(region_name=aws.region, events=events, service_model=model)
-
-    def __getattr__(self, method: str) -> Any:
-        def call(**parameters: Any) -> Any:
-            operation = _operation(method)
-            shape = _model(self._name).operation_model(operation).input_shape
-            faults = ParamValidator().validate(parameters, shape)
-            assert not faults.has_errors(), faults.generate_report()
-            return self._answer(operation, parameters, getattr(self._service, method))
-
-        return call
-
-    def upload_file(
-        self,
-        path: str,
-        bucket: str,
-        key: str,
-        ExtraArgs: Any = None,  # noqa: N803  # boto's names
-        Callback: Any = None,  # noqa: N803
-    ) -> None:
-        parameters = {"Bucket": bucket, "Key": key, **(ExtraArgs or {})}
-        body = Path(path).read_bytes()
-        if Callback is not None:
-            Callback(len(body))
-        self._answer("PutObject", parameters, lambda **reference: self._service.put_object(Body=body, **reference))
-
-    def download_file(self, bucket: str, key: str, path: str) -> None:
-        result = self._answer("GetObject", {"Bucket": bucket, "Key": key}, self._service.get_object)
-        Path(path).write_bytes(result["Body"].read())
-
-    def get_paginator(self, method: str) -> Paginator:
-        operation = _operation(method)
-        config = _pages(self._name).get_paginator(operation)
-        return Paginator(getattr(self, method), config, _model(self._name).operation_model(operation))
-
-    def _answer(self, operation: str, parameters: dict[str, Any], carry_out: Any) -> Any:
-        self._aws.calls.append(Call(self._name, operation, parameters))
-        self._aws.meet(operation)
-        self._aws.iam.authorise(self._name, operation)
-        return carry_out(**parameters)
-
-
 class Aws:
-    """An AWS account in one region."""
+    """An AWS account with one bucket and one role.
 
-    def __init__(self, clock: FakeClock, region: str = "us-east-1") -> None:
+    Attributes:
+        training: the training jobs.
+        told: name of a job to what DescribeTrainingJob says in place of the truth; None leaves a member out.
+        foreign: name of a job of somebody else to its description.
+        objects: what lies in S3, by key.
+        log: entries of CloudWatch's log, of which a page has `page_size`.
+        products: the price list.
+        arn: who asks.
+    """
+
+    def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
-        self.region = region
         self.calls: list[Call] = []
-        self._refusals: dict[str, list[Exception | None]] = {}
-        self.sagemaker = SageMaker(self)
-        self.logs = Logs()
-        self.s3 = S3(self)
-        self.iam = Iam()
-        self.pricing = Pricing()
-        services = {
-            "sagemaker": self.sagemaker,
-            "logs": self.logs,
-            "s3": self.s3,
-            "iam": self.iam,
-            "sts": Sts(),
-            "pricing": self.pricing,
+        self.training = Jobs(0.0, lambda job: threading.Thread())
+        self.told: dict[str, dict[str, Any]] = defaultdict(dict)
+        self.foreign: dict[str, dict[str, Any]] = {}
+        self.log: list[dict[str, Any]] = []
+        self.page_size = 10_000
+        self.products: list[dict[str, Any]] = []
+        self.arn = f"arn:aws:iam::{ACCOUNT}:user/ada"
+        self.s3, self.iam = s3_backends[ACCOUNT]["aws"], iam_backends[ACCOUNT]["aws"]
+        self._denied: set[str] = set()
+        self._refusals: dict[str, list[Exception]] = defaultdict(list)
+        self._own = {
+            "CreateTrainingJob": self.training.create,
+            "DescribeTrainingJob": self._describe,
+            "ListTrainingJobs": self.training.select,
+            "StopTrainingJob": self.training.stop,
+            "UpdateTrainingJob": self.training.update,
+            "FilterLogEvents": self._filter_log,
+            "GetProducts": self._get_products,
+            "GetCallerIdentity": lambda _: {"Account": ACCOUNT, "Arn": self.arn, "UserId": "1"},
         }
-        self._clients = {name: Client(self, name, service) for name, service in services.items()}
+        self.add_bucket(BUCKET)
+        self.add_role("Trainer", "/")
 
-    def client(self, name: str) -> Client:
-        """The client of a service; of one that is not here, any call is an error."""
-        return self._clients.get(name) or Client(self, name, None)
+    def add_bucket(self, name: str) -> None:
+        """An empty bucket."""
+        self.s3.create_bucket(name, "us-east-1")
 
-    def refuse(self, operation: str, code: str | Exception, message: str = "", times: int = 1, after: int = 0) -> None:
-        """Let calls of an operation fail: the next ones, or those after the next `after`."""
-        refusal = code if isinstance(code, Exception) else error(code, message)
-        self._refusals.setdefault(operation, []).extend([None] * after + [refusal] * times)
+    def put(self, key: str, body: bytes, days: float = 0.0) -> None:
+        """An object that was written so many days ago."""
+        moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
+        self.s3.put_object(BUCKET, key, body).last_modified = moment.replace(tzinfo=None)
 
-    def meet(self, operation: str) -> None:
-        """Raise what this call has to fail with."""
-        waiting = self._refusals.get(operation)
-        refusal = waiting.pop(0) if waiting else None
-        if refusal is not None:
-            raise refusal
+    @property
+    def objects(self) -> dict[str, bytes]:
+        buckets = self.s3.buckets.values()
+        return {key: entry.value for bucket in buckets for key, entry in bucket.keys.items()}
+
+    def add_role(self, name: str, path: str = "/service-role/") -> str:
+        """A role that SageMaker may assume, whose ARN is returned."""
+        role = self.iam.create_role(name, json.dumps({"Statement": [_TRUST]}), path, None, "", {}, "3600")
+        return str(role.arn)
+
+    def trust(self, *statements: dict[str, Any]) -> None:
+        """Change who may assume the role Trainer."""
+        self.iam.get_role("Trainer").assume_role_policy_document = json.dumps({"Statement": statements})
+
+    def enter(self, name: str, secondary: str) -> None:
+        """A job goes on to its next status."""
+        job = self.training.jobs[name]
+        job.enter(secondary)
+        job.started = self.clock.now() if secondary == "Training" and job.started is None else job.started
+
+    def end(self, name: str, status: str = "Completed", secondary: str = "", reason: str = "", **told: Any) -> None:
+        """A job ends; `told` are members of its description."""
+        job = self.training.jobs[name]
+        job.training_s = 0.0 if job.started is None else self.clock.now() - job.started
+        job.keep(is_healthy=True)
+        job.end(status, secondary or status, reason or None)
+        self.told[name] |= told
+
+    def show(self, name: str) -> None:
+        """A job of this name that has just been created."""
+        request = {"TrainingJobName": name, "ResourceConfig": {"InstanceCount": 1}}
+        self.training.jobs[name] = Job({**request, "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/x"}})
+
+    def say(self, stream: str, *lines: str) -> None:
+        """Lines of one stream of the log, with a time stamp a second after the other."""
+        for line in lines:
+            number = len(self.log)
+            entry = {"eventId": f"{number:05d}", "timestamp": int(EPOCH + number) * 1000, "logStreamName": stream}
+            self.log.append({**entry, "message": line})
+
+    def refuse(self, operation: str, code: str | Exception, message: str = "", times: int = 1) -> None:
+        """Let the next calls of an operation fail."""
+        self._refusals[operation] += [code if isinstance(code, Exception) else error(code, message)] * times
+
+    def deny(self, action: str) -> None:
+        """Deny an action to the one who asks."""
+        self._denied.add(action)
 
     def count(self, *operations: str) -> int:
         """How often operations were called; any, if none is named."""
@@ -172,229 +157,88 @@ class Aws:
         """Calls of operations; all, if none is named."""
         return [call for call in self.calls if not operations or call.operation in operations]
 
+    def note(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
+        """Note a call, and raise what it has to fail with."""
+        context["parameters"] = dict(params)
+        self.calls.append(Call(model.name, dict(params)))
+        self.meet(model.name)
+        action = f"{model.service_model.service_name}:{_ACTIONS.get(model.name, model.name)}"
+        if action in self._denied:
+            kind = "AccessDenied" if action.startswith("s3:") else "AccessDeniedException"
+            raise error(kind, f"User: {self.arn} is not authorized to perform: {action}", 403)
 
-class SageMaker:
-    """Training jobs that do what a test says."""
+    def meet(self, operation: str) -> None:
+        """Raise what this call has to fail with."""
+        if waiting := self._refusals[operation]:
+            raise waiting.pop(0)
 
-    def __init__(self, aws: Aws) -> None:
-        self._aws = aws
-        self.jobs: dict[str, dict[str, Any]] = {}
+    def answer(self, model: Any, context: dict[str, Any], **_: Any) -> tuple[Any, Any] | None:
+        """The answer to a call that is not moto's."""
+        if model.name not in self._own:
+            return None
+        try:
+            body = json.dumps(self._own[model.name](context["parameters"]), default=datetime.datetime.timestamp)
+        except Refusal as refusal:
+            raise error(*refusal.args) from refusal
+        response = {"status_code": 200, "headers": {}, "body": body.encode()}
+        return SimpleNamespace(status_code=200), create_parser("json").parse(response, model.output_shape)
 
-    def create_training_job(self, **request: Any) -> dict[str, Any]:
-        name, role = request["TrainingJobName"], request["RoleArn"]
-        if role.rpartition("/")[2] not in self._aws.iam.roles:
-            raise error("ValidationException", f"Could not assume role {role}. Please ensure that the role exists")
-        if name in self.jobs:
-            raise error("ResourceInUse", "Training job names must be unique within an AWS account and region")
-        self.begin(name, request)
-        return {"TrainingJobArn": self.jobs[name]["TrainingJobArn"]}
+    def _describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        name = request["TrainingJobName"]
+        whole = self.foreign.get(name) or self.training.describe(request) | self.told[name]
+        return {member: value for member, value in whole.items() if value is not None}
 
-    def describe_training_job(self, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
-        if TrainingJobName not in self.jobs:
-            raise error("ValidationException", "Requested resource not found.")
-        job = self.jobs[TrainingJobName]
-        return job | {"SecondaryStatusTransitions": list(job["SecondaryStatusTransitions"])}
-
-    def list_training_jobs(self, **request: Any) -> dict[str, Any]:
-        jobs = [job for name, job in self.jobs.items() if request.get("NameContains", "") in name]
-        output = ("TrainingJobName", "CreationTime", "LastModifiedTime", "TrainingJobStatus", "SecondaryStatus")
-        return {"TrainingJobSummaries": [{name: job[name] for name in output} for job in jobs]}
-
-    def stop_training_job(self, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
-        job = self.jobs.get(TrainingJobName)
-        if job is None or job["TrainingJobStatus"] not in {"InProgress", "Stopping"}:
-            raise error("ValidationException", "The request was rejected because the training job is in status Stopped")
-        self.enter(TrainingJobName, "Stopping", "Stopping")
-        return {}
-
-    def update_training_job(self, TrainingJobName: str, ResourceConfig: dict[str, int]) -> dict[str, Any]:  # noqa: N803
-        job = self.jobs[TrainingJobName]
-        if job.get("WarmPoolStatus", {}).get("Status") not in {"InUse", "Available"}:
-            raise error("ValidationException", "the training job has no warm pool that can be updated")
-        job["ResourceConfig"] = {**job["ResourceConfig"], **ResourceConfig}
-        job["WarmPoolStatus"] = {**job["WarmPoolStatus"], "Status": "Terminated"}
-        return {"TrainingJobArn": job["TrainingJobArn"]}
-
-    def begin(self, name: str, request: dict[str, Any] | None = None) -> None:
-        """A job that has just been created."""
-        now = self._now()
-        self.jobs[name] = {
-            **(request or {}),
-            "TrainingJobName": name,
-            "TrainingJobArn": f"arn:aws:sagemaker:{self._aws.region}:{ACCOUNT}:training-job/{name}",
-            "CreationTime": now,
-            "LastModifiedTime": now,
-            "TrainingJobStatus": "InProgress",
-            "SecondaryStatus": "Starting",
-            "SecondaryStatusTransitions": [{"Status": "Starting", "StartTime": now, "StatusMessage": "Starting"}],
-        }
-
-    def enter(self, name: str, secondary: str, primary: str = "InProgress", **more: Any) -> None:
-        """A job goes on to its next status."""
-        job, now = self.jobs[name], self._now()
-        job |= {"TrainingJobStatus": primary, "SecondaryStatus": secondary, "LastModifiedTime": now, **more}
-        job["SecondaryStatusTransitions"] = [
-            *job["SecondaryStatusTransitions"],
-            {"Status": secondary, "StartTime": now, "StatusMessage": secondary},
-        ]
-        if secondary == "Training":
-            job.setdefault("TrainingStartTime", now)
-
-    def end(self, name: str, primary: str = "Completed", secondary: str = "", **more: Any) -> None:
-        """A job ends; a value of None is left out of what AWS tells at once."""
-        told = {"TrainingEndTime": self._now(), **more}
-        if (started := self.jobs[name].get("TrainingStartTime")) is not None and "BillableTimeInSeconds" not in told:
-            told["BillableTimeInSeconds"] = int((self._now() - started).total_seconds())
-        self.enter(
-            name, secondary or primary, primary, **{key: value for key, value in told.items() if value is not None}
-        )
-
-    def _now(self) -> datetime.datetime:
-        return datetime.datetime.fromtimestamp(self._aws.clock.time, datetime.UTC)
-
-
-@dataclass
-class Logs:
-    """Streams of lines, with a time stamp a second after the other."""
-
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    page_size: int = 10_000
-
-    def say(self, stream: str, *lines: str) -> None:
-        """Lines of one stream."""
-        for line in lines:
-            number = len(self.lines)
-            entry = {"eventId": f"{number:05d}", "timestamp": int(EPOCH + number) * 1000, "logStreamName": stream}
-            self.lines.append({**entry, "message": line})
-
-    def filter_log_events(self, **request: Any) -> dict[str, Any]:
+    def _filter_log(self, request: dict[str, Any]) -> dict[str, Any]:
         assert request["logGroupName"] == GROUP
-        result = [
-            entry
-            for entry in self.lines
-            if entry["logStreamName"].startswith(request["logStreamNamePrefix"])
-            and entry["timestamp"] >= request["startTime"]
-        ]
-        return _page("events", result, request, self.page_size, "nextToken")
+        prefix, since = request["logStreamNamePrefix"], request["startTime"]
+        lines = [one for one in self.log if one["logStreamName"].startswith(prefix) and one["timestamp"] >= since]
+        start, size = int(request.get("nextToken", "0")), self.page_size
+        more = {"nextToken": str(start + size)} if start + size < len(lines) else {}
+        return {"events": lines[start : start + size], **more}
 
-
-class S3:
-    """Buckets of one region."""
-
-    def __init__(self, aws: Aws) -> None:
-        self._aws = aws
-        self.buckets = {BUCKET: aws.region}
-        self.objects: dict[str, bytes] = {}
-        self.written: dict[str, datetime.datetime] = {}  # of objects that are older than now
-        self.locked: set[str] = set()  # keys that S3 does not delete
-
-    def put_object(self, **request: Any) -> dict[str, Any]:
-        self.objects[request["Key"]] = request["Body"]
-        return {}
-
-    def get_object(self, **request: Any) -> dict[str, Any]:
-        key = request["Key"]
-        if request["Bucket"] not in self.buckets:
-            raise error("NoSuchBucket", "The specified bucket does not exist", 404)
-        if key not in self.objects:
-            raise error("NoSuchKey", "The specified key does not exist.", 404)
-        return {"Body": io.BytesIO(self.objects[key])}
-
-    def delete_objects(self, **request: Any) -> dict[str, Any]:
-        refused = [entry for entry in request["Delete"]["Objects"] if entry["Key"] in self.locked]
-        for entry in request["Delete"]["Objects"]:
-            if entry not in refused:
-                self.objects.pop(entry["Key"], None)
-        return {"Errors": [{**entry, "Message": "Access Denied"} for entry in refused]}
-
-    def get_bucket_versioning(self, **_: Any) -> dict[str, Any]:
-        return {}
-
-    def delete_object(self, **request: Any) -> dict[str, Any]:
-        self.objects.pop(request["Key"], None)
-        return {}
-
-    def head_bucket(self, **request: Any) -> dict[str, Any]:
-        if request["Bucket"] not in self.buckets:
-            raise error("404", "Not Found", 404)
-        return {"BucketRegion": self.buckets[request["Bucket"]]}
-
-    def create_bucket(self, **request: Any) -> dict[str, Any]:
-        value = request.get("CreateBucketConfiguration", {}).get("LocationConstraint", "us-east-1")
-        self.buckets[request["Bucket"]] = value
-        return {}
-
-    def list_objects_v2(self, **request: Any) -> dict[str, Any]:
-        keys = sorted(key for key in self.objects if key.startswith(request["Prefix"]))
-        page = _page("Contents", keys, request, 1000, "ContinuationToken")
-        written = datetime.datetime.fromtimestamp(self._aws.clock.time, datetime.UTC)
-        page["Contents"] = [
-            {"Key": key, "Size": len(self.objects[key]), "LastModified": self.written.get(key, written)}
-            for key in page["Contents"]
-        ]
-        token = page.pop("ContinuationToken", None)
-        return page | {"IsTruncated": token is not None, **({"NextContinuationToken": token} if token else {})}
-
-
-class Sts:
-    """Who asks."""
-
-    arn = f"arn:aws:iam::{ACCOUNT}:user/ada"
-
-    def get_caller_identity(self) -> dict[str, Any]:
-        return {"Account": ACCOUNT, "Arn": Sts.arn, "UserId": "1"}
-
-
-class Iam:
-    """Roles that exist, all with one policy of trust, and statements that deny single actions; the rest is allowed."""
-
-    def __init__(self) -> None:
-        actual = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-        self.trust: dict[str, Any] = {"Version": "2012-10-17", "Statement": [actual]}
-        self.roles = {ROLE.rpartition("/")[2]: ROLE}
-        self._denied: set[str] = set()
-
-    def add_role(self, name: str, path: str = "/service-role/") -> str:
-        """A role, whose ARN is returned."""
-        self.roles[name] = f"arn:aws:iam::{ACCOUNT}:role{path}{name}"
-        return self.roles[name]
-
-    def deny(self, action: str) -> None:
-        """Deny an action to the one who asks."""
-        self._denied.add(action)
-
-    def authorise(self, service: str, operation: str) -> None:
-        """Raise if the one who asks may not make this call."""
-        action = _ACTIONS.get(operation, operation)
-        needed = [f"{service}:{action}", *(["iam:PassRole"] if operation == "CreateTrainingJob" else [])]
-        for name in needed:
-            if name in self._denied:
-                kind = "AccessDenied" if service == "s3" else "AccessDeniedException"
-                raise error(kind, f"User: {Sts.arn} is not authorized to perform: {name}", 403)
-
-    def get_role(self, **request: Any) -> dict[str, Any]:
-        if request["RoleName"] not in self.roles:
-            raise error("NoSuchEntity", f"The role with name {request['RoleName']} cannot be found.", 404)
-        return {"Role": {"Arn": self.roles[request["RoleName"]], "AssumeRolePolicyDocument": self.trust}}
-
-
-class Pricing:
-    """Products of the price list, as JSON texts; a filter compares one attribute."""
-
-    def __init__(self) -> None:
-        self.products: list[dict[str, Any]] = []
-
-    def get_products(self, **request: Any) -> dict[str, Any]:
+    def _get_products(self, request: dict[str, Any]) -> dict[str, Any]:
         expected = {item["Field"]: item["Value"] for item in request["Filters"]}
-        result = [
-            json.dumps(product)
-            for product in self.products
-            if expected.items() <= product["product"]["attributes"].items()
-        ]
-        return {"FormatVersion": "aws_v1"} | _page("PriceList", result, request, 100, "NextToken")
+        listed = [one for one in self.products if expected.items() <= one["product"]["attributes"].items()]
+        return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(product) for product in listed]}
 
 
-def _page(name: str, items: list[Any], request: dict[str, Any], size: int, token: str) -> dict[str, Any]:
-    """The part of a list that a request asks for, and the token that leads to the next one."""
-    start = int(request.get(token, "0"))
-    return {name: items[start : start + size]} | ({token: str(start + size)} if start + size < len(items) else {})
+@cache
+def _client(service: str, region: str) -> Any:
+    """A client for all accounts of a process: making one takes a third of a second."""
+    client = _CONNECT(boto3.Session("testing", "testing"), service, region_name=region)
+    client.meta.events.register("provide-client-params", lambda **call: _ACCOUNTS[-1].note(**call))
+    client.meta.events.register("before-call", lambda **call: _ACCOUNTS[-1].answer(**call))
+    # What a client adds to its requests itself is seen with another one: test_account.
+    client.meta.events.register = lambda *_: None
+    if service == "s3":  # in this thread, without parts
+
+        def upload(path: str, bucket: str, key: str, ExtraArgs: Any = None, Callback: Any = None) -> None:  # noqa: N803
+            body = Path(path).read_bytes()
+            if Callback is not None:
+                Callback(len(body))
+            client.put_object(Bucket=bucket, Key=key, Body=body, **(ExtraArgs or {}))
+
+        def download(bucket: str, key: str, path: str) -> None:
+            Path(path).write_bytes(client.get_object(Bucket=bucket, Key=key)["Body"].read())
+
+        client.upload_file, client.download_file = upload, download
+    return client
+
+
+_ACCOUNTS: list[Aws] = []
+
+
+@contextmanager
+def account(clock: FakeClock) -> Iterator[Aws]:
+    """An account that every boto session leads to while the block runs."""
+    with mock_aws(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.stand_ins.sagemaker.jobs.time", SimpleNamespace(time=clock.now))
+        patch.setattr(
+            boto3.Session,
+            "client",
+            lambda session, service, region_name=None, **_: _client(service, region_name or session.region_name),
+        )
+        patch.setattr(boto3.Session, "resource", lambda *_, **__: None)  # the SDK makes one and does not use it
+        _ACCOUNTS.append(Aws(clock))
+        yield _ACCOUNTS[-1]
+        _ACCOUNTS.pop()

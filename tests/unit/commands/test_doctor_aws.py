@@ -28,7 +28,7 @@ def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
     expected = ["region", "credentials", "role", "bucket", "permissions"]
     assert subjects(checks, Verdict.PASSED) == expected
     assert aws.count("CreateTrainingJob", "CreateBucket") == 0
-    assert aws.s3.objects == {}
+    assert aws.objects == {}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
     ],
 )
 def test_an_action_that_a_policy_denies_is_wrong_and_named(aws: Aws, action: str) -> None:
-    aws.iam.deny(action)
+    aws.deny(action)
 
     (wrong,) = [finding for finding in findings(**ACCOUNT) if finding.verdict is Verdict.FAILED]
 
@@ -70,7 +70,7 @@ def test_with_expired_credentials_the_rest_is_told_all_the_same(aws: Aws) -> Non
 
 def test_role_and_bucket_that_are_wrong_are_told_together(aws: Aws) -> None:
     aws.iam.roles.clear()
-    aws.iam.deny("s3:ListBucket")
+    aws.deny("s3:ListBucket")
 
     checks = findings(instance_type="ml.g5.xlarge", **ACCOUNT)
 

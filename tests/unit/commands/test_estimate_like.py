@@ -105,7 +105,7 @@ def test_what_would_have_cost_less_by_a_doubtful_price_says_so(
 
 
 def test_a_training_job_that_something_else_has_launched_is_described_by_sagemaker(answer: Answer, aws: Aws) -> None:
-    aws.sagemaker.jobs["their-job"] = {**DESCRIBED, "SecondaryStatusTransitions": []}
+    aws.foreign["their-job"] = {**DESCRIBED, "SecondaryStatusTransitions": []}
     first, other = answer("their-job", instance_type="ml.g5.2xlarge")["rows"]
 
     assert first["seconds"] == 3000
@@ -115,7 +115,7 @@ def test_a_training_job_that_something_else_has_launched_is_described_by_sagemak
 
 
 def test_what_nobody_tells_must_be_typed(answer: Answer, aws: Aws, typed: Run) -> None:
-    aws.sagemaker.jobs["silent"] = {**DESCRIBED, "SecondaryStatusTransitions": [], "HyperParameters": {}}
+    aws.foreign["silent"] = {**DESCRIBED, "SecondaryStatusTransitions": [], "HyperParameters": {}}
 
     code, _, err = typed("estimate", "--like=silent", "--region=us-east-1")
 
@@ -143,13 +143,8 @@ def test_the_seconds_of_a_spot_job_are_those_that_it_took(answer: Answer) -> Non
     assert of_description("x", spot).seconds == 9000
 
 
-def test_an_account_that_may_not_be_asked_is_a_message(
-    typed: Run, workplace: Path, aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(**_: str) -> None:
-        raise NoCredentialsError()
-
-    monkeypatch.setattr(aws.sagemaker, "describe_training_job", refuse)
+def test_an_account_that_may_not_be_asked_is_a_message(typed: Run, workplace: Path, aws: Aws) -> None:
+    aws.refuse("DescribeTrainingJob", NoCredentialsError())
     code, _, err = typed("estimate", "--like=their-job", "--region=us-east-1")
 
     assert code == 2

@@ -48,7 +48,7 @@ def gpu(usd: str = "1.408", **attributes: str) -> dict[str, Any]:
 
 
 def read(aws: Aws, *products: dict[str, Any]) -> list[Price]:
-    aws.pricing.products = list(products)
+    aws.products = list(products)
     return read_prices("us-east-1", {}, date(2026, 11, 20))
 
 
@@ -121,7 +121,7 @@ def test_without_a_region_it_is_that_of_the_profile_then_of_the_environment(
 def test_refreshing_reads_and_keeps_todays_prices_and_says_what_has_changed(
     run: Run, aws: Aws, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aws.pricing.products = [product(), gpu("1.056")]
+    aws.products = [product(), gpu("1.056")]
     code, out, _ = refresh(run)
 
     assert code == 0
@@ -138,10 +138,10 @@ def test_refreshing_reads_and_keeps_todays_prices_and_says_what_has_changed(
 
 
 def test_a_refresh_that_fails_ends_with_2_and_leaves_the_file_as_it_was(run: Run, aws: Aws, workplace: Path) -> None:
-    aws.pricing.products = [product("0.2")]
+    aws.products = [product("0.2")]
     refresh(run)
     before = (workplace / FILE).read_bytes()
-    aws.pricing.products = []
+    aws.products = []
 
     code, out, err = refresh(run)
 

@@ -19,8 +19,8 @@ from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
+from tests.fake_clock import FakeClock
 from tests.scripted_jobs import DONE, SMALL, ScriptedLauncher
-from tests.stand_ins.aws import FakeClock
 from tests.stand_ins.mlflow_store import denying
 from tests.workplaces import make_workplace
 

@@ -15,8 +15,8 @@ from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
+from tests.fake_clock import FakeClock
 from tests.scripted_jobs import DONE, ScriptedLauncher
-from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
 
 

@@ -1,15 +1,15 @@
 """What jobs leave in S3 is shown with its price, and removed only where nothing may use it any more."""
 
-import datetime
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from tests.stand_ins.aws import BUCKET, Aws, FakeClock
+from tests.fake_clock import FakeClock
+from tests.stand_ins.aws import BUCKET, Aws, account
 
 
 class Bucket:
@@ -32,20 +32,17 @@ class Bucket:
         return str(run_id)
 
     def put(self, key: str, size: int, days: float) -> None:
-        now = datetime.datetime.now(datetime.UTC)
-        self.aws.s3.objects[f"paretune/{key}"] = b"x" * size
-        self.aws.s3.written[f"paretune/{key}"] = now - datetime.timedelta(days=days)
+        self.aws.put(f"paretune/{key}", b"x" * size, days)
 
     @property
     def left(self) -> set[str]:
-        return {key.removeprefix("paretune/") for key in self.aws.s3.objects}
+        return {key.removeprefix("paretune/") for key in self.aws.objects}
 
 
 @pytest.fixture
-def bucket(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    aws = Aws(FakeClock())
-    monkeypatch.setattr(boto3.Session, "client", lambda _session, service, **_: aws.client(service))
-    return Bucket(aws)
+def bucket(workplace: Path) -> Iterator[Bucket]:
+    with account(FakeClock()) as aws:
+        yield Bucket(aws)
 
 
 def test_old_models_and_checkpoints_are_listed_with_their_price_and_removed_when_asked(
@@ -73,7 +70,7 @@ def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
     bucket.job("front", pareto_rank="0")
     bucket.put("jobs/paretune-stranger-1/output/model/weights", 9, 100)
     bucket.put("datasets/d1/rows.arrow", 11, 100)
-    bucket.aws.s3.objects["mine/thesis.txt"] = b"mine"
+    bucket.aws.put("mine/thesis.txt", b"mine")
     before = bucket.left
 
     assert main(["clean", "--older_than", "30", "--keep", "front", "--yes"]) == 0
@@ -105,7 +102,8 @@ def test_an_object_that_s3_does_not_remove_is_an_error_and_no_success(
     bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_id = bucket.job("a")
-    bucket.aws.s3.locked = set(bucket.aws.s3.objects)
+    denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject", "Resource": f"arn:aws:s3:::{BUCKET}/*"}
+    bucket.aws.s3.put_bucket_policy(BUCKET, json.dumps({"Version": "2012-10-17", "Statement": [denied]}).encode())
 
     assert main(["clean", "--older_than", "30", "--yes"]) != 0
 

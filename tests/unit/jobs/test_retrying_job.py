@@ -18,6 +18,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
+from tests.fake_clock import FakeClock
 from tests.scripted_jobs import (
     CAPACITY,
     DONE,
@@ -32,7 +33,6 @@ from tests.scripted_jobs import (
     ScriptedJob,
     ScriptedLauncher,
 )
-from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
 
 

@@ -14,8 +14,8 @@ from paretune.jobs.standing import find_run, followed, lines_of, standing, stop
 from paretune.launchers.base import JobState
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
+from tests.fake_clock import FakeClock
 from tests.scripted_jobs import DONE, ENDLESS, MEMORY, SMALL, Ending, ScriptedLauncher
-from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
 
 

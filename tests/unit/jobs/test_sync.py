@@ -21,6 +21,7 @@ from paretune.launchers.processes import process_text
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
+from tests.fake_clock import FakeClock
 from tests.scripted_jobs import (
     BROKEN,
     DONE,
@@ -33,7 +34,6 @@ from tests.scripted_jobs import (
     ScriptedLauncher,
     pool,
 )
-from tests.stand_ins.aws import FakeClock
 from tests.workplaces import make_workplace
 
 DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id

@@ -12,7 +12,8 @@ from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
-from tests.stand_ins.aws import Aws, FakeClock
+from tests.fake_clock import FakeClock
+from tests.stand_ins.aws import Aws
 from tests.unit.launchers.sagemaker.conftest import aws, clock, nothing_of_this_machine
 
 __all__ = ["aws", "clock", "nothing_of_this_machine"]
@@ -47,8 +48,9 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
 ) -> None:
     script = workplace / "train.py"
     script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
-    roles = {aws.iam.add_role(f"Team{team}") for team in "AB"}
-    aws.s3.buckets |= dict.fromkeys(("bucket-of-a", "bucket-of-b"), aws.region)
+    roles = {aws.add_role(f"Team{team}") for team in "AB"}
+    for name in ("bucket-of-a", "bucket-of-b"):
+        aws.add_bucket(name)
     teams: dict[str, tuple[dict[str, Any], dict[str, str]]] = {  # one has parameters, the other variables
         "a": ({"role": "TeamA", "sagemaker": {"s3_bucket": "bucket-of-a", "kms_key_id": "alias/a"}}, {}),
         "b": ({}, {"PARETUNE_ROLE": "TeamB", "PARETUNE_BUCKET": "bucket-of-b"}),
@@ -56,8 +58,8 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
     for given, environment in teams.values():
         spec = JobSpec(instance_type="ml.g5.xlarge", entry_script=str(script), **given)
         begin_job(spec, process(environment).of(spec)).record.leave()
-    for name in list(aws.sagemaker.jobs):
-        aws.sagemaker.end(name, "Failed", FailureReason=OUT_OF_MEMORY, BillableTimeInSeconds=60)
+    for name in list(aws.training.jobs):
+        aws.end(name, "Failed", reason=OUT_OF_MEMORY, BillableTimeInSeconds=60)
     first = {call.parameters["TrainingJobName"]: call.parameters for call in aws.of("CreateTrainingJob")}
     aws.calls.clear()
     aws.refuse("CreateTrainingJob", "ResourceLimitExceeded", times=2)  # sync leaves both

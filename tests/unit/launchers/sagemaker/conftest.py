@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
-from tests.stand_ins.aws import BUCKET, ROLE, Aws, FakeClock
+from tests.fake_clock import FakeClock
+from tests.stand_ins.aws import BUCKET, ROLE, Aws, account
 
 
 @pytest.fixture(autouse=True)
@@ -44,17 +45,15 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def aws(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Aws:
+def aws(clock: FakeClock) -> Iterator[Aws]:
     """The account that every boto session leads to."""
-    made = Aws(clock)
-    monkeypatch.setattr(boto3.Session, "client", lambda _session, service, **_: made.client(service))
-    monkeypatch.setattr(boto3.Session, "resource", lambda *_, **__: None)  # the SDK makes one and does not use it
-    return made
+    with account(clock) as made:
+        yield made
 
 
 @pytest.fixture
 def storage(aws: Aws) -> Storage:
-    return Storage(aws.client("s3"), BUCKET)
+    return Storage(boto3.Session().client("s3"), BUCKET)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account, account_faults, role_findings
 from paretune.specification.job import JobSpec
-from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
+from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
 
 CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
 CONFIGURATION = f"""
@@ -39,7 +39,7 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> None:
-    role = aws.iam.add_role("Typed")
+    role = aws.add_role("Typed")
     typed = {"s3_bucket": "typed", "kms_key_id": "mine", "subnets": "subnet-1", "security_group_ids": "sg-1"}
     spec = JobSpec(role="Typed", sagemaker=typed, tags={"team": "nlp"})
 
@@ -72,12 +72,10 @@ def test_two_keys_of_the_administrator_are_refused_since_a_job_has_one(aws: Aws,
     assert Account(None, {}).settings(JobSpec(sagemaker={"kms_key_id": "mine"}))["sagemaker.kms_key_id"] == "mine"
 
 
-def test_a_notebook_trains_with_its_own_role_which_it_need_not_be_allowed_to_read(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_trains_with_its_own_role_which_it_need_not_be_allowed_to_read(aws: Aws) -> None:
     name = "AmazonSageMaker-ExecutionRole-20260101T000000"
-    role = aws.iam.add_role(name)
-    monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/SageMaker")
+    role = aws.add_role(name)
+    aws.arn = f"arn:aws:sts::{ACCOUNT}:assumed-role/{name}/SageMaker"
     for denied in (0, 1):
         aws.refuse("GetRole", "AccessDenied", times=denied)
         assert Account(None, {}).role_arn(JobSpec()) == role
@@ -113,8 +111,8 @@ def faults(cluster: JobSpec = CLUSTER) -> list[str]:
 
 
 def test_all_faults_come_at_once(aws: Aws) -> None:
-    aws.iam.trust = {"Statement": []}
-    aws.s3.buckets.clear()
+    aws.trust()
+    aws.s3.delete_bucket(BUCKET)
 
     messages = faults()
 
@@ -124,7 +122,7 @@ def test_all_faults_come_at_once(aws: Aws) -> None:
 
 
 def test_a_bucket_of_another_region_is_a_fault(aws: Aws) -> None:
-    aws.s3.buckets[BUCKET] = "eu-west-1"
+    aws.s3.buckets[BUCKET].region_name = "eu-west-1"
 
     assert faults() == [f"bucket {BUCKET} is in eu-west-1, the job would run in us-east-1: use a bucket of that region"]
 
@@ -142,7 +140,7 @@ def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
 
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
     """The finding about a role with these statements in its trust policy."""
-    aws.iam.trust = {"Version": "2012-10-17", "Statement": list(statements)}
+    aws.trust(*statements)
     (finding,) = role_findings(CLUSTER, Account(None, {}))
     return finding
 

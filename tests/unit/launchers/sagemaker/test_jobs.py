@@ -13,7 +13,8 @@ from paretune.core.errors import LostContact
 from paretune.launchers.base import Job, JobState, WarmPoolStatus
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from tests.stand_ins.aws import BUCKET, Aws, FakeClock
+from tests.fake_clock import FakeClock
+from tests.stand_ins.aws import BUCKET, Aws
 
 NAME = "paretune-run1-1"
 REPORT = JobReport(metrics={"f1": 0.75})
@@ -33,7 +34,7 @@ def leave(aws: Aws, files: Mapping[str, str], archive_name: str = "output.tar.gz
             entry.size = len(text.encode())
             archive.addfile(entry, io.BytesIO(text.encode()))
     key = f"paretune/jobs/{NAME}/output/{archive_name}"
-    aws.client("s3").put_object(Bucket=BUCKET, Key=key, Body=packed.getvalue())
+    aws.put(key, packed.getvalue())
 
 
 def line(step: int, time: float = 1000.0) -> str:
@@ -50,7 +51,7 @@ def look(job: Job, clock: FakeClock, seconds: float = 30) -> JobState:
 
 def test_a_job_that_completes_without_a_report_has_failed_and_says_so(aws: Aws, job: Job, clock: FakeClock) -> None:
     leave(aws, {"events.jsonl": line(1)})
-    aws.sagemaker.end(NAME)
+    aws.end(NAME)
 
     assert look(job, clock) is JobState.FAILED
     assert job.status().failure == (FailureKind.ERROR, "it ended without a report.json that can be read")
@@ -59,7 +60,7 @@ def test_a_job_that_completes_without_a_report_has_failed_and_says_so(aws: Aws, 
 
 def test_a_report_of_another_version_of_paretune_is_read_all_the_same(aws: Aws, job: Job, clock: FakeClock) -> None:
     leave(aws, {"report.json": json.dumps(json.loads(REPORT.model_dump_json()) | {"predictions": []})})
-    aws.sagemaker.end(NAME)
+    aws.end(NAME)
 
     assert look(job, clock) is JobState.COMPLETED
     assert job.status().report == REPORT
@@ -68,7 +69,7 @@ def test_a_report_of_another_version_of_paretune_is_read_all_the_same(aws: Aws, 
 def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Job, clock: FakeClock) -> None:
     leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.refuse("GetObject", EndpointConnectionError(endpoint_url="https://s3"), times=40)
-    aws.sagemaker.end(NAME)
+    aws.end(NAME)
 
     assert look(job, clock, 20) is JobState.RUNNING
     assert job.status().failure is None
@@ -87,7 +88,7 @@ def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Jo
 def test_a_limit_of_time_is_a_stop_with_a_reason(
     aws: Aws, job: Job, clock: FakeClock, status: str, secondary: str, text: str, kind: FailureKind
 ) -> None:
-    aws.sagemaker.end(NAME, status, secondary, FailureReason=text)
+    aws.end(NAME, status, secondary, reason=text)
 
     assert look(job, clock) is JobState.STOPPED
     failure = job.status().failure
@@ -98,9 +99,9 @@ def test_a_limit_of_time_is_a_stop_with_a_reason(
 def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_then(
     aws: Aws, job: Job, clock: FakeClock
 ) -> None:
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     look(job, clock)
-    del aws.sagemaker.jobs[NAME]
+    del aws.training.jobs[NAME]
 
     assert look(job, clock, 400) is JobState.FAILED
     assert job.status().failure == (FailureKind.ERROR, "it was deleted in AWS, and has left no report")
@@ -110,17 +111,17 @@ def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_th
 
 
 def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: Job, clock: FakeClock) -> None:
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     look(job, clock)
     for _ in range(20):  # Describe alone, for as long as it likes: List shows the job
         aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
     assert look(job, clock, 200) is JobState.RUNNING
 
-    hidden = aws.sagemaker.jobs.pop(NAME)  # both, for less than a minute
+    hidden = aws.training.jobs.pop(NAME)  # both, for less than a minute
     assert look(job, clock, 50) is JobState.RUNNING
-    aws.sagemaker.jobs[NAME] = hidden
+    aws.training.jobs[NAME] = hidden
     leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.sagemaker.end(NAME, BillableTimeInSeconds=250)
+    aws.end(NAME, BillableTimeInSeconds=250)
 
     assert look(job, clock, 30) is JobState.COMPLETED
     assert job.status().billable_seconds == 250
@@ -135,7 +136,7 @@ def test_a_new_job_that_aws_does_not_know_yet_is_asked_to_stop_until_it_does(
     job.stop()
 
     assert look(job, clock, 30) is JobState.STOPPING
-    assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "Stopping"
+    assert aws.training.jobs[NAME].status == "Stopping"
 
 
 def test_stop_that_is_not_allowed_says_how_to_stop_it(aws: Aws, job: Job) -> None:
@@ -149,29 +150,29 @@ def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
     aws: Aws, job: Job, clock: FakeClock
 ) -> None:
     look(job, clock)
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     began = clock.now()
     lines = [line(step, began) for step in range(1, 6)]
-    aws.logs.say(f"{NAME}/algo-1-1", *lines[:2])
+    aws.say(f"{NAME}/algo-1-1", *lines[:2])
     look(job, clock)
     seen = job.events()
-    aws.logs.say(f"{NAME}/algo-1-1", *lines[2:4])  # the last one never reaches the log
+    aws.say(f"{NAME}/algo-1-1", *lines[2:4])  # the last one never reaches the log
     leave(aws, {"report.json": REPORT.model_dump_json(), "events.jsonl": "\n".join(lines) + "\n"})
-    aws.sagemaker.end(NAME)
+    aws.end(NAME)
     look(job, clock)
     seen += job.events()
 
     assert [event.step for event in seen if event.metrics] == [1, 2, 3, 4, 5]
     messages = [event.message for event in seen if event.message]
-    assert messages == ["Starting", "Training", "Completed"]
+    assert [text.partition(":")[0] for text in messages] == ["Starting", "Training", "Completed"]
     assert [event.time for event in seen] == sorted(event.time for event in seen)
     assert job.events() == []
 
 
 def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: Job, clock: FakeClock) -> None:
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     clock.sleep(100)
-    aws.sagemaker.end(
+    aws.end(
         NAME,
         "Stopped",
         TrainingTimeInSeconds=100,
@@ -188,13 +189,13 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
 def test_billed_seconds_that_aws_tells_a_poll_after_the_end_are_waited_for(
     aws: Aws, job: Job, clock: FakeClock
 ) -> None:
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     clock.sleep(100)
     leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.sagemaker.end(NAME, BillableTimeInSeconds=None, EnableManagedSpotTraining=True)
+    aws.end(NAME, BillableTimeInSeconds=None, EnableManagedSpotTraining=True)
     assert look(job, clock, 25) is JobState.RUNNING
 
-    aws.sagemaker.jobs[NAME]["BillableTimeInSeconds"] = 30
+    aws.told[NAME]["BillableTimeInSeconds"] = 30
 
     assert look(job, clock, 25) is JobState.COMPLETED
     assert job.status().billable_seconds == 30
@@ -203,10 +204,10 @@ def test_billed_seconds_that_aws_tells_a_poll_after_the_end_are_waited_for(
 def test_a_job_whose_billed_seconds_aws_never_tells_is_billed_for_all_of_its_time(
     aws: Aws, job: Job, clock: FakeClock
 ) -> None:
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     clock.sleep(100)
     leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.sagemaker.end(NAME, BillableTimeInSeconds=None)
+    aws.end(NAME, BillableTimeInSeconds=None)
 
     assert look(job, clock, 100) is JobState.COMPLETED
     assert job.status().billable_seconds == 100
@@ -216,9 +217,9 @@ def test_instances_of_whose_status_aws_says_nothing_at_first_are_given_back_all_
     aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock
 ) -> None:
     job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.sagemaker.end(NAME)
+    aws.end(NAME, WarmPoolStatus=None)
     assert look(job, clock) is JobState.COMPLETED
     pool = job.warm_pool()
     assert pool is not None
@@ -233,9 +234,9 @@ def test_instances_of_which_aws_never_says_anything_are_not_kept_for_ever(
     aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock
 ) -> None:
     job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.sagemaker.end(NAME)
+    aws.end(NAME, WarmPoolStatus=None)
     look(job, clock)
     clock.sleep(700)
 
@@ -246,19 +247,20 @@ def test_instances_of_which_aws_never_says_anything_are_not_kept_for_ever(
 def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> Job:
     """A job that has ended, with instances kept for up to ten minutes."""
     job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     clock.sleep(100)
     leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.sagemaker.end(NAME, WarmPoolStatus={"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 0})
+    aws.end(NAME)
     assert look(job, clock) is JobState.COMPLETED
     return job
 
 
 def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(aws: Aws, kept: Job, clock: FakeClock) -> None:
     pool = kept.warm_pool()
-    assert pool == WarmPoolStatus(status="Available", is_kept=True, seconds=0.0)
+    assert pool is not None
+    assert (pool.status, pool.is_kept) == ("Available", True)
     message = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 42}
-    aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = message
+    aws.told[NAME]["WarmPoolStatus"] = message
     clock.sleep(60)
 
     assert kept.warm_pool() == WarmPoolStatus(status="Reused", is_kept=False, seconds=42.0)
@@ -271,7 +273,7 @@ def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(aws: Aw
 def test_kept_instances_of_a_job_that_was_deleted_have_unknown_seconds_and_its_end_stays(
     aws: Aws, kept: Job, clock: FakeClock
 ) -> None:
-    del aws.sagemaker.jobs[NAME]
+    del aws.training.jobs[NAME]
     clock.sleep(700)
     kept.warm_pool()
 
@@ -317,8 +319,8 @@ def test_the_results_of_a_job_are_its_files_wherever_sagemaker_puts_them(
         "model/config.json": "{}",
         "model/report.json": "{}",
     }.items():
-        aws.client("s3").put_object(Bucket=BUCKET, Key=f"paretune/jobs/{NAME}/output/{name}", Body=text.encode())
-    aws.sagemaker.end(NAME)
+        aws.put(f"paretune/jobs/{NAME}/output/{name}", text.encode())
+    aws.end(NAME)
     assert look(job, clock) is JobState.COMPLETED
 
     assert job.status().report == REPORT
@@ -329,7 +331,7 @@ def test_the_results_of_a_job_are_its_files_wherever_sagemaker_puts_them(
 
 def logged(aws: Aws, job: Job, clock: FakeClock) -> list[int]:
     """The steps of the events in the log."""
-    aws.sagemaker.enter(NAME, "Training")
+    aws.enter(NAME, "Training")
     look(job, clock)
     return [event.step for event in job.events() if event.metrics]
 
@@ -339,7 +341,7 @@ def test_events_are_found_behind_other_text_and_lines_that_only_look_like_them_a
 ) -> None:
     stream = f"{NAME}/algo-1-1700000000"
     odd = ['{"time": 1, "step": "x"}', f"    {line(9)}", '{"time"']
-    aws.logs.say(stream, f"#015 60%|####{line(1)}", f"{line(2)}\x1b[0m#015", *odd)
+    aws.say(stream, f"#015 60%|####{line(1)}", f"{line(2)}\x1b[0m#015", *odd)
 
     assert logged(aws, job, clock) == [1, 2]
     assert job.log_tail() == ["#015 60%|####", *odd]
@@ -348,12 +350,12 @@ def test_events_are_found_behind_other_text_and_lines_that_only_look_like_them_a
 def test_a_long_log_is_read_page_by_page_and_goes_on_where_it_stopped_also_after_a_restart(
     aws: Aws, job: Job, clock: FakeClock
 ) -> None:
-    aws.logs.page_size = 3
-    aws.logs.say(f"{NAME}/algo-1-1", *(line(step) for step in range(10)))
+    aws.page_size = 3
+    aws.say(f"{NAME}/algo-1-1", *(line(step) for step in range(10)))
     assert logged(aws, job, clock) == list(range(10))
 
-    aws.logs.say(f"{NAME}/algo-1-2", *(line(step) for step in range(10, 15)))
-    aws.logs.say("paretune-run1-10/algo-1-1", line(99))  # another job, whose name begins alike
+    aws.say(f"{NAME}/algo-1-2", *(line(step) for step in range(10, 15)))
+    aws.say("paretune-run1-10/algo-1-1", line(99))  # another job, whose name begins alike
 
     assert logged(aws, job, clock) == list(range(10, 15))
 

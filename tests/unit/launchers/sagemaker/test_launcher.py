@@ -17,7 +17,8 @@ from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
-from tests.stand_ins.aws import ACCOUNT, BUCKET, Aws, FakeClock, error
+from tests.fake_clock import FakeClock
+from tests.stand_ins.aws import ACCOUNT, BUCKET, Aws, error
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"
@@ -39,7 +40,7 @@ def sent(aws: Aws) -> dict[str, Any]:
 
 def told(aws: Aws, name: str = NAME) -> dict[str, Any]:
     """The document of a job, as it lies in S3."""
-    document: dict[str, Any] = json.loads(aws.s3.objects[f"paretune/jobs/{name}/job.json"])
+    document: dict[str, Any] = json.loads(aws.objects[f"paretune/jobs/{name}/job.json"])
     return document
 
 
@@ -76,10 +77,10 @@ def test_a_throttle_after_an_answer_that_may_have_been_lost_is_no_refusal(
     with pytest.raises(LostContact, match=f"{NAME} may have been created"):
         launcher.submit(order(), JobInputs())
 
-    monkeypatch.setattr(clock, "sleep", lambda _: aws.sagemaker.begin(NAME))  # AWS shows it a moment later
+    monkeypatch.setattr(clock, "sleep", lambda _: aws.show(NAME))  # AWS shows it a moment later
     assert launcher.submit(order(), JobInputs()).name == NAME
 
-    aws.sagemaker.jobs.clear()
+    aws.training.jobs.clear()
     aws.refuse("CreateTrainingJob", error("ThrottlingException", "Rate exceeded"))
     with pytest.raises(LaunchRefused, match="throttling"):
         launcher.submit(order(), JobInputs())
@@ -106,8 +107,8 @@ def test_somebody_who_wants_to_stop_is_heard_between_two_uploads_and_nothing_is_
     with pytest.raises(Interrupted):
         another(clock, package, check=check).submit(order(), JobInputs())
 
-    assert not [key for key in aws.s3.objects if key.endswith("code.tar.gz")]
-    assert aws.sagemaker.jobs == {}
+    assert not [key for key in aws.objects if key.endswith("code.tar.gz")]
+    assert aws.training.jobs == {}
 
 
 @pytest.mark.parametrize("steps", range(8))
@@ -133,7 +134,7 @@ def test_killed_between_any_two_calls_and_started_again_it_creates_one_job_from_
     job = result.attach(NAME) or result.submit(order(), JobInputs())
 
     assert job.state() is JobState.RUNNING
-    assert list(aws.sagemaker.jobs) == [NAME]
+    assert list(aws.training.jobs) == [NAME]
 
 
 def test_data_and_model_become_channels_that_all_jobs_share(
@@ -226,7 +227,7 @@ def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded
     with pytest.raises(BadInput, match=f"{part}.* fine_tuning=lora"):
         launcher.submit(order(num_train_epochs=3.0, **changes), sized(tmp_path, dataset, model_gib))
 
-    assert aws.s3.objects == {}
+    assert aws.objects == {}
 
 
 def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_runs(
@@ -307,7 +308,7 @@ def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
 ) -> None:
     launcher.submit(order(attempt=1), JobInputs())
     first = checkpoints(aws)
-    aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: out_of_memory: x")
+    aws.end(NAME, "Failed", reason="AlgorithmError: out_of_memory: x")
     launcher.submit(order(attempt=2), JobInputs())
 
     assert checkpoints(aws) == first == f"s3://{BUCKET}/paretune/checkpoints/run1/"
@@ -318,7 +319,6 @@ def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
 def test_the_default_bucket_is_made_once_in_the_right_region(
     aws: Aws, order: Make, clock: FakeClock, package: Path
 ) -> None:
-    aws.region = "eu-west-1"
     launcher = SageMakerLauncher("eu-west-1", clock, {}, package=package)
     for run in ("run1", "run2"):
         launcher.submit(order(run, **{"sagemaker.s3_bucket": launcher.account.default_bucket}), JobInputs())
@@ -332,7 +332,7 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
 def test_a_default_bucket_that_may_be_used_and_not_be_looked_at_passes_the_check_and_the_launch(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
-    aws.s3.buckets[f"sagemaker-us-east-1-{ACCOUNT}"] = aws.region
+    aws.add_bucket(f"sagemaker-us-east-1-{ACCOUNT}")
     aws.refuse("HeadBucket", "403", "Forbidden", times=9)
     document = order(**{"sagemaker.s3_bucket": launcher.account.default_bucket})
 

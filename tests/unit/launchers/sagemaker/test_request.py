@@ -1,4 +1,4 @@
-"""The requests of typical jobs: as the golden files in `requests` have them, and as AWS takes them; and their images.
+"""The requests of typical jobs, as the golden files in `requests` have them and as AWS takes them; and their images.
 
 `REWRITE_REQUESTS=1 python -m pytest tests/unit/launchers/sagemaker/test_request.py` writes the files anew.
 """
@@ -10,9 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import botocore.session
 import pytest
-from botocore.validate import ParamValidator
 
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, image_faults
@@ -20,7 +18,6 @@ from paretune.specification.catalog import REGIONS
 from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
 from paretune.specification.job import JobSpec
 from tests.stand_ins.aws import BUCKET, Aws
-from tests.stand_ins.sagemaker.jobs import check
 
 Make = Callable[..., JobDocument]
 Ask = Callable[..., dict[str, Any]]
@@ -53,7 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
-    """The request that a launcher sends for a specification."""
+    """The request that a launcher sends for a specification; the account refuses one that breaks the API's rules."""
 
     def make(**changes: Any) -> dict[str, Any]:
         payload = ProjectPayload(code={}, program="run.py", document={})
@@ -68,10 +65,6 @@ def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
 def test_a_request_is_that_of_its_golden_file_and_keeps_the_rules_of_the_api(ask: Ask, name: str) -> None:
     request = ask(**CASES[name])
 
-    shape = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob")
-    faults = ParamValidator().validate(request, shape.input_shape)
-    assert not faults.has_errors(), faults.generate_report()
-    check("CreateTrainingJob", request)  # lengths, patterns and choices too
     text = re.sub("/code/[0-9a-f]{32}/", "/code/HASH/", json.dumps(request, indent=1)) + "\n"
     path = Path(__file__).parent / "requests" / f"{name}.json"
     if os.environ.get("REWRITE_REQUESTS"):
@@ -102,7 +95,7 @@ def test_what_is_sent_says_nothing_of_this_machine_and_nothing_is_printed(
 ) -> None:
     request = ask()
 
-    uploaded = b"".join(aws.s3.objects.values()) + json.dumps(request).encode()
+    uploaded = b"".join(aws.objects.values()) + json.dumps(request).encode()
     assert str(tmp_path).encode() not in uploaded
     assert str(Path.home()).encode() + b"/" not in uploaded
     assert capsys.readouterr() == ("", "")

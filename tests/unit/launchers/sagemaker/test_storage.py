@@ -31,14 +31,14 @@ def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
     aws: Aws, storage: Storage, folder: Path
 ) -> None:
     prefix = storage.upload("datasets", folder, "key").removeprefix(f"s3://{BUCKET}/")
-    del aws.s3.objects[f"{prefix}dataset.json"]
-    aws.s3.objects[f"{prefix}rows.arrow"] = b"x" * 10
+    aws.s3.buckets[BUCKET].keys.pop(f"{prefix}dataset.json")
+    aws.put(f"{prefix}rows.arrow", b"x" * 10)
     before = len(keys(aws))
 
     storage.upload("datasets", folder, "key")
 
     assert set(keys(aws)[before:]) == {f"{prefix}dataset.json", f"{prefix}rows.arrow"}
-    assert aws.s3.objects[f"{prefix}rows.arrow"] == b"x" * 1000
+    assert aws.objects[f"{prefix}rows.arrow"] == b"x" * 1000
 
 
 FILMS = "reviews-of-films"

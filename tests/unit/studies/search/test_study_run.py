@@ -15,9 +15,9 @@ from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
+from tests.fake_clock import FakeClock
 from tests.scripted_jobs import SMALL
 from tests.scripted_study import JudgedLauncher, always_done
-from tests.stand_ins.aws import FakeClock
 from tests.study_tables import write_study
 from tests.workplaces import make_workplace
 
