@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from accelerate.utils import find_executable_batch_size
 
-from paretune.specification.metrics import CAUSAL_LM
 from paretune.training import processes
 from paretune.training.rows.tokenised import TokenRows
 from paretune.training.strategies import Replicas, Shards
@@ -48,11 +47,8 @@ def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, ju
         answer = strategy.logits(batch)
         if answer is None or not index or not strategy.reports:
             continue
-        loss, answers = summed_loss(task, *answer), batch["labels"]
-        counted = answers[:, 1:] if task == CAUSAL_LM else answers  # of words, those with a label
-        items = counted.numel() if answers.is_floating_point() else int((counted != -100).sum())
-        predictions = None if judge is None else judge.predict(answer[0])
-        measured.append((loss, items, predictions, None if judge is None else answers))
+        results = (None, None) if judge is None else (judge.predict(answer[0]), batch["labels"])
+        measured.append((summed_loss(task, *answer), int(rows.items[index].sum()), *results))
     # Read at the end: for each batch by itself the device would wait.
     return [
         (float(loss), items, *(None if result is None else result.cpu().numpy() for result in results))

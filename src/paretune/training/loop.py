@@ -23,7 +23,7 @@ from torch import distributed
 from torch.profiler import record_function
 from transformers import TrainingArguments
 
-from paretune.specification.container import CHECKPOINT_EVERY_S
+from paretune.specification.container import CHECKPOINT_EVERY_S, JobFolder
 from paretune.training import checkpoints, processes
 from paretune.training.arguments import is_due, schedule_of
 from paretune.training.meter import EventWriter, Meter
@@ -64,58 +64,49 @@ class Progress:
     loss_scale: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rows:
-    """The rows to train on, and the step to which each belongs."""
-
-    tokens: TokenRows
-    sampler: GlobalBatchSampler
-    items: Any  # of each row the labels that count in a loss, (N,)
-
-
 class Loop:
     """One training of the model of `strategy`; `evaluate` measures it, with its loss as `loss`.
 
-    Checkpoints are written into `folder`, and curves to `events`. On spot instances (`on_spot`) there is a checkpoint
-    every two minutes, less often if it would take a twentieth of the time.
+    `sampler` says to which step each of the `rows` belongs. Checkpoints, curves and the profile are written into
+    `folder`. On spot instances (`on_spot`) there is a checkpoint every two minutes, less often if it would take a
+    twentieth of the time.
     """
 
     def __init__(
         self,
         strategy: Replicas,
         optimizer: MasterAdamW,
-        rows: Rows,
+        rows: TokenRows,
+        sampler: GlobalBatchSampler,
         arguments: TrainingArguments,
         *,
         loss: Loss,
         evaluate: Callable[[], dict[str, float]] | None,
-        folder: Path,
-        events: EventWriter,
+        folder: JobFolder,
         on_spot: bool = False,
     ) -> None:
-        self.strategy, self.optimizer, self.rows, self.arguments = strategy, optimizer, rows, arguments
+        self.strategy, self.optimizer, self.arguments = strategy, optimizer, arguments
+        self.rows, self._sampler = rows, sampler
         self.schedule = schedule_of(arguments, optimizer.inner)
-        self.progress, self.events = Progress(), events
+        self.progress = Progress()
+        self.events = EventWriter(folder.events if processes.is_first() else None)
         self._loss, self._evaluate, self._folder, self._on_spot = loss, evaluate, folder, on_spot
 
     def resume(self) -> bool:
         """Continue from the newest checkpoint that is complete in all processes; False if there is none."""
-        checkpoint = checkpoints.agree(self._folder)
+        checkpoint = checkpoints.agree(self._folder.checkpoints)
         if checkpoint is None:
             return False
         self._read(checkpoint)
         self.events.write(0, {}, message=f"continuing from {checkpoint.name}")
         return True
 
-    def run(self, stop_requested: Callable[[], bool], profile_into: tuple[int, Path] | None = None) -> bool:
-        """Train to the last step; False if the training was stopped before it, with a checkpoint of its last step.
-
-        `profile_into` are the number of steps to profile, and the folder of the profile.
-        """
+    def run(self, stop_requested: Callable[[], bool], profile_steps: int | None = None) -> bool:
+        """Train to the last step; False if the training was stopped before it, with a checkpoint of its last step."""
         self.meter = meter = Meter(self.progress.step, self.arguments.max_steps, self.strategy.device)
         profile = None
-        if profile_into is not None:
-            profile = Profile(meter.warm_step + 1, *profile_into, meter.stopwatch, self.events)
+        if profile_steps is not None and processes.is_first():
+            profile = Profile(meter.warm_step + 1, profile_steps, self._folder.profile, meter.stopwatch, self.events)
         self._save_due_at, stops = time.perf_counter() + CHECKPOINT_EVERY_S, False
         with _garbage_kept():
             for step in range(self.progress.step, self.arguments.max_steps):
@@ -132,21 +123,21 @@ class Loop:
             return False
         done, best = self.progress.step, self.progress.best_step
         if self.arguments.load_best_model_at_end and best not in (None, done):
-            self._read(self._folder / f"checkpoint-{best}")
+            self._read(self._folder.checkpoints / f"checkpoint-{best}")
             self.progress.step, self.progress.evaluated_step = done, None
         return True
 
     def _step(self, step: int) -> torch.Tensor:
         """Train on the rows of the optimiser step of this number, from 0; the norm of its gradients."""
-        strategy, rows = self.strategy, self.rows.sampler.rows(step)
+        strategy, rows = self.strategy, self._sampler.rows(step)
         torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # of dropout
         strategy.model.train()
-        micro_batches, losses = self.rows.sampler.micro_batches(step), []
+        micro_batches, losses = self._sampler.micro_batches(step), []
         # Gradients are averaged over the shares, so that each has `shares` times its part of the loss.
         weight = strategy.shares / max(1, int(self.rows.items[rows].sum()))
         for number, (own, counts) in enumerate(micro_batches, 1):
             with record_function(BATCH):
-                batch = self.rows.tokens.batch(own)
+                batch = self.rows.batch(own)
             losses.append(
                 strategy.backward(
                     batch,
@@ -158,7 +149,7 @@ class Loop:
         norm = self.optimizer.step(strategy.norm)
         self.schedule.step()
         self.progress.step = step + 1
-        self.meter.count(step + 1, losses, len(rows), int(self.rows.tokens.lengths[rows].sum()))
+        self.meter.count(step + 1, losses, len(rows), int(self.rows.lengths[rows].sum()))
         return norm
 
     def _share_of_loss(self, weight: float, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -167,7 +158,7 @@ class Loop:
     def _after_step(self, rate: float, norm: torch.Tensor, stop_requested: bool) -> bool:
         """Write curves, evaluate and save if it is time; whether to stop here, which all processes do together."""
         arguments, step = self.arguments, self.progress.step
-        due = partial(is_due, step=step, arguments=arguments, steps_per_epoch=self.rows.sampler.steps)
+        due = partial(is_due, step=step, arguments=arguments, steps_per_epoch=self._sampler.steps)
         is_last = step == arguments.max_steps
         logs = due("steps", arguments.logging_steps)
         evaluates = self._evaluate is not None and due(arguments.eval_strategy.value, arguments.eval_steps or 1)
@@ -178,7 +169,7 @@ class Loop:
             stops, saves_now, norm_here = self.meter.exchange(step, norm, stops=stop_requested, saves=is_late)
             saves = saves or saves_now or stops
             if logs:
-                curves = {"learning_rate": rate, "grad_norm": norm_here, "epoch": step / self.rows.sampler.steps}
+                curves = {"learning_rate": rate, "grad_norm": norm_here, "epoch": step / self._sampler.steps}
                 self._tell({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
         if evaluates and self._note(self.evaluate()):
             saves = saves or arguments.load_best_model_at_end or arguments.save_strategy.value == "best"
@@ -214,7 +205,7 @@ class Loop:
 
     def _save(self) -> None:
         began, progress = time.perf_counter(), self.progress
-        path = self._folder / f"checkpoint-{progress.step}"
+        path = self._folder.checkpoints / f"checkpoint-{progress.step}"
         scale = self.optimizer.scale
         progress.schedule, progress.loss_scale = self.schedule.state_dict(), None if scale is None else float(scale)
         is_kept = self.arguments.load_best_model_at_end and progress.best_step is not None

@@ -49,7 +49,7 @@ class Rows:
 
 
 class TokenRows:
-    """One split, in whole batches.
+    """One split, in whole batches. `lengths` are the tokens of its N rows, `items` their labels that count in a loss.
 
     Batches are as long as their longest row, rounded up to a multiple of `pad_multiple`. With `longest_first` rows are
     sorted by descending length: batches need little padding.
@@ -57,22 +57,22 @@ class TokenRows:
 
     def __init__(self, folder: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
         self._tokens = np.asarray(np.load(folder / "tokens.npy", mmap_mode="r"))
-        self.lengths: np.ndarray = np.load(folder / "lengths.npy")
-        self._start = np.cumsum(self.lengths) - self.lengths
+        self._pad_id, self._pad_multiple = pad_id, pad_multiple
+        lengths = np.load(folder / "lengths.npy")
+        order = np.argsort(-lengths, kind="stable") if longest_first else np.arange(len(lengths))
+        self.lengths: np.ndarray = lengths[order]
+        self._start = (np.cumsum(lengths) - lengths)[order]
         path = folder / "labels.npy"
         self._labels = np.asarray(np.load(path, mmap_mode="r")) if path.exists() else None
-        self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
-        self._pad_id = pad_id
-        self._pad_multiple = pad_multiple
-
-    def items(self, *, shifted: bool = False) -> np.ndarray:
-        """How many labels of each row count in a loss, (N,) int64; of next tokens that are `shifted`, one less."""
-        if self._labels is None:
-            return np.asarray(np.maximum(self.lengths - shifted, 0))
-        if self._labels.dtype == np.int32:
+        self.items: np.ndarray
+        if self._labels is None:  # the next token of each but the last
+            self.items = np.maximum(self.lengths - 1, 0)
+        elif self._labels.dtype == np.int32:  # of all tokens of all rows
             counted = np.concatenate([[0], np.cumsum(self._labels != -100)])
-            return np.asarray(counted[self._start + self.lengths] - counted[self._start])
-        return np.full(len(self), self._labels[0].size)
+            self.items = counted[self._start + self.lengths] - counted[self._start]
+        else:
+            self._labels = self._labels[order]
+            self.items = np.full(len(self), self._labels[0].size)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -83,7 +83,7 @@ class TokenRows:
         B is len(index), T the longest row rounded up. Labels are (B,) classes or (B, T) labels or next tokens, all
         int64, or (B, C) flags in float32.
         """
-        rows = np.asarray(index) if self._order is None else self._order[np.asarray(index)]
+        rows = np.asarray(index)
         longest = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
         width = -(-longest // self._pad_multiple) * self._pad_multiple
         inside = np.arange(width) < self.lengths[rows][:, None]
@@ -91,7 +91,7 @@ class TokenRows:
         tokens = np.where(inside, self._tokens[positions], self._pad_id).astype(np.int64)
         if self._labels is None:
             labels = np.where(inside, tokens, -100)
-        elif self._labels.dtype == np.int32:  # those of all tokens of all rows
+        elif self._labels.dtype == np.int32:
             labels = np.where(inside, self._labels[positions], -100).astype(np.int64)
         else:
             labels = self._labels[rows]

@@ -91,7 +91,7 @@ def test_a_batch_is_what_padding_by_hand_gives(
         assert batch["labels"].tolist() == expected
         assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
     assert len(split) == 7
-    assert split.lengths.tolist() == [len(row) for row in rows]
+    assert split.lengths.tolist() == [len(rows[row]) for row in order]
 
 
 # --- preparing
