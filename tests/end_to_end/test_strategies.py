@@ -156,14 +156,15 @@ from pathlib import Path
 if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv):
     import paretune.training.job as job
 
-    write, build, loaded = job._write_results, job.build_model, []
+    run, build, loaded = job.Loop.run, job.build_model, []
 
     def weigh_and_build(*arguments, **options):
         model, drawn = build(*arguments, **options)
         loaded.extend(item.numel() for item in model.parameters() if not item.is_meta)
         return model, drawn
 
-    def weigh_and_write(loop, *arguments, **options):
+    def run_and_weigh(loop, *arguments, **options):
+        has_finished = run(loop, *arguments, **options)
         loop.strategy.reshard()  # an evaluation leaves the outermost parameters gathered
         items = list(loop.strategy.model.parameters())
         states = [entry[name] for entry in loop.optimizer.inner.state.values() for name in ("exp_avg", "exp_avg_sq")]
@@ -175,9 +176,9 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
             "moments": sum(item.to_local().numel() for item in states),
         }
         Path(__file__).with_name(f"held-{os.environ['RANK']}.json").write_text(json.dumps(held))
-        return write(loop, *arguments, **options)
+        return has_finished
 
-    job._write_results, job.build_model = weigh_and_write, weigh_and_build
+    job.Loop.run, job.build_model = run_and_weigh, weigh_and_build
 '''
 
 

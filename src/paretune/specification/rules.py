@@ -36,10 +36,6 @@ RESERVED_TRAINING_ARGUMENTS = {
     "hub_token": "parameters are recorded, so no secret may be in them; set HF_TOKEN in the environment",
     "disable_tqdm": "the launcher draws the progress bar",
     "auto_find_batch_size": "paretune halves the batch itself and keeps the global batch size",
-    "train_sampling_strategy": "batches are always grouped by length",
-    "dataloader_drop_last": "every row is trained on in every epoch",
-    "eval_accumulation_steps": "an evaluation keeps predictions, not logits",
-    "batch_eval_metrics": "metrics are those of all rows together",
     "resume_from_checkpoint": "the next attempt of a job continues by itself",
 }
 """Training arguments that have a parameter of their own or that paretune sets itself, each with what to do instead."""

@@ -43,8 +43,8 @@ def choose_precision(precision: str) -> str:
 
 
 def half_format(precision: str) -> torch.dtype | None:
-    """PyTorch's dtype for `bf16` or `fp16`; None for fp32."""
-    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    """PyTorch's dtype for the format that `choose_precision` takes; None for fp32."""
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(choose_precision(precision))
 
 
 def device_name() -> str:

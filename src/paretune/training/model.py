@@ -1,7 +1,6 @@
 """From a model's name to the module that trains, and to the folder of the trained model."""
 
 import logging
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -260,7 +259,7 @@ def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=device.half_format(device.choose_precision(spec.precision)) or torch.float32,
+        bnb_4bit_compute_dtype=device.half_format(spec.precision) or torch.float32,
         llm_int8_skip_modules=[f"^{head}" for head in heads],  # patterns; without ^ they match any ending
     )
     here = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
@@ -294,7 +293,7 @@ def mask_format(model: Any, spec: JobSpec) -> torch.dtype | None:
         return None
     if config._attn_implementation not in {"eager", "sdpa"}:
         return None
-    return device.half_format(device.choose_precision(spec.precision)) or torch.float32
+    return device.half_format(spec.precision) or torch.float32
 
 
 def has_plain_layers(model: Any) -> bool:
@@ -304,7 +303,7 @@ def has_plain_layers(model: Any) -> bool:
 
 def weight_format(model: Any, spec: JobSpec) -> torch.dtype | None:
     """bf16 for weights that are trained in it, with fp32 masters, and without autocast; None for all others."""
-    is_bf16 = device.choose_precision(spec.precision) == "bf16"
+    is_bf16 = device.half_format(spec.precision) is torch.bfloat16
     return torch.bfloat16 if is_bf16 and spec.fine_tuning == "full" and has_plain_layers(model) else None
 
 
@@ -321,12 +320,7 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 def parameter_counts(model: Any) -> tuple[int, int]:
     """Numbers of all weights and of the trainable ones, also of quantised weights, which have packed bytes."""
-    total = trainable = 0
-    for item in model.parameters():
-        state = getattr(item, "quant_state", None)
-        count = item.numel() if state is None else math.prod(state.shape)
-        total, trainable = total + count, trainable + count * item.requires_grad
-    return total, trainable
+    return model.num_parameters(), model.num_parameters(only_trainable=True)
 
 
 def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], None], division: Any = None) -> None:

@@ -107,7 +107,7 @@ class Replicas:
         self.device = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
         is_alone = not distributed.is_initialized()
         self.rank, self.shares = (0, 1) if is_alone else (distributed.get_rank(), distributed.get_world_size())
-        self._format = device.half_format(device.choose_precision(spec.precision))
+        self._format = device.half_format(spec.precision)
         self._build(spec, build)
         self._wrapped, self._mask_format = self.model, mask_format(self.model, spec)
         self._is_plain = spec.fine_tuning == "full" and has_plain_layers(self.model)
