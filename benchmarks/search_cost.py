@@ -45,6 +45,8 @@ RESULTS = Path(__file__).parent / "results"
 SLOW = ("gp",)
 METHODS = ("random", "nsga2", "tpe", "gp", "forest", "rival", "sampler", "split")
 ON_WORLDS_ONLY = "rival"  # it knows what batch and rate do
+REPLICATED = "trimtuner-cnn"
+"""Measured trainings of which the noise is known."""
 RANGES = ("learning_rate", "per_device_train_batch_size")
 """Axes that are ranges in the continuous worlds."""
 PACKAGES = ("paretune", "optuna", "mlflow", "scikit-learn", "scipy", "numpy")
@@ -209,6 +211,9 @@ def main() -> None:
             path = Path(folder) / f"{name}.csv"
             measured.convert(source, options.outside, path)
             outside[name] = compare(name, [(seed, path) for seed in range(options.seeds)], options, searched)
+        replicated = Path(folder) / f"{REPLICATED}.csv" if options.outside else None
+        studies = range(seeds.start, seeds.start + options.statements)
+        rows = [statements.AIMS, *statements.rows(studies, replicated)]
     worlds_are = f"worlds {'development' if options.development else 'kept aside'}."
     limit = "_limited" if options.limited else ""
     if settings:
@@ -218,7 +223,6 @@ def main() -> None:
         head = f"{made}; trainings measured by others, replayed; {options.seeds} seeds."
         print(published.block(f"search_outside{limit}", report.block(head, outside, options.slow_jobs)))
     if options.statements:
-        rows = [statements.AIMS, *statements.rows(range(seeds.start, seeds.start + options.statements))]
         head = f"{made}; simulated; {options.statements} studies a row, {worlds_are}"
         print(published.block("search_statements", [head, "", *published.table(statements.HEAD, rows)]))
 

@@ -187,6 +187,12 @@ class Measured:
         assert price is not None
         return price.cost_usd(seconds, 1), -acc
 
+    def deviation(self, point: Point) -> float:
+        """The deviation of one training's accuracy; 0 if it was measured once."""
+        key = tuple(point[name] for name in AXES)
+        runs = [row[self.metric] for _, row in self.runs.rows if tuple(row[name] for name in AXES) == key]
+        return statistics.stdev(runs) if len(runs) > 1 else 0.0
+
     def usd(self, spec: JobSpec, seconds: float) -> float:
         """Dollars of so many billed seconds."""
         price = usual_price(spec, self._prices, {})

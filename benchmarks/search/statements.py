@@ -1,7 +1,9 @@
 """Is what a study states of its recommendation true?  Bias and coverage on drawn runs whose truth a formula knows.
 
 A study here is a table of runs at points drawn from a world (`worlds.py`), whose recommended points are run again until
-each has three runs that trained, as `studies/search/next_job.py` does. No search is run: one takes 0.3 s.
+each has three runs that trained, as `studies/search/next_job.py` does. No search is run: one takes 0.3 s. The last row
+draws points of measured trainings, of which the means and deviations of three runs are known (TrimTuner, see
+`measured.py`): its truth is their mean, and its runs scatter normally.
 
     ratio        root mean square error of the recommended F1, over that of the mean of its own runs that trained
     ± holds      share of recommended points whose true F1 lies within one stated standard error; aim 60 to 85 %
@@ -12,15 +14,21 @@ each has three runs that trained, as `studies/search/next_job.py` does. No searc
 import math
 import random
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 from paretune.core.pareto import front
+from paretune.specification.parameters import spell
+from paretune.studies.definition.file import full_name
 from paretune.studies.results.answer import recommend
 from paretune.studies.results.front import StudyFront, hypervolume
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.next_job import MOST_REPEATS, RUNS
+from search.measured import AXES, Measured
+from search.tables import Point
 from search.worlds import COLLAPSED, RATES, World
 
 SETTINGS = {
@@ -31,9 +39,7 @@ SETTINGS = {
     "cliff": ("cliff", 0.0, 1.0),
 }
 """Name to kind of world, share of runs that collapse, and noise as a multiple of 0.0015."""
-_GOALS = {"cost_usd": "minimize", "f1": "maximize"}
 _USD = {"ml.g5.xlarge": 1.4, "ml.g6e.xlarge": 2.6}
-_JOBS = tuple(product(_USD, (8, 16, 32, 64, 128), RATES))
 _POINTS, _NOISE = 24, 0.0015
 _FALLEN = 0.2  # below the truth: a run that far below it has collapsed
 
@@ -46,24 +52,55 @@ class Checked:
     front: float
 
 
-class _Study:
-    """Draws the runs of one study."""
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A point: its parameters as a trial gives them, dollars, quality without noise, and the deviation of one run."""
 
-    def __init__(self, kind: str, seed: int, share: float, noise: float) -> None:
-        self._world, self._draw = World.draw(kind, seed), random.Random(seed)
-        self._share, self._noise = share, _NOISE * noise
-        self._jobs = self._draw.sample(_JOBS, _POINTS)
+    point: Point
+    usd: float
+    truth: float
+    deviation: float
+
+
+def jobs_of_world(world: World, noise: float) -> list[Job]:
+    """Jobs of a world with so many times the usual noise."""
+    jobs = []
+    for name, batch, rate in product(_USD, (8, 16, 32, 64, 128), RATES):
+        point: Point = {"instance_type": name, "per_device_train_batch_size": batch, "learning_rate": rate}
+        usd, truth = _USD[name] * (0.5 + 20 / batch), world.f1(batch, rate, 3.0, 128)
+        jobs.append(Job(point=point, usd=usd, truth=truth, deviation=_NOISE * noise))
+    return jobs
+
+
+def jobs_of_measured(table: Measured) -> list[Job]:
+    """The trainings that others have measured."""
+    jobs = []
+    for point in table.points:
+        truth, spec = table.truth(point), table.spec(point)
+        assert truth is not None
+        assert spec is not None
+        given = {full_name(table.job, name): point[name] for name in AXES}
+        jobs.append(Job(point=given, usd=truth[0], truth=-truth[1], deviation=table.deviation(point)))
+    return jobs
+
+
+class _Study:
+    """Draws the runs of one study: of `among` some points, of whose runs a share collapses."""
+
+    def __init__(self, among: Sequence[Job], seed: int, share: float, given: Mapping[str, Any], metric: str) -> None:
+        self._draw, self._share, self._given, self._metric = random.Random(seed), share, given, metric
+        self._jobs = self._draw.sample(among, _POINTS)
+        self._goals = {"cost_usd": "minimize", metric: "maximize"}
 
     def truth(self, number: int) -> float:
-        """F1 of a point when it trains."""
-        _, batch, rate = self._jobs[number]
-        return self._world.f1(batch, rate, 3.0, 128)
+        """Quality of a point when it trains."""
+        return self._jobs[number].truth
 
     def check(self) -> Checked:
         """Run the points, repeat what is recommended, and compare with the truth."""
         trials = [self._run(number, number) for number in range(_POINTS)]
         while True:
-            study_front = StudyFront.of(trials, _GOALS, {})
+            study_front = StudyFront.of(trials, self._goals, {})
             points = [pick.point for pick in recommend(study_front)]
             lacking = [point.number for point in points if point.trained < RUNS and len(point.trials) <= RUNS]
             if not lacking or len(trials) >= _POINTS + MOST_REPEATS:
@@ -71,28 +108,25 @@ class _Study:
             trials.append(self._run(len(trials), lacking[0], lacking[0]))
         errors = []
         for point in points:
-            truth, values = self.truth(point.number), [trial.values["f1"] for trial in point.trials]
+            truth, values = self.truth(point.number), [trial.values[self._metric] for trial in point.trials]
             mean = statistics.fmean([value for value in values if value > truth - _FALLEN] or values)
-            error = point.errors["f1"]
-            errors.append((point.means["f1"] - truth, mean - truth, error, study_front.noises["f1"].margin(error)))
+            error = point.errors[self._metric]
+            errors.append(
+                (point.means[self._metric] - truth, mean - truth, error, study_front.noises[self._metric].margin(error))
+            )
         return Checked(errors=errors, front=self._share_of_front(study_front))
 
     def _run(self, number: int, of: int, first: int | None = None) -> Trial:
-        name, batch, rate = self._jobs[of]
-        usd = _USD[name] * (0.5 + 20 / batch) * math.exp(self._draw.gauss(0, 0.015))
-        f1 = COLLAPSED if self._draw.random() < self._share else self.truth(of)
-        point: dict[str, str | int | float] = {
-            "instance_type": name,
-            "per_device_train_batch_size": batch,
-            "learning_rate": rate,
-        }
+        job = self._jobs[of]
+        usd = job.usd * math.exp(self._draw.gauss(0, 0.015))
+        quality = COLLAPSED if self._draw.random() < self._share else job.truth
         return Trial(
             number=number,
             run_id=str(number),
-            point=point,
-            given={key: str(value) for key, value in point.items()},
+            point=job.point,
+            given={key: spell(value) for key, value in {**self._given, **job.point}.items()},
             status=TrialStatus.COMPLETED,
-            values={"cost_usd": usd, "f1": f1 + self._draw.gauss(0, self._noise)},
+            values={"cost_usd": usd, self._metric: quality + self._draw.gauss(0, job.deviation)},
             cost_usd=usd,
             repeats=first,
         )
@@ -101,7 +135,7 @@ class _Study:
         """True hypervolume of the stated front, over that of the best means of runs that trained."""
         measured = []
         for point in study_front.points:
-            values = [trial.values["f1"] for trial in point.trials]
+            values = [trial.values[self._metric] for trial in point.trials]
             trained = [value for value in values if value > self.truth(point.number) - _FALLEN] or values
             measured.append((point.means["cost_usd"], -statistics.fmean(trained)))
         best = [
@@ -116,25 +150,32 @@ class _Study:
         return volumes[0] / volumes[1]
 
 
-def rows(seeds: Iterable[int]) -> list[list[str]]:
-    """A row of the table for each of SETTINGS: its name, and what is at the head of this module."""
-    seeds, table = list(seeds), []
+def rows(seeds: Sequence[int], measured: Path | None = None) -> list[list[str]]:
+    """A row of the table for each of SETTINGS and for a table of `Measured`, as at the head of this module."""
+    table = []
     for name, (kind, share, noise) in SETTINGS.items():
-        studies = [_Study(kind, seed, share, noise).check() for seed in seeds]
-        errors = [error for study in studies for error in study.errors]
-        stated, plain = (math.sqrt(statistics.fmean(error[column] ** 2 for error in errors)) for column in (0, 1))
-        table.append(
-            [
-                name,
-                f"{statistics.fmean(error[0] for error in errors):+.4f}",
-                f"{stated / plain:.2f}",
-                f"{statistics.fmean(abs(error[0]) <= error[2] for error in errors):.0%}",
-                f"{statistics.fmean(abs(error[0]) <= error[3] for error in errors):.0%}",
-                f"{statistics.fmean(study.front for study in studies):.3f}",
-                f"{min(study.front for study in studies):.3f}",
-            ]
-        )
+        worlds = {seed: jobs_of_world(World.draw(kind, seed), noise) for seed in seeds}
+        table.append(_row(name, [_Study(worlds[seed], seed, share, {}, "f1").check() for seed in seeds]))
+    if measured is not None:
+        trained = Measured(measured)
+        jobs = jobs_of_measured(trained)
+        studies = [_Study(jobs, seed, 0.0, trained.job, trained.metric).check() for seed in seeds]
+        table.append(_row(measured.stem, studies))
     return table
+
+
+def _row(name: str, studies: Sequence[Checked]) -> list[str]:
+    errors = [error for study in studies for error in study.errors]
+    stated, plain = (math.sqrt(statistics.fmean(error[column] ** 2 for error in errors)) for column in (0, 1))
+    return [
+        name,
+        f"{statistics.fmean(error[0] for error in errors):+.4f}",
+        f"{stated / plain:.2f}",
+        f"{statistics.fmean(abs(error[0]) <= error[2] for error in errors):.0%}",
+        f"{statistics.fmean(abs(error[0]) <= error[3] for error in errors):.0%}",
+        f"{statistics.fmean(study.front for study in studies):.3f}",
+        f"{min(study.front for study in studies):.3f}",
+    ]
 
 
 AIMS = ("aim", "0", "1.10 at most", "60 to 85%", "70 to 92%", "0.95", "")
