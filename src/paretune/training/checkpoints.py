@@ -34,7 +34,7 @@ def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[
 
 
 def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """The progress in a checkpoint that any number of processes wrote; its tensors are read into `tensors`."""
+    """Read a checkpoint of any number of processes into `tensors`. Returns its progress; all processes must call it."""
     with warnings.catch_warnings(action="ignore"):
         state_dict_loader.load(tensors, checkpoint_id=checkpoint / _STATE)
     progress: dict[str, Any] = json.loads((checkpoint / _PROGRESS).read_text())

@@ -35,7 +35,7 @@ def has_bf16() -> bool:
 
 
 def choose_precision(precision: str) -> str:
-    """`precision`, or for `auto` the fastest format that the device has."""
+    """The number format to compute in: `precision`, or for `auto` the fastest one that the device has."""
     if precision != "auto":
         return precision
     capability = torch.cuda.get_device_capability() if has_gpu() else None

@@ -16,7 +16,7 @@ Batch = tuple[Any, ...]
 
 
 def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: Evaluation | None) -> dict[str, float]:
-    """The mean loss of the rows, and the metrics of `judge`, from batches of `size` rows in each process.
+    """Mean loss of the rows and the metrics of `judge`, computed in batches of `size` rows in each process.
 
     Batches become smaller if one does not fit into memory, but not of a model that processes share: a forward pass
     needs all of them, so that none can repeat a batch.

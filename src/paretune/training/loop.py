@@ -4,8 +4,14 @@
              -> backward -> clip, AdamW, schedule
     after:   every tenth step one exchange of the processes, the only wait for the device -> curves, stop, checkpoint
 
-All processes know the rows of a step, so that they count its labels without asking each other. A step draws its random
-numbers from seed, step and rank: a training that goes on, on however many devices, is one that never stopped.
+For example, 64 rows a step on two processes in micro-batches of 16. `GlobalBatchSampler.rows` gives both processes the
+same 64 rows, so they count the labels of a step without asking each other. `micro_batches` cuts them into two parts of
+32, of which each process takes every second row. The loss of a micro-batch is the sum over its labels, divided by the
+labels of all 64 rows, times two, because DDP averages the gradients of two processes. The first micro-batch only adds
+its gradients; after the second they are exchanged, and both processes make the same update.
+
+A step draws its random numbers from seed, step and rank: a training that goes on, on however many devices, is one that
+never stopped.
 """
 
 import gc
@@ -37,9 +43,9 @@ _BETWEEN_SAVES = 20.0  # least seconds between two checkpoints on spot instances
 
 @contextmanager
 def _garbage_kept() -> Iterator[None]:
-    """Collect no garbage by itself: a collection in one process makes all wait. `Meter.exchange` does, in all at once.
+    """Switch automatic garbage collection off: in one process it makes all others wait.
 
-    What exists before is not looked at again.
+    `Meter.exchange` collects in all of them at once, but never what exists before the block.
     """
     gc.collect()
     gc.freeze()
@@ -128,7 +134,7 @@ class Loop:
         return True
 
     def _step(self, step: int) -> torch.Tensor:
-        """Train on the rows of the optimiser step of this number, from 0; the norm of its gradients."""
+        """Train one optimiser step, the first of which is 0. Returns the norm of its gradients."""
         strategy, rows = self.strategy, self._sampler.rows(step)
         torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # of dropout
         strategy.model.train()
@@ -156,7 +162,7 @@ class Loop:
         return self._loss(logits, labels) * weight
 
     def _after_step(self, rate: float, norm: torch.Tensor, stop_requested: bool) -> bool:
-        """Write curves, evaluate and save if it is time; whether to stop here, which all processes do together."""
+        """Write curves, evaluate and save if it is time. Returns whether to stop, which all processes do together."""
         arguments, step = self.arguments, self.progress.step
         due = partial(is_due, step=step, arguments=arguments, steps_per_epoch=self._sampler.steps)
         is_last = step == arguments.max_steps
@@ -170,23 +176,23 @@ class Loop:
             saves = saves or saves_now or stops
             if logs:
                 curves = {"learning_rate": rate, "grad_norm": norm_here, "epoch": step / self._sampler.steps}
-                self._tell({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
-        if evaluates and self._note(self.evaluate()):
+                self._log({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
+        if evaluates and self._update_best(self.evaluate()):
             saves = saves or arguments.load_best_model_at_end or arguments.save_strategy.value == "best"
         if saves and not is_last:
             self._save()
         return stops and not is_last
 
     def evaluate(self) -> dict[str, float]:
-        """Measure the model, and write it to the curves of this step."""
+        """Measure the model and write the values to the curves of this step. Returns the values."""
         assert self._evaluate is not None
         with self.meter.stopwatch.paused():
             values = self._evaluate()
         self.progress.evaluated_step, self.progress.evaluated = self.progress.step, values
-        self._tell({f"eval/{name}": value for name, value in values.items()})
+        self._log({f"eval/{name}": value for name, value in values.items()})
         return values
 
-    def _tell(self, curves: dict[str, float]) -> None:
+    def _log(self, curves: dict[str, float]) -> None:
         """Write points of curves, and a line for people into the log."""
         step, total = self.progress.step, self.arguments.max_steps
         if processes.is_first():
@@ -194,8 +200,8 @@ class Loop:
             print(f"step {step} of {total}: {', '.join(shown)}", flush=True)
         self.events.write(step, curves, total_steps=total)
 
-    def _note(self, values: dict[str, float]) -> bool:
-        """Whether the model that was measured is the best so far."""
+    def _update_best(self, values: dict[str, float]) -> bool:
+        """Remember this evaluation if it is the best so far. Returns whether it is."""
         name, progress = (self.arguments.metric_for_best_model or "loss").removeprefix("eval_"), self.progress
         value = values.get(name, math.nan) * (1 if self.arguments.greater_is_better else -1)
         is_best = math.isfinite(value) and (progress.best is None or value > progress.best)

@@ -1,4 +1,4 @@
-"""What a training tells: events with curves, its speed, and what its processes want of each other."""
+"""Measurements of a training: its events and curves, its speed, and the exchange between its processes."""
 
 import gc
 import math
@@ -28,7 +28,7 @@ class Diverged(Exception):
 
 
 class EventWriter:
-    """Appends events as lines to `path` and standard output, to neither with None."""
+    """Appends events as lines to `path` and standard output. Without a path it writes nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -114,9 +114,10 @@ class Meter:
             self._warm = (self.stopwatch.seconds(), self._rows, self._tokens)
 
     def exchange(self, step: int, norm: torch.Tensor, *, stops: bool, saves: bool) -> tuple[bool, bool, float]:
-        """Whether any process asks to stop, and to save, after this step; and the norm of its gradients.
+        """Tell all processes whether this one wants to stop or save after this step.
 
-        All processes must call it. Raises Diverged if the loss was not finite for ten steps in a row.
+        Returns whether any wants to stop, whether any wants to save, and the norm of the gradients. All processes must
+        call it after the same step. Raises Diverged if the loss was not finite for ten steps in a row.
         """
         seconds = (time.perf_counter() - self._agreed_at) / max(1, step - self._agreed_step)
         wanted = torch.tensor([float(stops), float(saves), seconds], device=self._place)

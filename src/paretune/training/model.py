@@ -302,7 +302,7 @@ def has_plain_layers(model: Any) -> bool:
 
 
 def weight_format(model: Any, spec: JobSpec) -> torch.dtype | None:
-    """bf16 for weights that are trained in it, with fp32 masters, and without autocast; None for all others."""
+    """Format of weights that are trained in it without autocast, beside fp32 masters: bf16, or None for all others."""
     is_bf16 = device.half_format(spec.precision) is torch.bfloat16
     return torch.bfloat16 if is_bf16 and spec.fine_tuning == "full" and has_plain_layers(model) else None
 

@@ -57,9 +57,9 @@ class MasterAdamW:
 
     @torch.no_grad()
     def step(self, norm_of: Callable[[list[torch.Tensor]], torch.Tensor]) -> torch.Tensor:
-        """Update the weights and drop the gradients; the norm of the gradients before they were clipped.
+        """Update the weights and drop the gradients. Returns the norm of the gradients before they were clipped.
 
-        `norm_of` gives the norm of all gradients of such weights. Nothing waits for the device.
+        `norm_of` returns the norm of all gradients of such weights. Nothing waits for the device.
         """
         held = [(weight, master, weight.grad) for weight, master in self._rounded if weight.grad is not None]
         if held:
@@ -87,7 +87,7 @@ class MasterAdamW:
             torch._foreach_copy_([weight for weight, _ in self._rounded], [master for _, master in self._rounded])
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The fp32 weights, moments and counts of steps by name, for a checkpoint, which is read into them.
+        """The fp32 weights, moments and counts of steps by name. A checkpoint is written from them and read into them.
 
         They do not depend on the number format of the model: a training may continue in another.
         """

@@ -21,7 +21,7 @@ from paretune.training.rows import hub
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 with `dataset` and `model` folders, or 2 with `faults`, as JSON in the output file.
+    """Prepare a job: 0 with the folders `dataset` and `model` in the output file (JSON), or 2 with `faults` in it.
 
     `arguments` are the file with the specification as JSON, the folder of prepared data sets, the output file, and the
     commit of a model of the hub, if it is not to be the newest.

@@ -138,10 +138,10 @@ class Replicas:
             self._wrapped = torch.compile(self._wrapped, backend=backend, mode=mode)
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """The loss of a micro-batch, after its gradients were added, times `scale` if there is one.
+        """Compute a micro-batch and add its gradients, times `scale` if there is one. Returns its loss.
 
-        They are averaged over the processes if the micro-batch `is_last` in its step; sharded ones always, so that they
-        stay sharded.
+        If the micro-batch `is_last` in its step, the gradients of the step are averaged over the processes. Those of
+        shards are averaged in each micro-batch, so that they stay sharded.
         """
         skips = not is_last and hasattr(self._wrapped, "no_sync")
         exchange: AbstractContextManager[Any] = self._wrapped.no_sync() if skips else nullcontext()
@@ -151,7 +151,7 @@ class Replicas:
         return loss.detach()
 
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Logits and labels of a batch, on the device, without an exchange of gradients; None if others have them."""
+        """Logits and labels of a batch, on the device; None if they are in other processes."""
         return self._forward(self.model, batch)
 
     def _forward(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -173,7 +173,7 @@ class Replicas:
         return masked(batch, self._mask_format)
 
     def reshard(self) -> None:
-        """Free gathered weights, if weights are shared: an evaluation leaves some, which are old after a read."""
+        """Free gathered weights, which are old after a checkpoint is read. Only shards have any."""
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
         """The norm of all gradients of the whole model, whose trained weights here are `weights`."""
@@ -258,10 +258,10 @@ class Shards(Replicas):
 
     @torch.no_grad()
     def parts_of(self, model: Any, most_bytes: float) -> Iterator[dict[str, torch.Tensor]]:
-        """Name to value of each weight of the whole `model`, in parts of up to `most_bytes` or of one weight.
+        """Yield the weights of the whole `model` by name, in parts of up to `most_bytes` or of one weight.
 
-        Parts are empty but in the first process. All processes must take all of them: one weight is gathered at a time.
-        `model` is the attribute, or without its adapters if there are any.
+        Parts are empty except in the first process. All processes must take all of them: one weight is gathered at a
+        time. `model` is the attribute, or without its adapters if there are any.
         """
         part, size = dict[str, torch.Tensor](), 0
         for name, value in self._weights_of(model):
@@ -286,7 +286,7 @@ class Shards(Replicas):
 
 
 def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """Name and whole value of the `tensors` of process `source`, in all processes, one at a time.
+    """Send the `tensors` of process `source` to all processes. Yields name and whole value, one tensor at a time.
 
     Processes that have shares of a tensor must pass theirs.
     """

@@ -56,7 +56,7 @@ def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing
 
 
 class Evaluation:
-    """Calculates metrics; `report_entries` are those of the last evaluation in this process."""
+    """Calculates the metrics of a task. `report_entries` has the confusion matrix or counts of the last evaluation."""
 
     def __init__(self, task: str, names: Sequence[str]) -> None:
         self._task, self._names = task, names
@@ -166,7 +166,7 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
 
 
 def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Split to labels, none for causal-lm, and the names of the C classes or labels; BadInput if they are not labels.
+    """Labels of each split, none for causal-lm, and names of the C classes; BadInput if cells hold no labels.
 
     Removes a test split with hidden labels (all -1).
     """

@@ -9,8 +9,7 @@ forward pass of one micro-batch and the backward pass of an earlier one, so that
 most as many micro-batches as there are stages.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -71,53 +70,176 @@ def stage_faults(spec: JobSpec, config: Any) -> list[str]:
 
 
 class Stages(Shards):
-    """A model of which each process has a stage; the processes of all stages train on the same rows."""
+    """A model of which each process has a stage; the processes of all stages train on the same rows.
+
+    The parts of other stages are removed from the Hugging Face model, and its `forward` is replaced: it takes tokens
+    (B, T) in the first stage, else the output of the stage before, (B, T, hidden size). The last one returns logits,
+    (B, T, vocabulary) or (B, classes).
+    """
 
     _gathers_again = False  # a layer would be gathered anew for each micro-batch
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
         if device.choose_precision(spec.precision) == "fp16":  # each stage would scale the loss itself
             raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
-        self._pipeline = Pipeline(
-            self.model,
-            mesh["pipeline"].get_group(),
-            number=self._degrees.stage(distributed.get_rank()),
-            stages=self._degrees.pipeline,
-            micro_batches=spec.micro_batches or self._degrees.pipeline,
-            device=self.device,
-            autocast=self._autocast,
-        )
+        self._group = mesh["pipeline"].get_group()
+        self._number, self._stages = self._degrees.stage(distributed.get_rank()), self._degrees.pipeline
+        self._micro_batches = spec.micro_batches or self._stages
+        self._is_first, self._is_last = self._number == 0, self._number == self._stages - 1
+        self._schedules: dict[tuple[int, ...], Schedule1F1B] = {}
+        model = self.model
+        self._head = next(name for name, child in model.named_children() if child is not model.base_model)
+        head, table = model.get_output_embeddings(), model.get_input_embeddings()
+        self._classifies = head is None  # one row of logits per text, not per token
+        self._is_tied = head is not None and head.weight is table.weight
+        # Name of the output layer's weights in the last stage, if the whole model has the embedding table there.
+        self._copy = f"{self._head}.weight" if self._is_tied and self._is_last else None
+        if self._copy is not None:
+            head.weight = torch.nn.Parameter(table.weight.detach().clone())
+        self._remove_other_stages()
+        model.forward = self._forward_stage
+
+    def _remove_other_stages(self) -> None:
+        model, base, family = self.model, self.model.base_model, _FAMILIES[self.model.config.model_type]
+        layers = base.get_submodule(family.layers)
+        per_stage = len(layers) // self._stages
+        for index in range(len(layers)):
+            if index // per_stage != self._number:
+                layers[index] = _Identity(getattr(layers[index], "attention_type", None))
+        if not self._is_first:
+            for name in family.first:
+                setattr(base, name, _Identity())
+            if family.added is not None:
+                setattr(base, family.added, _Zero())
+        if not self._is_last:
+            setattr(base, family.last, _Identity())
+            for name, child in list(model.named_children()):
+                if child is not base:
+                    setattr(model, name, None)
+
+    def _forward_stage(self, inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
+        """The output of this stage. `tokens` and the `others` (`attention_mask`) are the same for all stages."""
+        model, name = self.model, "input_ids" if self._is_first else "inputs_embeds"
+        with self._autocast():
+            hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
+            scores = getattr(model, self._head)(hidden).float() if self._is_last else hidden.float()
+        if not (self._is_last and self._classifies):
+            return scores
+        positions = torch.arange(tokens.shape[-1], device=tokens.device)
+        last = (positions * (tokens != model.config.pad_token_id)).argmax(-1)  # as in transformers
+        return scores[torch.arange(len(tokens), device=tokens.device), last]
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """The loss of a micro-batch, which is divided into smaller ones, after its gradients were added."""
-        loss = self._pipeline.train(self._on_device(batch), loss_of)
+        """The loss of a micro-batch in every stage, after its gradients were added; it is cut into smaller ones."""
+        inputs = _pad_rows(self._on_device(batch), self._micro_batches)
+        self._loss: Loss = loss_of  # read by the schedules
+        tokens, losses = inputs["input_ids"], list[torch.Tensor]()
+        self._schedule(tokens).step(
+            *((tokens,) if self._is_first else ()),
+            target=inputs["labels"] if self._is_last else None,
+            losses=losses,
+            return_outputs=False,
+            tokens=tokens,
+            attention_mask=inputs["attention_mask"],
+        )
+        total = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self.device)
+        distributed.broadcast(total, group=self._group, group_src=self._stages - 1)
         if is_last:
-            self._pipeline.add_up_tied_gradients()
-        return loss
+            self._add_up_tied_gradients()
+        return total
 
+    @torch.no_grad()
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Logits and labels of a batch in the last stage; None in the others."""
         inputs = self._on_device(batch)
-        logits = self._pipeline.predict(inputs)
-        return None if logits is None else (logits, inputs["labels"])
+        received = tokens = inputs["input_ids"]
+        if not self._is_first:
+            received = self._hidden(*tokens.shape, device=self.device)
+            distributed.recv(received, group=self._group, group_src=self._number - 1)
+        output: torch.Tensor = self.model(received, tokens=tokens, attention_mask=inputs["attention_mask"])
+        if self._is_last:
+            return output, inputs["labels"]
+        distributed.send(output.contiguous(), group=self._group, group_dst=self._number + 1)
+        return None
 
     def _masked(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return batch  # masks are divided with their batches
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
-        """The norm of the gradients of all stages."""
-        return self._pipeline.gradient_norm()
+        """The norm of the gradients of all stages; a tied table counts once."""
+        left_out = self._tied_weight() if not self._is_first else None
+        items = [item.grad for item in self.model.parameters() if item.grad is not None and item is not left_out]
+        norm = torch.nn.utils.get_total_norm(items) if items else torch.zeros((), device=self.device)
+        squares = processes.whole(norm).to(self.device).square()
+        distributed.all_reduce(squares, group=self._group)
+        return squares.sqrt()
+
+    def _tied_weight(self) -> torch.nn.Parameter | None:
+        """The copy here of a table that embeddings and head share; None if they do not, or in a middle stage."""
+        owner = None
+        if self._is_tied and (self._is_first or self._is_last):
+            owner = self.model.get_input_embeddings() if self._is_first else getattr(self.model, self._head)
+        return None if owner is None else owner.weight
+
+    def _add_up_tied_gradients(self) -> None:
+        """Give both copies of a tied table the sum of their gradients; once per optimiser step, before clipping."""
+        weight = self._tied_weight()
+        if weight is None:
+            return
+        if weight.grad is None:
+            weight.grad = torch.zeros_like(weight)
+        gradient = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad  # shares its memory
+        received = torch.empty_like(gradient)
+        peer = self._stages - 1 if self._is_first else 0
+        exchange = [
+            distributed.P2POp(distributed.isend, gradient.contiguous(), group=self._group, group_peer=peer),
+            distributed.P2POp(distributed.irecv, received, group=self._group, group_peer=peer),
+        ]
+        for work in distributed.batch_isend_irecv(exchange):
+            work.wait()
+        gradient.add_(received)
 
     def _weights_of(self, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        own = {name: item for name, item in model.state_dict().items() if name != self._pipeline.copy}
-        stages, seen = self._degrees.pipeline, set[str]()
-        per_stage = distributed.get_world_size() // stages
-        for stage in range(stages):
+        own = {name: item for name, item in model.state_dict().items() if name != self._copy}
+        seen, per_stage = set[str](), distributed.get_world_size() // self._stages
+        for stage in range(self._stages):
             is_own = distributed.get_rank() // per_stage == stage
             for name, value in sent(own if is_own else {}, stage * per_stage):
                 if name not in seen:
                     seen.add(name)
                     yield name, value
+
+    def _hidden(self, rows: int, length: int, **options: Any) -> torch.Tensor:
+        """An empty tensor with the shape of what a stage sends to the next."""
+        return torch.empty(rows, length, self.model.config.hidden_size, **options)
+
+    def _schedule(self, tokens: torch.Tensor) -> Schedule1F1B:
+        """The schedule for batches of this shape, with known shapes of the tensors that stages send to each other."""
+        rows, length = key = tokens.shape[0] // self._micro_batches, tokens.shape[1]
+        if key not in self._schedules:
+            config = self.model.config
+            inputs = output = self._hidden(*key, device="meta", requires_grad=True)
+            if self._is_first:
+                inputs = torch.empty(key, dtype=tokens.dtype, device="meta")
+            if self._is_last:
+                shape = (rows, config.num_labels) if self._classifies else (rows, length, config.vocab_size)
+                output = torch.empty(shape, device="meta", requires_grad=True)
+            stage = _StageOfKnownShape(
+                self.model,
+                self._number,
+                self._stages,
+                self.device,
+                input_args=inputs,
+                output_args=output,
+                group=self._group,
+            )
+            self._schedules[key] = Schedule1F1B(
+                stage,
+                self._micro_batches,
+                loss_fn=lambda logits, labels: self._loss(logits, labels),
+                scale_grads=False,
+            )
+        return self._schedules[key]
 
 
 class _Identity(torch.nn.Module):
@@ -136,169 +258,6 @@ class _Zero(torch.nn.Module):
 
     def forward(self, positions: torch.Tensor) -> torch.Tensor:
         return torch.zeros((), device=positions.device)
-
-
-class Pipeline:
-    """A copy of a model in stages, each in a process of `group`, which all get the same batches.
-
-    Removes from the Hugging Face model of this process, stage `number` of `stages`, the parts of the other stages, and
-    replaces its `forward`: inputs are tokens (B, T) in the first stage, else the output of the stage before, (B, T,
-    hidden size). The last one gives logits, (B, T, vocabulary) or (B, classes).
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        group: distributed.ProcessGroup,
-        *,
-        number: int,
-        stages: int,
-        micro_batches: int,
-        device: torch.device,
-        autocast: Callable[[], AbstractContextManager[Any]],
-    ) -> None:
-        self._model, self._group, self._number, self._stages = model, group, number, stages
-        self._micro_batches, self._device = micro_batches, device
-        self._is_first, self._is_last = number == 0, number == stages - 1
-        self._schedules: dict[tuple[int, ...], Schedule1F1B] = {}
-        self._head = next(name for name, child in model.named_children() if child is not model.base_model)
-        head, table = model.get_output_embeddings(), model.get_input_embeddings()
-        self._classifies = head is None  # one row of logits per text, not per token
-        self._is_tied = head is not None and head.weight is table.weight
-        # Name of the output layer's weights in the last stage, if the whole model has the embedding table there.
-        self.copy = f"{self._head}.weight" if self._is_tied and self._is_last else None
-        if self.copy is not None:
-            head.weight = torch.nn.Parameter(table.weight.detach().clone())
-        self._remove_other_stages()
-
-        def forward(inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
-            """`tokens` and the `others`, such as `attention_mask`, are the same for all stages."""
-            name = "input_ids" if self._is_first else "inputs_embeds"
-            with autocast():
-                hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
-                scores = getattr(model, self._head)(hidden).float() if self._is_last else hidden.float()
-            if not self._is_last:
-                return scores
-            if not self._classifies:
-                return scores
-            positions = torch.arange(tokens.shape[-1], device=tokens.device)
-            last = (positions * (tokens != model.config.pad_token_id)).argmax(-1)  # as in transformers
-            return scores[torch.arange(len(tokens), device=tokens.device), last]
-
-        model.forward = forward
-
-    def _remove_other_stages(self) -> None:
-        model, base, family = self._model, self._model.base_model, _FAMILIES[self._model.config.model_type]
-        layers = base.get_submodule(family.layers)
-        per_stage = len(layers) // self._stages
-        for index in range(len(layers)):
-            if index // per_stage != self._number:
-                layers[index] = _Identity(getattr(layers[index], "attention_type", None))
-        if not self._is_first:
-            for name in family.first:
-                setattr(base, name, _Identity())
-            if family.added is not None:
-                setattr(base, family.added, _Zero())
-        if not self._is_last:
-            setattr(base, family.last, _Identity())
-            for name, child in list(model.named_children()):
-                if child is not base:
-                    setattr(model, name, None)
-
-    def _tied_weight(self) -> torch.nn.Parameter | None:
-        """The copy here of a table that embeddings and head share; None if they do not, or in a middle stage."""
-        owner = None
-        if self._is_tied and (self._is_first or self._is_last):
-            owner = self._model.get_input_embeddings() if self._is_first else getattr(self._model, self._head)
-        return None if owner is None else owner.weight
-
-    def train(self, batch: Batch, loss: Loss) -> torch.Tensor:
-        """The loss of a batch, in every process, after its gradients were added to the stages'."""
-        batch = _pad_rows(batch, self._micro_batches)
-        tokens: torch.Tensor = batch["input_ids"]
-        others: dict[str, Any] = {"attention_mask": batch["attention_mask"]}
-        self._loss: Loss = loss  # read by the schedules
-        losses: list[torch.Tensor] = []
-        inputs = (tokens,) if self._is_first else ()
-        target = batch["labels"] if self._is_last else None
-        schedule = self._schedule(tokens)
-        schedule.step(*inputs, target=target, losses=losses, return_outputs=False, tokens=tokens, **others)
-        total = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
-        distributed.broadcast(total, group=self._group, group_src=self._stages - 1)
-        return total
-
-    @torch.no_grad()
-    def predict(self, batch: Batch) -> torch.Tensor | None:
-        """The logits of a batch in the process of the last stage; None in the others."""
-        tokens, others = batch["input_ids"], {"attention_mask": batch["attention_mask"]}
-        inputs = tokens
-        if not self._is_first:
-            inputs = self._hidden(*tokens.shape, device=self._device)
-            distributed.recv(inputs, group=self._group, group_src=self._number - 1)
-        output: torch.Tensor = self._model(inputs, tokens=tokens, **others)
-        if self._is_last:
-            return output
-        distributed.send(output.contiguous(), group=self._group, group_dst=self._number + 1)
-        return None
-
-    def add_up_tied_gradients(self) -> None:
-        """Give both copies of a tied table the sum of their gradients; once per optimiser step, before clipping."""
-        weight = self._tied_weight()
-        if weight is None:
-            return
-        if weight.grad is None:
-            weight.grad = torch.zeros_like(weight)
-        gradient = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad  # shares its memory
-        received = torch.empty_like(gradient)
-        peer = self._stages - 1 if self._is_first else 0
-        exchange = [
-            distributed.P2POp(distributed.isend, gradient.contiguous(), group=self._group, group_peer=peer),
-            distributed.P2POp(distributed.irecv, received, group=self._group, group_peer=peer),
-        ]
-        for work in distributed.batch_isend_irecv(exchange):
-            work.wait()
-        gradient.add_(received)
-
-    def gradient_norm(self) -> torch.Tensor:
-        """The norm of the gradients of all stages; a tied table counts once."""
-        left_out = self._tied_weight() if not self._is_first else None
-        items = [item.grad for item in self._model.parameters() if item.grad is not None and item is not left_out]
-        norm = torch.nn.utils.get_total_norm(items) if items else torch.zeros((), device=self._device)
-        squares = processes.whole(norm).to(self._device).square()
-        distributed.all_reduce(squares, group=self._group)
-        return squares.sqrt()
-
-    def _hidden(self, rows: int, length: int, **options: Any) -> torch.Tensor:
-        """An empty tensor with the shape of what a stage sends to the next."""
-        return torch.empty(rows, length, self._model.config.hidden_size, **options)
-
-    def _schedule(self, tokens: torch.Tensor) -> Schedule1F1B:
-        """The schedule for batches of this shape, with known shapes of the tensors that stages send to each other."""
-        rows, length = key = tokens.shape[0] // self._micro_batches, tokens.shape[1]
-        if key not in self._schedules:
-            config = self._model.config
-            inputs = output = self._hidden(*key, device="meta", requires_grad=True)
-            if self._is_first:
-                inputs = torch.empty(key, dtype=tokens.dtype, device="meta")
-            if self._is_last:
-                shape = (rows, config.num_labels) if self._classifies else (rows, length, config.vocab_size)
-                output = torch.empty(shape, device="meta", requires_grad=True)
-            stage = _StageOfKnownShape(
-                self._model,
-                self._number,
-                self._stages,
-                self._device,
-                input_args=inputs,
-                output_args=output,
-                group=self._group,
-            )
-            self._schedules[key] = Schedule1F1B(
-                stage,
-                self._micro_batches,
-                loss_fn=lambda logits, labels: self._loss(logits, labels),
-                scale_grads=False,
-            )
-        return self._schedules[key]
 
 
 class _StageOfKnownShape(PipelineStage):

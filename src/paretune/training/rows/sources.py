@@ -39,7 +39,7 @@ _OPTIONS = {".csv": _CSV, ".tsv": _CSV | {"sep": "\t"}}
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
-    """Split (train, validation, and test if there is one) to rows, and the class names; BadInput with all faults.
+    """Rows of each split (train, validation, and test if there is one), and class names; BadInput with all faults.
 
     Without a validation split a tenth of the training rows, stratified and drawn with a fixed seed, becomes one. Then
     each split is sampled down to max_train_samples or max_eval_samples.
@@ -175,7 +175,7 @@ def _without_missing(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset
 def _pick(
     spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, np.ndarray]]:
-    """Split to the split of the data set that its rows come from, and their numbers."""
+    """Where the rows of each split come from: a split of the data set, and the numbers of its rows."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
     if "validation" not in picked:
         classes = ids["train"] if spec.task == metrics.CLASSIFICATION else None
