@@ -111,7 +111,7 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
     data = shared_cloud.folder / "some rows.csv"
     data.write_text("a\nb\nc\n")
 
-    done = train(shared_cloud, conda_project, project_parameters={"data": str(data), "note": NOTE})
+    done = train(shared_cloud, conda_project, training_arguments={"data": str(data), "note": NOTE})
 
     assert done.code == 0, done.text
     run, client = latest(shared_cloud), shared_cloud.client
@@ -146,12 +146,12 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded_and_
 def test_on_two_instances_a_shell_command_has_its_requirements_and_the_first_one_s_records_count(
     shared_cloud: Cloud, shell_project: Path
 ) -> None:
-    done = train(shared_cloud, shell_project, project_parameters={"word": "two words"}, instance_count=2)
+    done = train(shared_cloud, shell_project, training_arguments={"word": "two words"}, instance_count=2)
 
     assert done.code == 0, done.text
     run = latest(shared_cloud)
     log = shared_cloud.run("logs", run.info.run_id).text
     for text in ("word is two words", "# of the project", "Requirement already satisfied: pyyaml"):
         assert text in log
-    assert run.data.params["project_parameters.word"] == "two words"
+    assert run.data.params["training_arguments.word"] == "two words"
     assert (run.data.metrics["hosts"], run.data.tags["host"]) == (2, "algo-1")

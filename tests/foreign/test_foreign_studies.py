@@ -166,7 +166,7 @@ def assert_what_is_recorded_is_what_ran(trial, metric: str, search: dict[str, ob
     assert trial.values == {"cost_usd": data.metrics["cost_usd"], metric: data.metrics[metric]}
     assert data.metrics["billable_seconds"] * 0.115 / 3600 == pytest.approx(data.metrics["cost_usd"])
     own = json.loads(data.params.get("training_arguments", "{}"))
-    recorded = {**own, **{name.removeprefix("project_parameters."): text for name, text in data.params.items()}}
+    recorded = {**own, **{name.removeprefix("training_arguments."): text for name, text in data.params.items()}}
     for searched in (name.removeprefix("training_arguments.") for name in search):
         used = f"{searched.rpartition('.')[2]}_used"
         assert data.metrics[used] == pytest.approx(float(recorded[searched]), rel=1e-12), used

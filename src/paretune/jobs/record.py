@@ -201,14 +201,14 @@ class JobRecord:
 def params_of(spec: JobSpec) -> dict[str, str]:
     """The parameters of a job's run: the fields that were given, _ALWAYS, and the batch and rate derived from them.
 
-    A training of the user's own may have other defaults, so it has the given ones and its place; a project also has
-    each parameter of its command as `project_parameters.NAME`.
+    A training of the user's own may have other defaults, so it has the given ones and its place, and each argument also
+    as `training_arguments.NAME`.
     """
     if spec.runs_user_code:
         cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
-        parameters = {f"project_parameters.{name}": spell(value) for name, value in spec.project_parameters.items()}
+        arguments = {f"training_arguments.{name}": spell(value) for name, value in spec.training_arguments.items()}
         changed = {name: text for name, text in spec.changed().items() if name != "seed" or _passes_seed(spec)}
-        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | changed | parameters
+        return cluster | ({"entry_point": spec.entry_point} if spec.project else {}) | changed | arguments
     plan = spec.plan()
     texts = spec.as_text()
     return (

@@ -184,14 +184,14 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
 
 
 def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path]]:
-    values = {name: spell(value) for name, value in spec.project_parameters.items()}
+    values = {name: spell(value) for name, value in spec.training_arguments.items()}
     declared = project._entry_points
     if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow takes any such name
         scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
         allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
         raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
     if spec.entry_point not in declared and spec.entry_point.endswith(".py"):
-        script, parameters = root / spec.entry_point, spec.project_parameters
+        script, parameters = root / spec.entry_point, spec.training_arguments
         refuse([*start_faults(script, parameters), *unknown_arguments(script, parameters)])
         words = ["python", spec.entry_point, *option_words(read_own_script(script), parameters)]
         return shlex.join(words), {}

@@ -168,7 +168,7 @@ class JobSpec(Parameters):
         example={"weight_decay": 0.01},
         also="warmup_ratio warmup_steps weight_decay optim compiler activation_checkpointing torch_compile",
     )
-    """other Hugging Face TrainingArguments, such as warmup_ratio; or your own script's arguments"""
+    """other Hugging Face TrainingArguments, such as warmup_ratio; or the arguments of your own script or project"""
 
     entry_script: str | None = parameter(
         None, "quality seconds memory", not_searched=_ONE_TRAINING, group="your own training", also="script"
@@ -178,8 +178,6 @@ class JobSpec(Parameters):
     """MLflow project or folder with scripts, run instead of paretune's training: folder or git URI"""
     entry_point: str = parameter("main", "quality seconds memory", not_searched=_ONE_TRAINING)
     """project: its entry point, or a script such as train.py"""
-    project_parameters: dict[str, Any] = parameter({}, "quality seconds memory", example={"alpha": 0.1})
-    """project: the parameters of the entry point"""
     metric_definitions: tuple[dict[str, str], ...] = parameter(
         (), "launcher", example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]
     )

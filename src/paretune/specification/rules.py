@@ -55,7 +55,7 @@ _RESERVED_VARIABLES = re.compile(
 )
 _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # the names of metrics that MLflow allows
 _WITH_A_PROJECT = {
-    *("project", "entry_point", "project_parameters", "environment", "metric_definitions", "seed", "force", "dry_run"),
+    *("project", "entry_point", "training_arguments", "environment", "metric_definitions", "seed", "force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
     *("max_runtime_minutes", "max_silence_minutes", "max_cost_usd", "budget", "keep_alive_minutes", "tags"),
     *("region", "role", "sagemaker", "on_interrupt"),
@@ -182,18 +182,18 @@ def _only_there(job: "JobSpec") -> Iterator[str]:
 
 def _with_a_project(job: "JobSpec") -> Iterator[str]:
     if job.project is None:
-        for name in filter(lambda name: _is_changed(job, name), ("entry_point", "project_parameters")):
-            yield f"{name} goes with project: give the folder or git URI of one, or leave it out"
+        if _is_changed(job, "entry_point"):
+            yield "entry_point goes with project: give the folder or git URI of one, or leave it out"
         return
     for name in filter(lambda name: _is_changed(job, name), job.model_fields_set - _WITH_A_PROJECT):
-        remedy = f"it is for paretune's own training; use project_parameters ({{{name}: ...}})"
+        remedy = f"it is for paretune's own training; use training_arguments ({{{name}: ...}})"
         if name == "entry_script":
             remedy = "the job runs the project's command; leave one of them out"
         yield f"project={job.project} goes without {name}: {remedy}"
 
 
 def _reserved_arguments(job: "JobSpec") -> Iterator[Fault]:
-    for name in filter(RESERVED_TRAINING_ARGUMENTS.get, job.training_arguments):
+    for name in filter(RESERVED_TRAINING_ARGUMENTS.get, () if job.project else job.training_arguments):
         text = f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}"
         yield Fault(("training_arguments", name), text)
 
@@ -225,12 +225,11 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
         value = getattr(job, name)
         if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:
             yield f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
-    for parameter in ("training_arguments", "project_parameters"):
-        for name, value in getattr(job, parameter).items():
-            if isinstance(value, str) and _KEY_LIKE.fullmatch(value) and looks_secret(name, value):
-                text = f"{parameter} must hold no secret, and {name} looks like one: parameters are recorded; store it"
-                way = f"in AWS Secrets Manager, and give its ARN: --environment.{name.upper()} secret:ARN"
-                yield Fault((parameter, name), f"{text} {way}")
+    for name, value in job.training_arguments.items():
+        if isinstance(value, str) and _KEY_LIKE.fullmatch(value) and looks_secret(name, value):
+            text = f"training_arguments must hold no secret, and {name} looks like one: parameters are recorded; store "
+            way = f"it in AWS Secrets Manager, and give its ARN: --environment.{name.upper()} secret:ARN"
+            yield Fault(("training_arguments", name), f"{text}{way}")
     for name, value in job.tags.items():
         if looks_secret(name, value):
             text = f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"

@@ -25,7 +25,7 @@ _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
 _PLANNED = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
-    *("project", "entry_point", "project_parameters", "environment"),
+    *("project", "entry_point", "environment"),
     *("learning_rate_scaling", *_PLANNED),
 }
 """Parameters that reach a script by other ways: its processes, the batch plan, arguments of its own."""
@@ -93,7 +93,7 @@ def own_settings(spec: JobSpec) -> str:
     """The settings given to the user's own training, but for its files, in words: `lr=0.1 epochs=3`."""
     names = [name for name in (*_PLANNED, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
     given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
-    return " ".join(f"{name}={spell(value)}" for name, value in (spec.project_parameters or given).items())
+    return " ".join(f"{name}={spell(value)}" for name, value in given.items())
 
 
 def accumulates(spec: JobSpec) -> bool:

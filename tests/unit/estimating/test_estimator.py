@@ -160,13 +160,13 @@ def test_the_largest_batch_that_fits_is_the_last_power_of_two_that_is_said_to() 
 
 def job(rows: int = 1000, **changes: object) -> JobSpec:
     """A job of a project whose seconds grow with `rows`."""
-    arguments = {"project_parameters": {"rows": rows, "alpha": 0.1}} | changes
+    arguments = {"training_arguments": {"rows": rows, "alpha": 0.1}} | changes
     return JobSpec(project="mine", **arguments)  # type: ignore[arg-type]  # names of its fields
 
 
 def test_only_equal_jobs_count_whatever_their_seed() -> None:
     elsewhere = job(instance_type="ml.m5.large")
-    others = [job(entry_point="other.py"), elsewhere, JobSpec(project="another", project_parameters={"rows": 1000})]
+    others = [job(entry_point="other.py"), elsewhere, JobSpec(project="another", training_arguments={"rows": 1000})]
     runs = [(job(1000, seed=7), 14.0), (job(4000), 44.0)]
 
     assert estimate_own(job(), ML_M5_LARGE, [(spec, 10.0) for spec in others]) is None

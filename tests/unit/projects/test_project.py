@@ -87,7 +87,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def payload(project: Path, home: Path, **changes: Any) -> ProjectPayload:
-    arguments = {"project_parameters": {"word": "it's"}, "entry_point": "train"} | changes
+    arguments = {"training_arguments": {"word": "it's"}, "entry_point": "train"} | changes
     made = project_inputs(JobSpec(project=str(project), **arguments), home).project
     assert made is not None
     return made
@@ -96,7 +96,7 @@ def payload(project: Path, home: Path, **changes: Any) -> ProjectPayload:
 def test_here_the_command_reads_files_where_they_are_and_what_git_ignores_is_linked(
     project: Path, tmp_path: Path
 ) -> None:
-    made = payload(project, tmp_path, project_parameters={"word": AWKWARD, "extra": "a b"})
+    made = payload(project, tmp_path, training_arguments={"word": AWKWARD, "extra": "a b"})
 
     words = ["python", "train.py", "0.5", str(project / "data" / "rows.csv"), "0", AWKWARD, "--extra", "a b"]
     assert shlex.split(made.document["command"]) == words
@@ -123,7 +123,7 @@ def test_on_sagemaker_files_travel_and_the_environment_is_installed(
 def test_a_seed_that_was_set_reaches_an_entry_point_that_declares_one(project: Path, tmp_path: Path) -> None:
     assert payload(project, tmp_path, seed=7).document["command"].endswith(" 7 'it'\"'\"'s'")
     both = {"word": "x", "seed": 3}
-    assert payload(project, tmp_path, seed=7, project_parameters=both).document["command"].endswith(" 3 x")
+    assert payload(project, tmp_path, seed=7, training_arguments=both).document["command"].endswith(" 3 x")
 
 
 def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_path: Path) -> None:
@@ -131,18 +131,18 @@ def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_p
     text = "p.add_argument('--alpha')\np.add_argument('--fast', type=bool)\nargs, _ = p.parse_known_args()\n"
     (tmp_path / "scripts" / "run.py").write_text(f"import argparse\np = argparse.ArgumentParser()\n{text}")
     given = {"alpha": 0.1, "fast": False}
-    made = payload(tmp_path / "scripts", tmp_path, entry_point="run.py", project_parameters=given)
+    made = payload(tmp_path / "scripts", tmp_path, entry_point="run.py", training_arguments=given)
 
     assert made.document["command"] == "python run.py --alpha 0.1 --fast ''"
     with pytest.raises(BadInput, match=r"run\.py has no argument alfa: it has alpha, fast$"):
-        payload(tmp_path / "scripts", tmp_path, entry_point="run.py", project_parameters={"alfa": 0.1})
+        payload(tmp_path / "scripts", tmp_path, entry_point="run.py", training_arguments={"alfa": 0.1})
     assert declared_parameters(str(tmp_path / "scripts"), "run.py") == {}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"project_parameters": {}}, "No value given for missing parameters: 'word'"),
+        ({"training_arguments": {}}, "No value given for missing parameters: 'word'"),
         ({"entry_point": "other"}, "it has train, train.py"),
         ({"entry_point": "gone.py"}, "entry_point gone.py is not in project"),
         ({"project": "./not-there"}, "project ./not-there does not exist"),
@@ -151,7 +151,7 @@ def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_p
 def test_what_is_wrong_is_said_before_anything_starts(
     project: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    spec = {"project": str(project), "entry_point": "train", "project_parameters": {"word": "x"}} | changes
+    spec = {"project": str(project), "entry_point": "train", "training_arguments": {"word": "x"}} | changes
     with pytest.raises(BadInput) as refused:
         project_inputs(JobSpec(**spec), tmp_path)
 

@@ -151,8 +151,8 @@ WRONG = [  # what was typed, and how the one fault about it begins
         "in AWS Secrets Manager, and give its ARN: --environment.WANDB_API_KEY secret:ARN",
     ),
     (
-        {"project": "p", "project_parameters": {"password": "correct-horse-battery"}},
-        "project_parameters must hold no secret",
+        {"project": "p", "training_arguments": {"password": "correct-horse-battery"}},
+        "training_arguments must hold no secret",
     ),
     ({"tags": {"password": "correct-horse-battery"}}, "tags must hold no secret"),
     (

@@ -65,8 +65,7 @@ class OwnRuns:
 
 
 def _settings(spec: JobSpec) -> dict[str, Any]:
-    inside = {**spec.training_arguments, **spec.project_parameters}
-    return {"instance_count": 1, **spec.given(), "instance_type": spec.instance_type, **inside}
+    return {"instance_count": 1, **spec.given(), "instance_type": spec.instance_type, **spec.training_arguments}
 
 
 def _value(text: str) -> Any:

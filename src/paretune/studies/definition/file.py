@@ -290,7 +290,7 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
         is_known = argument or name in declared.constants or not declared.is_complete
         return f"training_arguments.{argument or name}" if is_known else name
     names = _entry_parameters(job, [])
-    return f"project_parameters.{name}" if not names or name in names else name
+    return f"training_arguments.{name}" if not names or name in names else name
 
 
 def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:

@@ -179,7 +179,7 @@ def label(objective: str) -> str:
 
 def _short_name(parameter: str) -> str:
     prefix, _, inner = parameter.partition(".")
-    if inner and prefix in ("training_arguments", "project_parameters"):
+    if inner and prefix == "training_arguments":
         return inner  # as the user's own training spells it
     return _SHORT_NAMES.get(parameter, parameter.replace("_", " "))
 

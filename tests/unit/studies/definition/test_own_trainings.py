@@ -123,14 +123,14 @@ def test_declared_parameters_are_searched_by_their_names_wherever_the_project_st
     project: Path,
 ) -> None:
     study = read(project, "", PROJECT)
-    names = [f"project_parameters.{name}" for name in ("alpha", "depth", "kind")]
+    names = [f"training_arguments.{name}" for name in ("alpha", "depth", "kind")]
     assert list(study.search) == [*names, "instance_type"]
     assert study.takes_split
 
     spec = study.spec_at({names[0]: 0.5, names[1]: 3, names[2]: "1", "instance_type": "local"})
 
     assert (spec.project, spec.entry_point) == ("mine", "train")
-    assert spec.project_parameters == {"alpha": 0.5, "depth": 3, "kind": "1"}
+    assert spec.training_arguments == {"alpha": 0.5, "depth": 3, "kind": "1"}
 
 
 @pytest.mark.parametrize(
