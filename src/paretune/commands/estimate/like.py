@@ -15,7 +15,7 @@ from typing import Any
 from paretune.commands.estimate import LISTED_CLUSTERS, MAY_BE_LISTS, EstimateRequest
 from paretune.commands.estimate.estimate import EstimateTable
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, LaunchRefused, refuse
+from paretune.core.errors import BadInput, LaunchRefused, collecting, refuse
 from paretune.core.result import value_of
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture, architecture_of
@@ -75,8 +75,7 @@ def of_run(job: RecordedJob) -> Reference:
         raise BadInput([f"like must name a training with measured seconds, {job.run_id[:8]} has none"])
     texts = {name: text for name, text in spec.changed().items() if name not in _BATCH}
     plan = job.used_plan(spec)
-    texts |= {"gradient_accumulation_steps": str(plan.gradient_accumulation_steps)}
-    texts |= {"per_device_train_batch_size": str(plan.per_device_train_batch_size)}
+    texts |= {name: str(getattr(plan, name)) for name in _BATCH[:2]}
     if spec.runs_user_code:
         texts = {name: text for name, text in texts.items() if name in {*MAY_BE_LISTS, "region"}}
     return Reference(
@@ -124,14 +123,11 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
 
 def find(name: str, environment: Mapping[str, str], region: str | None) -> Reference:
     """The run of the store, else the SageMaker training job of this name; raises BadInput if there is neither."""
-    faults: list[str] = []
-    if has_store(environment):
-        try:
-            return of_run(RecordedJob(find_run(open_tracking(environment, SystemClock()), name)))
-        except BadInput as error:
-            if "must name" in error.faults[0]:
-                raise
-            faults += error.faults
+    faults, run = list[str](), None
+    with collecting(faults):
+        run = find_run(open_tracking(environment, SystemClock()), name) if has_store(environment) else None
+    if run is not None:
+        return of_run(RecordedJob(run))
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.aws_errors import refused_to
     from paretune.launchers.sagemaker.jobs import described
@@ -155,11 +151,12 @@ def compare(request: EstimateRequest) -> EstimateTable:
         raise BadInput([f"{reference.name} does not tell {' and '.join(unknown)}: type what it was"])
     region = usual_region(typed.get("region") or reference.texts.get("region"), environment)
     prices = PriceList.read(environment)
-    texts = dict(reference.texts)
+    is_counted = (reference.facts or {}).get("train_rows")
+    texts = {**({} if is_counted else {"max_train_samples": str(_ROWS_ASSUMED)}), **reference.texts}
     clusters = {name: split_list(text) for name, text in typed.items() if name in LISTED_CLUSTERS and text}
     texts |= {name: text for name, text in typed.items() if name not in clusters}
     built = reference.built if "model" not in typed else None
-    ran = JobSpec.read(_with_rows(texts, _ROWS_ASSUMED, reference.facts))
+    ran = JobSpec.read(texts)
     specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
     priced = [(spec, usual_price(spec, prices, environment)) for spec in specs]
     store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
@@ -186,11 +183,6 @@ def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
     return list(cheapest.values())
 
 
-def _with_rows(texts: Mapping[str, str], rows: int, facts: Mapping[str, float] | None) -> dict[str, str]:
-    is_known = "max_train_samples" in texts or (facts or {}).get("train_rows")
-    return {**texts} if is_known else {**texts, "max_train_samples": str(rows)}
-
-
 def _others(
     ran: JobSpec,
     texts: Mapping[str, str],
@@ -206,7 +198,6 @@ def _others(
     if all(texts.get(name) == reference.texts.get(name) for name in _BATCH):  # none was typed
         common = {name: text for name, text in texts.items() if name not in _BATCH}
         common["global_batch_size"] = batch
-    common = _with_rows(common, _ROWS_ASSUMED, reference.facts)
     kinds = {name: item.has_gpu for name, item in instances().items()}
     alike = [name for name in priced if kinds.get(name) is (ran.has_instances and kinds[ran.instance_type])]
     lists = clusters or {"instance_type": alike, "instance_count": ["1"]}
