@@ -53,6 +53,11 @@ class TrialStatus(Enum):
     REFUSED = "Refused"  # for want of capacity, a quota or dollars: tried again after a pause
 
     @property
+    def is_retryable(self) -> bool:
+        """Whether it says nothing of a trial's point, so that the point is tried again."""
+        return self in (TrialStatus.INTERRUPTED, TrialStatus.REFUSED)
+
+    @property
     def in_words(self) -> str:
         """The status as it stands in a sentence, such as out of memory."""
         return re.sub(r"\B([A-Z])", r" \1", self.value).lower()
@@ -92,12 +97,7 @@ class Trial:
     @property
     def counts(self) -> bool:
         """Whether it is one of the study's n_trials; repeats, probes and what is tried again are not."""
-        return self.repeats is None and not self.is_probe and not self.is_retryable
-
-    @property
-    def is_retryable(self) -> bool:
-        """Whether its end said nothing of its point, so that it is tried again."""
-        return self.status in (TrialStatus.INTERRUPTED, TrialStatus.REFUSED)
+        return self.repeats is None and not self.is_probe and not self.status.is_retryable
 
     @property
     def qualities(self) -> dict[str, float]:

@@ -34,6 +34,7 @@ from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import Value, effects_of
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
+from paretune.studies.results.trials import TrialStatus
 from paretune.studies.sampler.quality import Surface, are_numbers, scaled, smooth
 
 PROBE = "probe_steps"
@@ -201,17 +202,14 @@ ROWS, BASELINE = "train_rows", "baseline"
 """User attributes of a trial: how it ended if it failed, seconds billed, those around the training, those of an
 optimiser step, rows of the whole data set that an epoch passes, and what one answer for all rows would reach."""
 CLAIM = "paretune:job"  # system attribute: the parameters that a trial was given, until it has them
-RAN, RUNNING = "ran", "running"
-OUT_OF_MEMORY, CUT_OFF, FAILED, AGAIN = "out_of_memory", "cut_off", "failed", "again"
-"""Outcomes. `again`: its end says nothing of its point, such as missing capacity."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One job and its outcome."""
+    """One job and how it ended."""
 
     job: Candidate
-    outcome: str
+    status: TrialStatus
     seconds: float
     startup_s: float | None
     step_s: float | None
@@ -219,9 +217,14 @@ class Row:
     baseline: float | None  # quality of one answer for all rows
 
     @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.status is TrialStatus.RUNNING
+
+    @property
     def is_training(self) -> bool:
         """Whether it shows or will show quality."""
-        return not self.job.is_probe and self.outcome in (RAN, RUNNING)
+        return not self.job.is_probe and (self.is_running or self.status is TrialStatus.COMPLETED)
 
 
 def rows_of(trials: Iterable[FrozenTrial], space: Space) -> list[Row]:
@@ -234,15 +237,22 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space) -> list[Row]:
         params = trial.params if is_over else {**trial.system_attrs.get(CLAIM, {}), **trial.params}
         is_probe = params.get(PROBE, 0) > 0
         is_fine = trial.state == TrialState.COMPLETE or (is_probe and trial.state == TrialState.PRUNED)
-        outcome = told.get(OUTCOME, RAN if is_fine else FAILED) if is_over else RUNNING
-        if outcome == AGAIN or trial.state == TrialState.WAITING or not space.searched.keys() <= params.keys():
+        status = _status(told.get(OUTCOME), is_fine) if is_over else TrialStatus.RUNNING
+        if status.is_retryable or trial.state == TrialState.WAITING or not space.searched.keys() <= params.keys():
             continue
         point = {name: params[name] for name in space.searched}
         if (job := space.job(point, is_probe=is_probe)) is not None:
             values = tuple(trial.values) if trial.state == TrialState.COMPLETE and not job.is_probe else None
             seconds = told.get(SECONDS, trial.duration.total_seconds() if trial.duration is not None else 0.0)
-            rows.append(Row(job, outcome, seconds, told.get(STARTUP_S), told.get(STEP_S), values, told.get(BASELINE)))
+            rows.append(Row(job, status, seconds, told.get(STARTUP_S), told.get(STEP_S), values, told.get(BASELINE)))
     return rows
+
+
+def _status(outcome: str | None, is_fine: bool) -> TrialStatus:
+    """How a trial ended, by its user attribute if it has one."""
+    if outcome is None:
+        return TrialStatus.COMPLETED if is_fine else TrialStatus.FAILED
+    return TrialStatus.__members__.get(outcome.upper(), TrialStatus.FAILED)
 
 
 _NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: what a fit misses, and an effect before any run
@@ -289,7 +299,7 @@ class SecondsModel:
         half_s = min((30.0 * job.spec.max_runtime_minutes for job in space.candidates), default=math.inf)
         usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = float(np.median(startups)) if startups else usual_s
-        ran = [row for row in rows if row.outcome == RAN and row.seconds > 0]
+        ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]
         terms = Terms.of(space, [row.job for row in ran])
         billed = np.array([row.seconds for row in ran])
         step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / terms.steps
@@ -297,7 +307,7 @@ class SecondsModel:
         step_s = np.where(np.isnan(told), step_s, told)
         self.is_seen = np.array([(terms.types == index).any() for index in range(len(space.types))])
         if space.is_own:
-            cut_off = [row for row in rows if row.outcome == CUT_OFF]
+            cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF]
             keys = np.vstack([terms.effects, space.seconds_keys([row.job for row in cut_off])])
             billed = np.append(billed, [_BEYOND * row.seconds for row in cut_off])
             prices = np.append(terms.usd_per_s, [space.price_of(row.job.spec) for row in cut_off])
@@ -314,7 +324,7 @@ class SecondsModel:
             self._covariance = np.linalg.inv(precision)
             self._effect = self._covariance @ terms.effects.T @ np.log(step_s / base) / _NOISE**2
         for row in rows:
-            if row.outcome == CUT_OFF and not row.job.is_probe:
+            if row.status is TrialStatus.CUT_OFF and not row.job.is_probe:
                 expected = self.predict(Terms.of(space, [row.job]))[0][0]
                 if row.seconds > expected / _BEYOND:
                     self._speeds[space.types.index(row.job.spec.instance_type)] *= _BEYOND * row.seconds / expected

@@ -15,18 +15,8 @@ from moocore import filter_dominated, hypervolume
 from paretune.specification import metrics
 from paretune.specification.job import default_learning_rate
 from paretune.studies.definition.objectives import Constraints
-from paretune.studies.sampler.candidates import (
-    CUT_OFF,
-    FAILED,
-    OUT_OF_MEMORY,
-    RAN,
-    RUNNING,
-    Candidate,
-    Row,
-    SecondsModel,
-    Space,
-    Terms,
-)
+from paretune.studies.results.trials import TrialStatus
+from paretune.studies.sampler.candidates import Candidate, Row, SecondsModel, Space, Terms
 from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
@@ -35,6 +25,8 @@ LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
 FRONT_JOBS = 1000.0  # times the median dollars of the jobs on the front: what all of it is worth
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of quality in noises: as good as measured
 MOST_TRIES, MOST_PROBE_TRIES = 2, 4  # of a job that fails by itself
+_FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
+_TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
 REACH = 3.0
 """Times the least cost of the front, up to which it may grow although no better quality is expected there: a model that
 is sure too early never looks."""
@@ -95,13 +87,13 @@ class Decision:
         self._space, self._aims, self._rows, self._sign = space, aims, rows, sign
         self._jobs, self._may_begin = space.candidates, accepts
         self._seconds = SecondsModel(space, rows)
-        full = dict.fromkeys(row.job.footprint for row in rows if row.outcome == OUT_OF_MEMORY)
+        full = dict.fromkeys(row.job.footprint for row in rows if row.status is TrialStatus.OUT_OF_MEMORY)
         self._fits = cache(lambda job: job.footprint.why_full(full) is None)
-        self.is_waiting = any(row.outcome == RUNNING for row in rows)
+        self.is_waiting = any(row.is_running for row in rows)
 
     def runs(self, job: Candidate) -> bool:
         """Whether an equal job is under way."""
-        return any(row.outcome == RUNNING and row.job.identity == job.identity for row in self._rows)
+        return any(row.is_running and row.job.identity == job.identity for row in self._rows)
 
     def last(self) -> Candidate | None:
         """The training that was told last."""
@@ -113,11 +105,11 @@ class Decision:
         if not self._jobs:
             return None
         probe = self._probe()
-        if probe is not None or any(row.job.is_probe and row.outcome == RUNNING for row in self._rows):
+        if probe is not None or any(row.job.is_probe and row.is_running for row in self._rows):
             return probe  # what a training costs is known when they have ended
         if self._has_quality:
             return self._worthiest()
-        return None if any(row.is_training and row.outcome == RUNNING for row in self._rows) else self.first()
+        return None if any(row.is_training and row.is_running for row in self._rows) else self.first()
 
     def first(self) -> Candidate | None:
         """The training with the most usual settings, on the cheapest cluster that is in time."""
@@ -164,7 +156,7 @@ class Decision:
         """Jobs that are not begun again: they ran, run, or have failed or were cut off so many times."""
         counts = Counter[Any]()
         for row in self._rows:
-            counts[row.job.identity] += 1 if row.outcome in (FAILED, CUT_OFF) else tries
+            counts[row.job.identity] += 1 if row.status in _TRIED_AGAIN else tries
         return {identity for identity, count in counts.items() if count >= tries}
 
     def _probe(self) -> Candidate | None:
@@ -192,7 +184,7 @@ class Decision:
             yield from few[:1] + few[-1:]
             if limits_time:
                 yield from [job for job in here if job.spec.instance_count == space.most][-1:]
-        probed = [row.job for row in self._rows if row.job.is_probe and row.outcome == RAN]
+        probed = [row.job for row in self._rows if row.job.is_probe and row.status is TrialStatus.COMPLETED]
         probed = [job for job in probed if others.items() <= job.point.items()]
         if probed:
             cheapest = min(probed, key=lambda job: space.price_of(job.spec))
@@ -216,7 +208,7 @@ class Decision:
         """For each type on which a batch has run on two numbers of instances: whether more took fewer dollars."""
         steps: dict[tuple[str, int], dict[int, float]] = {}
         for row in self._rows:
-            if row.outcome == RAN and row.step_s:
+            if row.status is TrialStatus.COMPLETED and row.step_s:
                 key = row.job.spec.instance_type, _batch(row.job)
                 steps.setdefault(key, {}).setdefault(row.job.spec.instance_count, row.step_s)
         pairs = [(kind, by_count) for (kind, _), by_count in steps.items() if len(by_count) > 1]
@@ -334,7 +326,7 @@ class Decision:
         and whether it may be suggested, is as good as measured, was not run, and is expected to meet the constraints.
         """
         quality, keys, meets = self._quality, self._space.keys, self._aims.meets
-        failed = [row.job for row in self._rows if row.outcome == FAILED and not row.job.is_probe]
+        failed = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
         (seconds, log_deviation), usd = self._expected, self._usd
         mean, deviation = quality.predict(keys)
         chance = 1.0 - quality.collapse_probability(keys, self._space.quality_keys(failed))

@@ -23,7 +23,7 @@ from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, judged_by
-from paretune.studies.sampler.candidates import CLAIM, PROBE, RUNNING, Candidate, Space, rows_of
+from paretune.studies.sampler.candidates import CLAIM, PROBE, Candidate, Space, rows_of
 from paretune.studies.sampler.decision import Accepts, Aims, Decision
 from paretune.studies.sampler.quality import F1_SPREAD
 
@@ -37,7 +37,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     A suggestion follows from `study.trials` alone, so a study goes on where it was left. A trial with `probe_steps`
     trains so many steps only and is told as PRUNED. User attributes tell what a job has shown: `seconds` billed,
     `startup_seconds` of them around the training, `step_seconds`, and of a failed one `outcome`: out_of_memory,
-    cut_off (at its time limit), failed, or again (its end says nothing of its point).
+    cut_off (at its time limit), diverged, failed, or interrupted (its end says nothing of its point).
 
     Args:
         job: what all jobs share, a `JobSpec` or the parameters that are given.
@@ -179,7 +179,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows = rows_of((each for each in trials if each.number != without), self._space)
         of_costs = [d for d, name in zip(directions, names, strict=False) if name != self._aims.metric]
         is_fitting = len(directions) == len(names) and {*of_costs} <= {StudyDirection.MINIMIZE}
-        if not is_fitting and any(row.outcome != RUNNING for row in rows):
+        if not is_fitting and any(not row.is_running for row in rows):
             raise ValueError(
                 f"the sampler's objectives are {', '.join(names)}: create the study with as many directions,"
                 ' and "minimize" for dollars and seconds'

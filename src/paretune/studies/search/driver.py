@@ -405,7 +405,7 @@ class Driver:
         job = self._jobs[number] = TrialJob(trial, run, self.workplace, self.file.name)
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)
-            if end.is_retryable and self.history.refused >= MOST_REFUSED:
+            if end.status.is_retryable and self.history.refused >= MOST_REFUSED:
                 raise LaunchRefused(f"{end.reason} (nothing could be launched {self.history.refused} times in a row)")
 
     def _conclude(self, job: TrialJob, end: Trial) -> None:

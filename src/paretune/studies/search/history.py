@@ -71,13 +71,13 @@ class History:
         """Whether a job is settled, has failed or is tried again, by all its trials in their order."""
         *earlier, last = trials
         for trial in earlier:
-            if trial.is_retryable and not trial.cost_usd:
+            if trial.status.is_retryable and not trial.cost_usd:
                 del self.trials[trial.number]
-        tries = sum(trial.is_retryable for trial in trials)
+        tries = sum(trial.status.is_retryable for trial in trials)
         failures = sum(trial.status in _INSISTED for trial in trials) + max(0, tries - MOST_TRIES)
         if failures:
             self.failed.add(identity)
-        if not last.is_retryable:
+        if not last.status.is_retryable:
             if last.status not in _INSISTED or failures >= MOST_FAILURES:
                 self.settled[identity] = last.number
         elif tries <= MOST_TRIES and not is_under_way:

@@ -42,7 +42,6 @@ JOB, _DESCRIBED, _MARK = "job", "described", "mark"
 _ROW = TypeAdapter(Trial)
 _OF_OPTUNA = {"number", "point", "values", "origin"}
 """Fields of a trial that are not in its row: Optuna has them, or they follow from the study."""
-_OUTCOMES = {TrialStatus.OUT_OF_MEMORY: candidates.OUT_OF_MEMORY, TrialStatus.CUT_OFF: candidates.CUT_OFF}
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
 _MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
 
@@ -156,7 +155,9 @@ class StudyTable:
     def drop(self, number: int) -> None:
         """Tell Optuna that no job of a trial is begun, which says nothing about its point."""
         with suppress(UpdateFinishedTrialError):  # somebody has told it
-            self._storage.set_trial_user_attr(self._id_of(number), candidates.OUTCOME, candidates.AGAIN)
+            self._storage.set_trial_user_attr(
+                self._id_of(number), candidates.OUTCOME, TrialStatus.INTERRUPTED.name.lower()
+            )
         self._tell(number, TrialState.FAIL)
 
     def abandoned(self) -> list[int]:
@@ -248,8 +249,7 @@ class _Chosen(BaseSampler):
 def _shown(trial: Trial) -> dict[str, Any]:
     """User attributes of a job that has ended, as `SplitSampler` reads them."""
     if trial.status is not TrialStatus.COMPLETED:
-        outcome = candidates.AGAIN if trial.is_retryable else _OUTCOMES.get(trial.status, candidates.FAILED)
-        return {candidates.OUTCOME: outcome, candidates.SECONDS: trial.billed_s or 0.0}
+        return {candidates.OUTCOME: trial.status.name.lower(), candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
     attributes: dict[str, float | None] = {candidates.SECONDS: measured.get(metrics.BILLABLE_SECONDS)}
     speed, training_s = measured.get(metrics.THROUGHPUT_SAMPLES), measured.get(metrics.TRAIN_SECONDS)

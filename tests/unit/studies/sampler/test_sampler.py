@@ -179,7 +179,7 @@ def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_n
     def toy(study: optuna.Study, trial: Trial) -> None:
         asked.append(tuple(trial.params.values()))
         if len(asked) == 1:
-            fail(trial, study, "again", 0.0)
+            fail(trial, study, "interrupted", 0.0)
         elif not trial.params["probe_steps"] and trial.params["learning_rate"] < 4e-5:
             fail(trial, study, "failed", 100.0)
         else:

@@ -124,7 +124,7 @@ def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str
         (TrialStatus.OUT_OF_MEMORY, {}, "out_of_memory"),
         (TrialStatus.CUT_OFF, {}, "cut_off"),
         (TrialStatus.FAILED, {"reason": "it broke"}, "failed"),
-        (TrialStatus.INTERRUPTED, {}, "again"),
+        (TrialStatus.INTERRUPTED, {}, "interrupted"),
     ],
 )
 def test_a_job_that_failed_says_why_and_what_was_billed(
