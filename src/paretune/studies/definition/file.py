@@ -94,7 +94,7 @@ class StudyFile(Parameters):
     """trials at most, without the repeats of what is recommended; by default as many as the budget or the grid has"""
     n_parallel: int = parameter(1, ge=1, le=1000)
     """jobs at a time"""
-    sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid", "points"] | None = parameter(None)
+    sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid"] | None = parameter(None)
     """how points are suggested; split learns seconds and quality apart; by default split where it can, else tpe"""
     stop: Literal["auto", "never"] = parameter("auto")
     """auto: the split sampler ends when no job is worth its dollars; never: it spends the budget or the trials"""
@@ -403,8 +403,8 @@ def _limits(study: StudyFile) -> Iterator[str]:
 
 
 def _sampler(study: StudyFile) -> Iterator[str]:
-    if study.sampler is not None and bool(study.points) != (study.sampler == "points"):
-        yield f"sampler {study.sampler}: points run as sampler points, and a search never does: leave one of them out"
+    if study.sampler is not None and study.points:
+        yield f"sampler {study.sampler} is not for points, which all run: leave it out"
     elif study.sampler == "grid" and (ranges := study.ranges()):
         text = f"sampler grid takes only choices, and there are ranges: {', '.join(ranges)}"
         yield f"{text}: write {{choices: [...]}}, or take another sampler"

@@ -2,7 +2,7 @@
 
     points: {full: {precision: [fp32, bf16], instance_count: [1, 2]}, replicates: 3}
     points: {d_optimal: 15, factors: {clusters: [{instance_type: ml.g5.xlarge, instance_count: 1}, ...], ...}}
-    points: {table: rows.csv, add: [{learning_rate: 1e-4}]}
+    points: {table: rows.csv, replicates: 2}
 
 A level is a value of the parameter that the factor is named after, or a mapping of several parameters that vary
 together. Rows run in an order drawn by the study's seed; a replicate has another training seed.
@@ -47,8 +47,6 @@ class Points(Parameters):
     """CSV file with a column for each parameter and a line for each row"""
     factors: dict[str, Any] = parameter({})
     """factor to its levels, for d_optimal"""
-    add: list[dict[str, Any]] = parameter([], example=[{"learning_rate": 1e-4}])
-    """further rows"""
     replicates: int = parameter(1, ge=1)
     """times that each row runs, each with another seed"""
 
@@ -88,7 +86,7 @@ class Design:
     def __init__(self, points: Points, seed: int) -> None:
         self._levels, self.rows = points.levels, list[Level]()
         rows = _table(points.table) if points.table else _chosen(points, seed)
-        order = [*rows, *points.add] * points.replicates
+        order = rows * points.replicates
         random.Random(seed).shuffle(order)
         seen = Counter[str]()
         for row in order:  # each repetition of a row has another training seed

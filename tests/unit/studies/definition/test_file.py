@@ -125,6 +125,10 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     # terms
     "no end": (swap("n_trials: 10\n", ""), ["n_trials is missing", "add n_trials"]),
     "a grid over a range": (GOOD + "sampler: grid\n", [":11:", "there are ranges: learning_rate", "write {choices"]),
+    "a sampler of a design": (
+        swap(f"search:\n  {RATE}\n  {BATCH}", "points: {full: {precision: [fp32, bf16]}}") + "sampler: tpe\n",
+        ["sampler tpe is not for points", "leave it out"],
+    ),
     "a term without a value": (GOOD + "budget_usd:\n", [":11:", "budget_usd has no value"]),
 }
 

@@ -31,12 +31,12 @@ def test_an_optimal_design_has_so_many_rows() -> None:
     assert optimal.correlations().shape == (4, 4)
 
 
-def test_a_table_and_further_rows_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_a_table_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("learning_rate,precision\n1e-5,fp32\n3e-5,bf16\n")
 
-    made = rows({"table": str(tmp_path / "rows.csv"), "add": [{"learning_rate": "1e-4"}]})
+    made = rows({"table": str(tmp_path / "rows.csv")})
 
-    assert sorted(row["learning_rate"] for row in made) == ["1e-4", "1e-5", "3e-5"]
+    assert sorted(row["learning_rate"] for row in made) == ["1e-5", "3e-5"]
 
 
 def test_parameters_that_vary_together_are_one_factor() -> None:
