@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, compress
-from statistics import fmean, median, pvariance
+from statistics import fmean, median, pvariance, stdev
 from typing import Any
 
 import moocore
@@ -209,7 +209,7 @@ def merge(
     points = []
     for (first, runs), values in zip(families, values_of, strict=True):
         means = {name: fmean(numbers) for name, numbers in values.items()}
-        errors = {name: noises[name].standard_error(mean, len(values[name])) for name, mean in means.items()}
+        errors = {name: _error_of(name, numbers, noises[name]) for name, numbers in values.items()}
         points.append(
             Configuration(
                 trial=first,
@@ -244,6 +244,19 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
     values = [value_of(trial, objective) for trial in runs if trial.number not in without]
     return [value for value in values if value is not None]
+
+
+def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
+    """The standard error of the mean of a point, by the noise of all runs.
+
+    Seconds and dollars that disagree by far more, as when a neighbour kept the machine busy, have their own scatter.
+    """
+    mean, count = fmean(values), len(values)
+    if metric in metrics.OF_THE_CLUSTER and count > 1:
+        own = stdev(values)
+        if own > TELLING_ERRORS * noise.of_one_run(mean):
+            return noise.widened(own / math.sqrt(count))
+    return noise.standard_error(mean, count)
 
 
 def _judged_runs(families: Sequence[tuple[Trial, Sequence[Trial]]], quality: Objective) -> list[Trial]:
