@@ -159,11 +159,6 @@ def machine_faults(spec: JobSpec) -> list[str]:
     return [f"{hardware_of_type}, but {software}: {remedy}"]
 
 
-if __name__ == "__main__":
-    gpus = f"{torch.cuda.device_count()} x {device_name()}" if has_gpu() else "no GPU"
-    print(f"PyTorch {torch.__version__} sees {gpus}")
-
-
 def load() -> dict[str, float]:
     """How busy this machine is, by the names of MLflow's own system metrics."""
     memory = psutil.virtual_memory()
@@ -179,3 +174,8 @@ def load() -> dict[str, float]:
         with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # without nvidia-ml-py
             values[f"system/gpu_{number}_utilization_percentage"] = float(torch.cuda.utilization(number))
     return values
+
+
+if __name__ == "__main__":
+    gpus = f"{torch.cuda.device_count()} x {device_name()}" if has_gpu() else "no GPU"
+    print(f"PyTorch {torch.__version__} sees {gpus}")

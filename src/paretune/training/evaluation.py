@@ -11,7 +11,7 @@ from paretune.training.rows.tokenised import TokenRows
 from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
 
-Batch = tuple[Any, ...]
+Result = tuple[Any, ...]
 """The sum of the losses of so many items (rows, or tokens of a language model), predictions and labels."""
 
 
@@ -34,7 +34,7 @@ def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: E
 
 
 @torch.no_grad()
-def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, judge: Evaluation | None) -> list[Batch]:
+def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, judge: Evaluation | None) -> list[Result]:
     """The results of every n-th row for n shares of the data, in batches of `size`.
 
     All processes compute equally many batches; one that has no row left computes another's and leaves it out.

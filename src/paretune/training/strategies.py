@@ -20,8 +20,7 @@ from torch import distributed
 from torch.autograd.graph import save_on_cpu
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -301,9 +300,7 @@ def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str
 
 
 def _assign(parameter: torch.Tensor, value: torch.Tensor) -> None:
-    if not isinstance(parameter, DTensor):
-        parameter.copy_(value)
-        return
-    shape, start = compute_local_shape_and_global_offset(value.shape, parameter.device_mesh, parameter.placements)
-    share = value[tuple(slice(first, first + size) for first, size in zip(start, shape, strict=True))]
-    parameter.to_local().copy_(share)
+    if isinstance(parameter, DTensor):
+        value = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None).to_local()
+        parameter = parameter.to_local()
+    parameter.copy_(value)
