@@ -27,8 +27,7 @@ MAY_BE_LISTS = (
     *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
-LISTED_CLUSTERS = ("instance_type", "instance_count", "strategy")
-"""Those that name clusters."""
+LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # those that name clusters
 OF_THE_DATA = affecting(JobSpec, "data")  # what decides which rows a job gets, and how they are prepared
 
 

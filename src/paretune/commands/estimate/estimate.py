@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -26,7 +26,7 @@ from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
 from paretune.launchers.disk import bytes_on_disk
 from paretune.presentation.text import aligned
-from paretune.pricing import Price, PriceList, dates_of, usual_price
+from paretune.pricing import PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -202,46 +202,39 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
 
 
 def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
+    """The table of jobs that have not run."""
     environment, first = dict(os.environ), request.specs[0]
-
-    def opened() -> Forecast:
-        is_there = is_recorded or has_store(environment)
-        return Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
-
-    prices = PriceList.read(environment)
+    prices, region = PriceList.read(environment), usual_region(first.region, environment)
     priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
-    region = usual_region(first.region, environment)
-    return _own_table(priced, region, opened()) if first.runs_user_code else _our_table(priced, region, opened)
+    known = [] if first.runs_user_code else _known(request.specs, environment)
+    is_there = is_recorded or has_store(environment)
+    forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
+    if first.runs_user_code:
+        own = [(spec, estimate_own(spec, price, forecast.evidence.own)) for spec, price in priced]
+        remark = "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
+        return EstimateTable(jobs=own, region=region, remarks=[remark] if any(item is None for _, item in own) else [])
+    estimator, jobs = forecast.estimator, []
+    for (spec, price), (built, facts) in zip(priced, known, strict=True):
+        item = estimator.estimate(spec, built, price, facts=facts)
+        if item is not None:
+            item = replace(item, largest_batch=estimator.largest_batch(item, built, facts))
+        disk = bytes_on_disk(spec, JobInputs(), built)
+        jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
+    estimates = [job.estimate for job in jobs if job.estimate is not None]
+    pairs = [(item.spec, item) for item in estimates]
+    return EstimateTable(jobs=pairs, region=region, remarks=_remarks(estimates), warnings=warnings_of(jobs))
 
 
-def _own_table(priced: Sequence[tuple[JobSpec, Price | None]], region: str, forecast: Forecast) -> EstimateTable:
-    jobs = [(spec, estimate_own(spec, price, forecast.evidence.own)) for spec, price in priced]
-    remark = "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
-    return EstimateTable(jobs=jobs, region=region, remarks=[remark] if any(item is None for _, item in jobs) else [])
-
-
-def _our_table(
-    priced: Sequence[tuple[JobSpec, Price | None]], region: str, opened: Callable[[], Forecast]
-) -> EstimateTable:
-    """The table of paretune's own training; BadInput with the faults of all models, data sets and number formats."""
-    specs, environment, faults = [spec for spec, _ in priced], dict(os.environ), list[str]()
-    built: dict[str, Architecture] = {}
+def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tuple[Architecture, _Facts]]:
+    """The model of each job and the facts of its rows; BadInput with the faults of all, and of number formats."""
+    built, faults = dict[str, Architecture](), list[str]()
     for model, task in {spec.model: spec.task for spec in specs}.items():
         with collecting(faults):
             built[model] = architecture_of(model, task, environment)
     refuse(faults)
     facts = _facts(specs, home_of(environment))
     refuse(list(dict.fromkeys(_faults(specs, facts))))
-    estimator, jobs = opened().estimator, []
-    for (spec, price), facts_of_rows in zip(priced, facts, strict=True):
-        item = estimator.estimate(spec, built[spec.model], price, facts=facts_of_rows)
-        if item is not None:
-            item = replace(item, largest_batch=estimator.largest_batch(item, built[spec.model], facts_of_rows))
-        disk = bytes_on_disk(spec, JobInputs(), built[spec.model])
-        jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
-    estimates = [job.estimate for job in jobs if job.estimate is not None]
-    pairs = [(item.spec, item) for item in estimates]
-    return EstimateTable(jobs=pairs, region=region, remarks=_remarks(estimates), warnings=warnings_of(jobs))
+    return [(built[spec.model], of_rows) for spec, of_rows in zip(specs, facts, strict=True)]
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
