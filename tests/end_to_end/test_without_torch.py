@@ -63,6 +63,6 @@ def test_what_launches_runs_without_torch_and_a_local_job_says_what_to_install(w
     assert done.returncode == 0, done.stderr
     (fit,) = [line for line in done.stderr.splitlines() if line.startswith("paretune: ")]
     assert fit.startswith("paretune: accelerate, datasets, peft, torch, transformers must be installed")
-    assert "uv pip install -c constraints.txt -e '.[train]'" in fit
+    assert "pip install 'paretune[train]'" in fit
     assert "Traceback" not in done.stderr
     assert {run.info.status for run in MlflowClient().search_runs(["0"])} == {"FINISHED"}

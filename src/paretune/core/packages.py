@@ -63,4 +63,4 @@ def _requirements() -> Iterator[tuple[str, str, str]]:
 
 
 def _install(extra: str) -> str:
-    return f"`uv pip install -c constraints.txt -e '.[{extra}]'` in the clone"
+    return f"`pip install 'paretune[{extra}]'` (in a clone, '.[{extra}]')"

@@ -40,7 +40,9 @@ def test_a_job_gets_the_versions_installed_here_and_else_paretune_s_ranges(envir
 def test_without_sagemaker_s_packages_the_extra_is_named(environment: dict[str, str]) -> None:
     environment["boto3"] = "1.44.5"
 
-    assert packages.missing("sagemaker").startswith("sagemaker-core must be installed to launch jobs on SageMaker: `uv")
+    assert packages.missing("sagemaker").startswith(
+        "sagemaker-core must be installed to launch jobs on SageMaker: `pip"
+    )
     environment["sagemaker-core"] = "2.27.0"
     assert packages.missing("sagemaker") == ""
 

@@ -50,8 +50,6 @@ class Points(Parameters):
     replicates: int = parameter(1, ge=1)
     """times that each row runs, each with another seed"""
 
-    listed_by: ClassVar[str] = "study"
-
     @property
     def levels(self) -> dict[str, list[Level]]:
         """Factor to its levels; empty for a table."""
