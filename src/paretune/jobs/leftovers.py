@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 USD_PER_GB_MONTH = 0.023
 """List price of S3 Standard in us-east-1, first 50 TB (AWS, Amazon S3 pricing, since December 2016)."""
-DAY_S = 86_400.0
+_DAY_S = 86_400.0
 _LONGEST_JOB_DAYS = 28  # a job that began earlier has ended: AWS, StoppingCondition
 _SHARED = {"datasets": "data", "models": "base models", "files": "files", "code": "code"}
 _ENDED = {state.value for state in JobState if state.is_terminal}
@@ -43,11 +43,6 @@ class Leftover:
         return {"uri": uri, "kind": self.kind, "gigabytes": self.size / 1e9, "run_id": self.run_id} | {
             "why_kept": self.why_kept
         }
-
-
-def usd_a_month(leftovers: Iterable[Leftover]) -> float:
-    """Dollars of a month for these."""
-    return sum(each.size for each in leftovers) / 1e9 * USD_PER_GB_MONTH
 
 
 def buckets_of(tracking: Tracking) -> dict[tuple[str, str], list[RecordedRun]]:
@@ -99,10 +94,10 @@ def leftovers(
         place = (kind, name, f"paretune/jobs/{name}/output/model" if kind == "jobs" else f"paretune/{kind}/{name}/")
         sizes[place] = sizes.get(place, 0) + size
         written[place] = max(written.get(place, 0.0), moment)
-    is_quiet = now - newest_job > max(older_than_days, _LONGEST_JOB_DAYS) * DAY_S
+    is_quiet = now - newest_job > max(older_than_days, _LONGEST_JOB_DAYS) * _DAY_S
     found = []
     for (kind, name, prefix), size in sizes.items():
-        run, days = None, (now - written[kind, name, prefix]) / DAY_S
+        run, days = None, (now - written[kind, name, prefix]) / _DAY_S
         if kind in _SHARED:
             why = "" if is_quiet and days > older_than_days else "jobs that began lately may read it"
         else:
@@ -151,12 +146,13 @@ def remove(found: Iterable[Leftover], tracking: Tracking, today: str) -> None:
 
 def in_words(found: Iterable[Leftover]) -> str:
     """Gigabytes and dollars a month, by kind."""
-    listed, sums = list(found), dict[str, int]()
-    for each in listed:
+    sums = dict[str, int]()
+    for each in found:
         sums[each.kind] = sums.get(each.kind, 0) + each.size
     kinds = ", ".join(
         f"{kind} {plain(size / 1e9, 3)}" for kind, size in sorted(sums.items(), key=lambda item: -item[1])
     )
-    total = plain(sum(sums.values()) / 1e9, 3)
+    gigabytes = sum(sums.values()) / 1e9
     price = f"{USD_PER_GB_MONTH} USD per GB-month, list price of S3 Standard in us-east-1"
-    return f"{total} GB in S3 ({kinds}): {plain(usd_a_month(listed), 2)} USD a month ({price})"
+    usd = plain(gigabytes * USD_PER_GB_MONTH, 2)
+    return f"{plain(gigabytes, 3)} GB in S3 ({kinds}): {usd} USD a month ({price})"

@@ -1,9 +1,11 @@
 """The same command typed again: the job that runs is followed, and no second one is paid."""
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job, run_job
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
+from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -43,14 +46,16 @@ class User:
     def type(self, opened: str = "", **changes: Any) -> JobOutcome:
         """The command, to its end; `opened` is the run that `mlflow run` has opened for it."""
         environment = {"MLFLOW_RUN_ID": opened} if opened else {}
+        return run_job(self.spec(**changes), self.place(environment))
+
+    def place(self, environment: Mapping[str, str] = MappingProxyType({})) -> Workplace:
+        """Where a process finds the jobs."""
         tracking = Tracking(environment, SystemClock())
-        workplace = make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock, messages=self.messages)
-        return run_job(self.spec(**changes), workplace)
+        return make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock, messages=self.messages)
 
     def is_killed(self, *, before_creation: bool = False, watched_by: str = "", **changes: Any) -> str:
         """A command that is killed while its job runs, or before that is created; its run."""
-        spec, tracking = self.spec(**changes), Tracking({}, SystemClock())
-        workplace = make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock)
+        spec, workplace = self.spec(**changes), self.place()
         if before_creation:
             record = JobRecord(spec, workplace)
             record.describe(JobInputs())
@@ -59,6 +64,7 @@ class User:
             record = begin_job(spec, workplace).record
         record.run.set_tags({"paretune.watched_by": watched_by})
         record.run.flush()
+        self.messages.clear()
         return record.run.run_id
 
     def job_of(self, run_id: str) -> str:

@@ -18,7 +18,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.tracking.store import Tracking, tracking_uri
+from paretune.tracking.store import tracking_uri
 from tests.unit.jobs.test_adoption import User
 from tests.workplaces import make_workplace
 
@@ -36,10 +36,6 @@ class Payer(User):
 
     def spec(self, **changes: Any) -> JobSpec:
         return super().spec(**{**NLP, **changes})
-
-    def place(self) -> Workplace:
-        """Where another command finds the same jobs."""
-        return make_workplace(launcher=self.launcher, tracking=Tracking({}, self.clock), clock=self.clock)
 
     def standing(self, name: str = "nlp", origin: str = "measured") -> BudgetStatus:
         accounts = self.place().budget_ledger("team.yaml")

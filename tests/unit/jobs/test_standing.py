@@ -4,38 +4,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlflow import MlflowClient
 
-from paretune.core.clock import Interruption, SystemClock
+from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job
 from paretune.jobs.standing import find_run, followed, lines_of, standing, stop
+from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState
 from paretune.specification.job import JobSpec
-from paretune.tracking.store import Tracking
-from tests.fake_clock import FakeClock
-from tests.scripted_jobs import DONE, ENDLESS, MEMORY, SMALL, Ending, ScriptedLauncher
-from tests.workplaces import make_workplace
+from tests.scripted_jobs import DONE, ENDLESS, MEMORY, SMALL, Ending
+from tests.unit.jobs.test_adoption import User
 
 
-class Desk:
+class Desk(User):
     """A store, an account, and somebody beside the one who launches."""
 
     def __init__(self, folder: Path) -> None:
-        self.script = folder / "train.py"
-        self.script.touch()
-        self.clock, self.client = FakeClock(), MlflowClient()
-        self.launcher = ScriptedLauncher([])
-        self.tracking = Tracking({}, SystemClock())
+        super().__init__(folder)
+        self.launcher.endings = []
+        self.tracking = self.place().tracking
 
-    def place(self, _: JobSpec | None = None) -> Any:
-        return make_workplace(launcher=self.launcher, tracking=Tracking({}, SystemClock()), clock=self.clock)
+    def where(self, _: JobSpec) -> Workplace:
+        return self.place()
 
     def launch(self, *endings: Ending, **changes: Any) -> Attempts:
-        self.launcher.endings = [*self.launcher.endings, *endings]
-        spec = JobSpec(**{"instance_type": SMALL, "entry_script": str(self.script), **changes})
-        return begin_job(spec, self.place())
+        self.launcher.endings += endings
+        return begin_job(self.spec(**changes), self.place())
 
 
 @pytest.fixture
@@ -49,7 +44,7 @@ def test_jobs_that_run_are_listed_with_dollars_so_far_and_at_worst(desk: Desk) -
     while ended.poll() is None:
         pass
 
-    (seen,) = standing(desk.tracking, desk.place)
+    (seen,) = standing(desk.tracking, desk.where)
 
     assert (seen.run_id, seen.job) == (job.record.run.run_id, job.document.job_name)
     assert seen.cost_usd == pytest.approx(0.01)
@@ -64,7 +59,7 @@ def test_a_job_that_cannot_be_looked_at_is_listed_all_the_same(desk: Desk, monke
     run = desk.client.search_runs(["0"])[0]
     desk.client.set_tag(run.info.run_id, "paretune.region", "eu-west-1")
 
-    (seen,) = standing(desk.tracking, desk.place)
+    (seen,) = standing(desk.tracking, desk.where)
 
     assert "in the region eu-west-1, and this command asks us-east-1" in seen.remark
 
@@ -75,7 +70,7 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
     real = desk.launcher.jobs[name]
     desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
 
-    end = stop(find_run(desk.tracking, run_id[:6]), desk.place)
+    end = stop(find_run(desk.tracking, run_id[:6]), desk.where)
 
     assert real.stopped
     assert end.state is JobState.STOPPED
@@ -88,7 +83,7 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
     assert seen is not None
     assert seen.state is JobState.STOPPED
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
-    assert standing(desk.tracking, desk.place) == []
+    assert standing(desk.tracking, desk.where) == []
 
 
 def test_of_a_job_that_is_tried_again_the_attempt_that_runs_is_stopped_and_all_are_booked(desk: Desk) -> None:
@@ -97,7 +92,7 @@ def test_of_a_job_that_is_tried_again_the_attempt_that_runs_is_stopped_and_all_a
         job.poll()
     desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
 
-    end = stop(find_run(desk.tracking, job.record.run.run_id), desk.place)
+    end = stop(find_run(desk.tracking, job.record.run.run_id), desk.where)
 
     assert desk.launcher.jobs[desk.launcher.created[1]].stopped
     assert end.metrics["cost_usd"] == pytest.approx(0.02)
@@ -112,14 +107,14 @@ def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(desk: 
     desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
     scripted.log_tail = lambda lines=15: printed.pop(0)  # type: ignore[method-assign]
 
-    assert list(followed(run, desk.place, Interruption(), 50)) == ["one", "two", "two", "three"]
+    assert list(followed(run, desk.where, Interruption(), 50)) == ["one", "two", "two", "three"]
     scripted.log_tail = lambda lines=15: ["last line"][:lines]  # type: ignore[method-assign]
-    assert lines_of(run, desk.place, 50) == (["last line"], "somewhere")
+    assert lines_of(run, desk.where, 50) == (["last line"], "somewhere")
 
 
 def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:
     job, interruption = desk.launch(ENDLESS), Interruption()
-    lines = followed(find_run(desk.tracking, job.record.run.run_id), desk.place, interruption, 50)
+    lines = followed(find_run(desk.tracking, job.record.run.run_id), desk.where, interruption, 50)
     assert next(lines) == "last line"
     interruption.reason = "interrupted by SIGINT"
 
@@ -145,4 +140,4 @@ def test_a_run_that_is_unknown_ambiguous_or_ended_is_told_in_a_sentence(desk: De
         pass
 
     with pytest.raises(ParetuneError, match="has ended: Completed"):
-        stop(find_run(desk.tracking, job.record.run.run_id), desk.place)
+        stop(find_run(desk.tracking, job.record.run.run_id), desk.where)
