@@ -5,7 +5,6 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from heapq import merge
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +57,17 @@ class JobLog:
         self._client, self._job_name = client, job_name
         self.is_project = False  # until the job is described
         self._newest_ms = 0  # of the first instance, which has the events
-        self._seen: dict[str, int] = {}  # id to time of its lines that may come again
-        self.events: list[Event] = []  # the events read and not taken yet, in the order of the log
+        self.events: list[Event] = []  # the events read and not taken yet, those of the last minute again and again
         self.unreadable = ""  # why this identity may not read logs; "" if it may
 
     def read(self) -> None:
-        """Read what is new on the first instance. Raises boto's errors, but a denied access."""
-        for entry in self._entries("algo-1-", self._newest_ms - _OVERLAP_MS):
-            if entry["eventId"] not in self._seen:
-                self._seen[entry["eventId"]] = entry["timestamp"]
-                if (event := self._parsed(entry)[1]) is not None:
-                    self.events.append(event)
-        self._newest_ms = max(self._seen.values(), default=0)
-        self._seen = {name: time for name, time in self._seen.items() if time >= self._newest_ms - _OVERLAP_MS}
+        """Read the first instance from its last minute on. Raises boto's errors, but a denied access."""
+        newest_ms = self._newest_ms
+        for entry in self._entries("algo-1-", newest_ms - _OVERLAP_MS):
+            newest_ms = max(newest_ms, entry["timestamp"])
+            if (event := self._parsed(entry)[1]) is not None:
+                self.events.append(event)
+        self._newest_ms = newest_ms
 
     def tail(self, lines: int) -> list[str]:
         """The last lines of the instance that went silent first, without empty ones and a shell script's trace."""
@@ -129,9 +126,7 @@ class SageMakerJob(Job):
         self._missing_since: float | None = None  # since when AWS says that it does not know the job
         self._asked_to_stop = False
         self._must_stop_again = False
-        self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
-        self._transitions_read = 0
-        self._is_drained = False
+        self._seen_lines: set[str] = set()  # of events, which come more than once from log, results and description
 
     @property
     def run_id(self) -> str:
@@ -187,7 +182,7 @@ class SageMakerJob(Job):
             lines = (self._results() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
             events = events + [event for event in map(read_event, lines) if event is not None]
         fresh = []
-        for event in merge(self._status_events(), events, key=lambda event: event.time):
+        for event in sorted([*self._status_events(), *events], key=lambda event: event.time):
             if event.line() not in self._seen_lines:
                 self._seen_lines.add(event.line())
                 fresh.append(event)
@@ -388,21 +383,16 @@ class SageMakerJob(Job):
             self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
 
     def _drain(self) -> None:
-        if self.has_ended and not self._is_drained:
+        if self.has_ended:
             with suppress(*AWS_ERRORS):  # the log is useful, but the results are what counts
                 self._log.read()
-                self._is_drained = True
 
-    def _status_events(self) -> list[Event]:
-        transitions = self.description.get("SecondaryStatusTransitions", [])
-        fresh, self._transitions_read = transitions[self._transitions_read :], len(transitions)
-        events = []
-        for entry in fresh:
+    def _status_events(self) -> Iterator[Event]:
+        for entry in self.description.get("SecondaryStatusTransitions", []):
             status, message = str(entry.get("Status", "")), entry.get("StatusMessage", "")
             text = f"{status}: {message}" if message and message != status else status
             if (begin := seconds_since_epoch(entry.get("StartTime"))) is not None:
-                events.append(Event(time=begin, step=0, message=text))
-        return events
+                yield Event(time=begin, step=0, message=text)
 
     def _request_stop(self) -> None:
         self._must_stop_again = False
