@@ -6,12 +6,12 @@ starts, so that a job is never without a record.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 from itertools import count
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.core.machine import busy_sentence
@@ -119,8 +119,9 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
         inputs, foreseen = admitted(spec, workplace)
         runs_here = not spec.has_instances and not spec.is_simulated
         warnings = [*warnings_of([foreseen]), *filter(None, [busy_sentence() if runs_here else ""])]
-        names = _names(spec, inputs, workplace, opened)
-        if (run_id := _same_job(spec, inputs, workplace)) is not None:
+        equal = _equal_runs(spec, inputs, workplace)
+        names = None if equal is None else _names(spec, inputs, workplace, equal, opened)
+        if equal and (run_id := _to_follow(equal, workplace)) is not None:
             return _begun(_adopted(spec, workplace, run_id, opened), names=names)
         workplace.check_budgets(spec)  # before a run is opened
         record = JobRecord(spec, workplace)
@@ -157,49 +158,47 @@ def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[s
         record.job, record.is_adopted = next(names), False  # it had the name of another job
 
 
-def _names(spec: JobSpec, inputs: JobInputs, workplace: Workplace, opened: Run | None) -> Iterator[str] | None:
-    """Names for the job that everybody who types this command tries in the same order.
+def _equal_runs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[RecordedRun] | None:
+    """Runs of jobs with the same given parameters and data, newest first; trials are left to their driver.
 
-    They are made of what is computed, from which data, for which MLflow store, and of the number of such jobs before,
-    in other runs: two launchers of one run name its job alike, also if it has ended between them. None if the run alone
-    names the job: with `force`, or where jobs end with their launcher.
+    None if nobody shares a job: with `force`, or where jobs end with their launcher.
     """
     if spec.force or not workplace.launcher.jobs_outlive_submitter:
         return None
+    key, given = inputs.dataset and inputs.dataset.key, spec.given() | {"force": None}  # which may differ
+    return [
+        run
+        for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
+        if (schema.given_by(run.tags) or {}) | {"force": None} == given
+        and run.tags.get(schema.DATASET_KEY) == key
+        and schema.TRIAL not in run.tags
+    ]
+
+
+def _names(
+    spec: JobSpec, inputs: JobInputs, workplace: Workplace, equal: list[RecordedRun], opened: Run | None
+) -> Iterator[str]:
+    """Names for the job that everybody who types this command tries in the same order.
+
+    They are made of what is computed, from which data, for which MLflow store, and of the number of such jobs before,
+    in other runs: two launchers of one run name its job alike, also if it has ended between them.
+    """
     same = [workplace.tracking.identity, spec.spec_hash(), spec.given(), inputs.dataset and inputs.dataset.key]
     key = sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:24]
     ended = [
         job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")
-        for run in _equal_runs(spec, inputs, workplace)
+        for run in equal
         if run.tags.get(schema.STATE) != JobState.RUNNING.value and (opened is None or run.run_id != opened.run_id)
     ]
     first = max((int(number) + 1 for base, _, number in ended if base == key and number.isdigit()), default=0)
     return (f"{key}-{number}" for number in count(first))
 
 
-def _equal_runs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[RecordedRun]:
-    """Runs of jobs with the same given parameters and data, newest first; trials are left to their driver."""
-    key, given = inputs.dataset and inputs.dataset.key, _without_force(spec.given())
-    return [
-        run
-        for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
-        if _without_force(schema.given_by(run.tags) or {}) == given
-        and run.tags.get(schema.DATASET_KEY) == key
-        and schema.TRIAL not in run.tags
-    ]
-
-
-def _same_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> str | None:
-    """The run of an identical job that runs in this place, whoever watches it; or whose launcher died before it began.
-
-    None if jobs do not outlive their launcher, or with `force`.
-    """
-    launcher = workplace.launcher
-    if spec.force or not launcher.jobs_outlive_submitter:
-        return None
-    location = {f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()}
+def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
+    """The run of an equal job that runs in this place, whoever watches it; or whose launcher died before it began."""
+    location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
     dead = None
-    for run in _equal_runs(spec, inputs, workplace):
+    for run in equal:
         if run.tags.get(schema.STATE) != JobState.RUNNING.value or not location.items() <= run.tags.items():
             continue
         if find_job(run.run_id, run.tags, workplace) is not None:
@@ -208,10 +207,6 @@ def _same_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> str | N
         if not watched_by or is_alive(watched_by) is False:
             dead = dead or run.run_id
     return dead
-
-
-def _without_force(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name != "force"}
 
 
 def _opened_run(workplace: Workplace) -> Run | None:
