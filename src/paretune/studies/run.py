@@ -208,7 +208,7 @@ def drive(writer: StudyRunWriter) -> StudyResult:
         driver.stop(error)
         writer.interrupted(error)
         raise
-    return writer.finish(reason, verification.repeats, verification.reasons)
+    return writer.finish(reason, verification.reasons)
 
 
 def _refuse_dear_rows(driver: Driver) -> None:

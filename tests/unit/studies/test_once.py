@@ -55,6 +55,8 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     running, ended, balance = books_of(path, storage)
     assert 0 < sum(trial.counts for trial in ended) <= 4
     assert (running, balance.committed_usd) == ([], 0)
+    repeats = sum(trial.repeats is not None and not trial.status.is_retryable for trial in ended)
+    assert f"recommended points were trained again, {repeats} more jobs" in output.out  # by all rounds together
 
 
 def test_rounds_are_refused_where_jobs_end_with_their_process_and_where_each_machine_has_budgets_of_its_own(

@@ -245,7 +245,6 @@ class Verification:
         self._recommended = recommended
         self._judged: History | None = None  # the trials that these recommended points follow from
         self._points = list[Configuration]()
-        self.repeats = 0  # number of repeats that it has proposed
         self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
 
     def propose(self) -> Start | str:
@@ -260,7 +259,6 @@ class Verification:
                 continue
             proposal = self._repeat(point, under_way[point.number], under_way.total())
             if isinstance(proposal, Start):
-                self.repeats += 1
                 return proposal
             self.reasons[point.number] = proposal
         return "no recommended point lacks runs"

@@ -148,7 +148,7 @@ class StudyRunWriter:
                 remarks[spec.instance_type] = remark
         return remarks
 
-    def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
+    def finish(self, reason: str, unverified: Mapping[int, str]) -> StudyResult:
         """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
         self._unverified = unverified
         final = replace(self.answer(), running=None)
@@ -162,6 +162,7 @@ class StudyRunWriter:
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
         self._run.set_tags({schema.DRIVEN_UNTIL: ""})
         self._run.end(RunStatus.FINISHED if final.picks else RunStatus.FAILED)
+        repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
         if (name := self._file.job.register) and best is not None:

@@ -79,7 +79,7 @@ def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(wor
 
     front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
     pick = Pick(titles=("the knee",), point=front.points[0], reason="")
-    assert repeated(driver, lambda: [pick]).repeats == 1
+    assert repeated(driver, lambda: [pick])[0] == 1
 
     repeat = list(driver.trials.values())[-1]
     took = driver.trials[trial.number].measured["job_seconds"] / 60
