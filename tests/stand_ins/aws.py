@@ -218,7 +218,7 @@ def _client(service: str, region: str) -> Any:
                 Callback(len(body))
             client.put_object(Bucket=bucket, Key=key, Body=body, **(ExtraArgs or {}))
 
-        def download(bucket: str, key: str, path: str) -> None:
+        def download(bucket: str, key: str, path: str, Callback: Any = None) -> None:  # noqa: N803
             Path(path).write_bytes(client.get_object(Bucket=bucket, Key=key)["Body"].read())
 
         client.upload_file, client.download_file = upload, download

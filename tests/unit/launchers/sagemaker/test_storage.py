@@ -1,11 +1,8 @@
 """Uploads by content, once and complete; and objects of S3 as files, fetched once and never half."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from moto import mock_aws
 
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.storage import Storage, fetch, s3_client
@@ -41,76 +38,56 @@ def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
     assert aws.objects[f"{prefix}rows.arrow"] == b"x" * 1000
 
 
-FILMS = "reviews-of-films"
+def put(aws: Aws, *keys: str) -> None:
+    """Objects in the bucket."""
+    for key in keys:
+        aws.put(key, key.encode())
 
 
-@pytest.fixture
-def s3() -> Iterator[Any]:
-    """An S3 with one bucket; `downloads` are the keys that were asked for."""
-    with mock_aws():
-        client = s3_client(None, {})
-        client.create_bucket(Bucket=FILMS)
-        client.downloads = []
-        download = client.download_file
-        client.download_file = lambda bucket, key, *path, **more: (
-            client.downloads.append(key),
-            download(bucket, key, *path, **more),
-        )
-        yield client
+def fetched(uri: str, folder: Path) -> Path:
+    return fetch(s3_client(None, {}), "dataset", uri, folder, suffixes=(".csv", ".jsonl"))
 
 
-def put(s3: Any, files: dict[str, bytes]) -> None:
-    for key, content in files.items():
-        s3.put_object(Bucket=FILMS, Key=key, Body=content)
+def test_an_object_is_a_file_with_its_name_and_is_fetched_once(aws: Aws, tmp_path: Path) -> None:
+    put(aws, "data/rows.csv")
+
+    first = fetched(f"s3://{BUCKET}/data/rows.csv", tmp_path)
+
+    assert fetched(f"s3://{BUCKET}/data/rows.csv", tmp_path) == first
+    assert (first.name, first.read_text(), aws.count("GetObject")) == ("rows.csv", "data/rows.csv", 1)
 
 
-def fetched(s3: Any, uri: str, folder: Path) -> Path:
-    return fetch(s3, "dataset", uri, folder, suffixes=(".csv", ".jsonl"))
+def test_a_prefix_is_a_folder_of_the_files_with_rows(aws: Aws, tmp_path: Path) -> None:
+    put(aws, "d/train.csv", "d/sub/test.csv", "d/README.md", "d/_SUCCESS", "other.csv")
 
-
-def test_an_object_is_a_file_with_its_name_and_is_fetched_once(s3: Any, tmp_path: Path) -> None:
-    put(s3, {"data/rows.csv": b"text,label"})
-
-    first = fetched(s3, f"s3://{FILMS}/data/rows.csv", tmp_path)
-
-    assert fetched(s3, f"s3://{FILMS}/data/rows.csv", tmp_path) == first
-    assert (first.name, first.read_bytes(), s3.downloads) == ("rows.csv", b"text,label", ["data/rows.csv"])
-
-
-def test_a_prefix_is_a_folder_of_the_files_with_rows(s3: Any, tmp_path: Path) -> None:
-    others = dict.fromkeys(["d/README.md", "d/_SUCCESS", "other.csv"], b"3")
-    put(s3, {"d/train.csv": b"1", "d/sub/test.csv": b"2", **others})
-
-    for uri in (f"s3://{FILMS}/d/", f"s3://{FILMS}/d"):
-        folder = fetched(s3, uri, tmp_path)
+    for uri in (f"s3://{BUCKET}/d/", f"s3://{BUCKET}/d"):
+        folder = fetched(uri, tmp_path)
         names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         assert names == {"train.csv", "sub/test.csv"}
 
-    put(s3, {"d//rows.csv": b"4"})
+    put(aws, "d//rows.csv")
     with pytest.raises(BadInput, match=r"holds the key 'd//rows\.csv', which is no path of a file"):
-        fetched(s3, f"s3://{FILMS}/d/", tmp_path)
+        fetched(f"s3://{BUCKET}/d/", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
         ("s3://no-such-bucket-here/rows.csv", "no-such-bucket-here/rows.csv: .*: check the spelling"),
-        (f"s3://{FILMS}/missing.csv", "is neither an object nor a prefix of objects: see `aws s3 ls"),
-        (f"s3://{FILMS}/d/", "has 1 objects, none of which ends in .csv, .jsonl"),
+        (f"s3://{BUCKET}/missing.csv", "is neither an object nor a prefix of objects: see `aws s3 ls"),
+        (f"s3://{BUCKET}/d/", "has 1 objects, none of which ends in .csv, .jsonl"),
         ("s3:///rows.csv", "must be s3://BUCKET/KEY"),
     ],
 )
-def test_what_is_not_there_is_said_with_the_next_step(s3: Any, tmp_path: Path, uri: str, words: str) -> None:
-    put(s3, {"d/notes.md": b"1"})
+def test_what_is_not_there_is_said_with_the_next_step(aws: Aws, tmp_path: Path, uri: str, words: str) -> None:
+    put(aws, "d/notes.md")
 
     with pytest.raises(BadInput, match=words):
-        fetched(s3, uri, tmp_path)
+        fetched(uri, tmp_path)
 
 
-def test_a_denied_object_names_the_permissions(s3: Any, tmp_path: Path) -> None:
-    def deny(**_: Any) -> None:
-        raise error("403", "Forbidden", 403)
+def test_a_denied_object_names_the_permissions(aws: Aws, tmp_path: Path) -> None:
+    aws.refuse("HeadObject", error("403", "Forbidden", 403))
 
-    s3.head_object = deny
     with pytest.raises(BadInput, match=r"does not allow .* s3:GetObject on it is needed, and s3:ListBucket"):
-        fetched(s3, f"s3://{FILMS}/rows.csv", tmp_path)
+        fetched(f"s3://{BUCKET}/rows.csv", tmp_path)
