@@ -124,14 +124,12 @@ class _Job:
 
     def write_results(self, *, is_resumed: bool) -> None:
         """Evaluate the model and write it with the report; a probe writes only a report of its speed."""
-        spec, folder, judge, progress = self._spec, self._folder, self._judge, self.loop.progress
+        spec, folder, judge = self._spec, self._folder, self._judge
         is_probe = spec.probe_steps is not None
         quality: dict[str, float] = {}
         report_entries: Mapping[str, Any] = {}
         if not is_probe:
-            in_this_process = judge is None or judge.report_entries is not None
-            is_measured = progress.evaluated_step == progress.step and in_this_process
-            quality = _quality(progress.evaluated if is_measured else self.loop.evaluate(), spec.task)
+            quality = _quality(self.loop.evaluate(), spec.task)
             quality = {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
             if judge is not None:  # read now: the evaluation of the test split replaces the entries
                 report_entries = judge.report_entries or {}
@@ -149,7 +147,7 @@ class _Job:
             facts={
                 "device": device.device_name(),
                 "precision": device.choose_precision(spec.precision),
-                "steps": progress.step,
+                "steps": self.loop.progress.step,
                 "python": platform.python_version(),
                 **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
             },

@@ -64,8 +64,6 @@ class Progress:
     step: int = 0  # optimiser steps done
     best: float | None = None
     best_step: int | None = None
-    evaluated_step: int | None = None
-    evaluated: dict[str, float] = field(default_factory=dict)  # then
     schedule: dict[str, Any] = field(default_factory=dict)
     loss_scale: float | None = None
 
@@ -95,6 +93,7 @@ class Loop:
         self.rows, self._sampler = rows, sampler
         self.schedule = schedule_of(arguments, optimizer.inner)
         self.progress = Progress()
+        self._evaluation: dict[str, float] | None = None  # of the model as it is
         self.events = EventWriter(folder.events if processes.is_first() else None)
         self._loss, self._evaluate, self._folder, self._on_spot = loss, evaluate, folder, on_spot
 
@@ -130,7 +129,7 @@ class Loop:
         done, best = self.progress.step, self.progress.best_step
         if self.arguments.load_best_model_at_end and best not in (None, done):
             self._read(self._folder.checkpoints / f"checkpoint-{best}")
-            self.progress.step, self.progress.evaluated_step = done, None
+            self.progress.step, self._evaluation = done, None
         return True
 
     def _step(self, step: int) -> torch.Tensor:
@@ -154,7 +153,7 @@ class Loop:
             )
         norm = self.optimizer.step(strategy.norm)
         self.schedule.step()
-        self.progress.step = step + 1
+        self.progress.step, self._evaluation = step + 1, None
         self.meter.count(step + 1, losses, len(rows), int(self.rows.lengths[rows].sum()))
         return norm
 
@@ -184,13 +183,13 @@ class Loop:
         return stops and not is_last
 
     def evaluate(self) -> dict[str, float]:
-        """Measure the model and write the values to the curves of this step. Returns the values."""
+        """Loss and metrics of the model as it is. They are measured once, and written to the curves of this step."""
         assert self._evaluate is not None
-        with self.meter.stopwatch.paused():
-            values = self._evaluate()
-        self.progress.evaluated_step, self.progress.evaluated = self.progress.step, values
-        self._log({f"eval/{name}": value for name, value in values.items()})
-        return values
+        if self._evaluation is None:
+            with self.meter.stopwatch.paused():
+                self._evaluation = self._evaluate()
+            self._log({f"eval/{name}": value for name, value in self._evaluation.items()})
+        return self._evaluation
 
     def _log(self, curves: dict[str, float]) -> None:
         """Write points of curves, and a line for people into the log."""

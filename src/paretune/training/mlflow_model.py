@@ -53,12 +53,11 @@ def describe(folder: Path) -> str:
     names = config.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
     task = next((task for end, task in _PIPELINES.items() if architecture.endswith(end)), "")
-    has_weights = any(path for pattern in _WEIGHTS for path in folder.glob(pattern))
-    if not has_weights and (folder / "adapter_config.json").is_file():
+    if not has_weights(folder) and (folder / "adapter_config.json").is_file():
         return "it has adapters alone, and MLflow loads only merged ones"
     if not config:
         return "no config.json of a Hugging Face model"
-    if not has_weights:
+    if not has_weights(folder):
         return "no weights (model.safetensors)"
     if not any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json")):
         return "no tokenizer beside the weights"
@@ -69,6 +68,11 @@ def describe(folder: Path) -> str:
     except OSError as error:  # the disk is full; the model itself is there
         return f"MLmodel could not be written: {first_line(error)}"
     return ""
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether the folder has the whole weights of a model, not those of adapters."""
+    return any(path for pattern in _WEIGHTS for path in folder.glob(pattern))
 
 
 def _write(folder: Path, task: str, architecture: str) -> None:

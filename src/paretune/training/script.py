@@ -22,8 +22,6 @@ from paretune.specification.script_arguments import LOGGING_STEPS, script_argume
 from paretune.training import device, mlflow_model, processes
 from paretune.training.meter import EventWriter
 
-_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
-
 
 def run_script(document: JobDocument, folder: JobFolder) -> None:
     """Run the script in this process as `__main__` to its end; the first process writes the report.
@@ -63,7 +61,7 @@ def trim_model_folder(folder: Path) -> None:
     """Remove the Trainer's checkpoints from the model, but the newest if there is no model."""
     checkpoints = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
     checkpoints.sort(key=lambda path: int(path.name[11:]))
-    has_model = any(path for pattern in _WEIGHTS for path in folder.glob(pattern))
+    has_model = mlflow_model.has_weights(folder) or any(folder.glob("adapter_model*"))
     for path in checkpoints if has_model else checkpoints[:-1]:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -96,8 +96,9 @@ def checkpoint_activations(model: Any, spec: JobSpec) -> None:
 class Replicas:
     """The whole model in each process. Processes have rows of their own, and average their gradients.
 
-    `rank` is the index of this process's rows among the `shares` of all, and `reports` whether it is the one to report
-    what it has evaluated of them.
+    `rank` is the index of this process's rows among the `shares` of all. Of several processes with equal rows one
+    `reports` what it has evaluated. `half` is the number format of weights that have fp32 masters in the optimiser,
+    None if the weights are fp32 themselves.
     """
 
     reports = True
