@@ -85,8 +85,7 @@ class _Job:
 
     def _make_loop(self) -> Loop:
         spec, plan, strategy = self._spec, self._document.plan, self._strategy
-        rows, validation = self._rows("train"), self._rows("validation")
-        assert rows is not None  # every prepared data set has a train split
+        rows = self._rows("train")
         arguments = training_arguments(spec, spec.probe_steps or training_steps(spec, plan, len(rows)))
         optimizer = MasterAdamW(
             strategy.model.named_parameters(),
@@ -103,16 +102,14 @@ class _Job:
             GlobalBatchSampler(rows.lengths, plan, rank=strategy.rank, seed=spec.seed),
             arguments,
             loss=partial(summed_loss, spec.task, smoothing=arguments.label_smoothing_factor),
-            evaluate=None if validation is None else partial(self._evaluate, validation),
+            evaluate=partial(self._evaluate, self._rows("validation")),
             folder=self._folder,
             on_spot=spec.spot,
         )
 
-    def _rows(self, split: str) -> TokenRows | None:
-        """The rows of a split, those of an evaluation longest first; None if the data set does not have it."""
+    def _rows(self, split: str) -> TokenRows:
+        """The rows of a split, those of an evaluation longest first."""
         folder, pad_id = self._folder.dataset / split, self._tokenizer.pad_token_id
-        if not folder.exists():
-            return None
         multiple = pad_multiple(self._spec.max_seq_length) if device.has_gpu() else 1
         return TokenRows(folder, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
 
@@ -133,8 +130,8 @@ class _Job:
             quality = {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
             if judge is not None:  # read now: the evaluation of the test split replaces the entries
                 report_entries = judge.report_entries or {}
-            if (test := self._rows("test")) is not None:
-                measured = _quality(self._evaluate(test), spec.task)
+            if (folder.dataset / "test").exists():
+                measured = _quality(self._evaluate(self._rows("test")), spec.task)
                 quality |= {f"test_{name}": value for name, value in measured.items()}
         speed = self._speed()  # before the model is written, which takes memory of its own
         if not is_probe:

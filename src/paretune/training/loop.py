@@ -85,7 +85,7 @@ class Loop:
         arguments: TrainingArguments,
         *,
         loss: Loss,
-        evaluate: Callable[[], dict[str, float]] | None,
+        evaluate: Callable[[], dict[str, float]],
         folder: JobFolder,
         on_spot: bool = False,
     ) -> None:
@@ -166,7 +166,7 @@ class Loop:
         due = partial(is_due, step=step, arguments=arguments, steps_per_epoch=self._sampler.steps)
         is_last = step == arguments.max_steps
         logs = due("steps", arguments.logging_steps)
-        evaluates = self._evaluate is not None and due(arguments.eval_strategy.value, arguments.eval_steps or 1)
+        evaluates = due(arguments.eval_strategy.value, arguments.eval_steps or 1)
         saves, stops = due(arguments.save_strategy.value, arguments.save_steps), False
         is_asked = stop_requested and not distributed.is_initialized()  # a process that is alone can stop at once
         if logs or evaluates or saves or is_last or is_asked or step >= self.meter.agree_step:
@@ -184,7 +184,6 @@ class Loop:
 
     def evaluate(self) -> dict[str, float]:
         """Loss and metrics of the model as it is. They are measured once, and written to the curves of this step."""
-        assert self._evaluate is not None
         if self._evaluation is None:
             with self.meter.stopwatch.paused():
                 self._evaluation = self._evaluate()

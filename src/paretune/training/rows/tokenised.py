@@ -9,6 +9,7 @@
 
 import hashlib
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,7 +73,7 @@ class TokenRows:
             self.items = counted[self._start + self.lengths] - counted[self._start]
         else:
             self._labels = self._labels[order]
-            self.items = np.full(len(self), self._labels[0].size)
+            self.items = np.full(len(self), math.prod(self._labels.shape[1:]))
 
     def __len__(self) -> int:
         return len(self.lengths)
