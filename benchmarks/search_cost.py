@@ -213,7 +213,7 @@ def main() -> None:
             outside[name] = compare(name, [(seed, path) for seed in range(options.seeds)], options, searched)
         replicated = Path(folder) / f"{REPLICATED}.csv" if options.outside else None
         studies = range(seeds.start, seeds.start + options.statements)
-        rows = [statements.AIMS, *statements.rows(studies, replicated)]
+        rows = [statements.AIMS, *statements.rows(studies, replicated)] if studies else []
     worlds_are = f"worlds {'development' if options.development else 'kept aside'}."
     limit = "_limited" if options.limited else ""
     if settings:
@@ -222,7 +222,7 @@ def main() -> None:
     if outside:
         head = f"{made}; trainings measured by others, replayed; {options.seeds} seeds."
         print(published.block(f"search_outside{limit}", report.block(head, outside, options.slow_jobs)))
-    if options.statements:
+    if rows:
         head = f"{made}; simulated; {options.statements} studies a row, {worlds_are}"
         print(published.block("search_statements", [head, "", *published.table(statements.HEAD, rows)]))
 
