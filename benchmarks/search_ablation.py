@@ -56,7 +56,7 @@ WITHOUT: Mapping[str, Callable[[], None]] = {
     "a noise that is learnt": _constants(quality, _NOISES=(1.0,), _NOISES_OF_ANY=(0.4,)),
     "collapses apart from the surface": _instead(QualityModel, "_find_collapsed", _none_lost),
     "failures as signs of collapses": _constants(quality, _FAILED=0.0),
-    "what batch, rate and epochs usually do": _constants(quality, _FALL=0.0, _LARGE=0.0, _GAIN=0.0),
+    "what batch and rate usually do": _constants(quality, _FALL=0.0, _LARGE=0.0, _GAIN=0.0),
     "bends in own dollars": _constants(candidates, _BENDS=(0.01,)),
 }
 """Mechanism to what leaves it out of the search, in a process of its own."""
