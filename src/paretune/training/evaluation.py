@@ -48,7 +48,7 @@ def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, ju
         if answer is None or not index or not strategy.reports:
             continue
         results = (None, None) if judge is None else (judge.predict(answer[0]), batch["labels"])
-        measured.append((summed_loss(task, *answer), int(rows.items[index].sum()), *results))
+        measured.append((summed_loss(task, *answer), int(rows.label_counts[index].sum()), *results))
     # Read at the end: for each batch by itself the device would wait.
     return [
         (float(loss), items, *(None if result is None else result.cpu().numpy() for result in results))

@@ -1,17 +1,18 @@
 """The steps of a training, with evaluations, checkpoints and a stop in between.
 
-    a step:  the rows that every cluster takes -> micro-batches of this device -> summed loss / labels of all rows
-             -> backward -> clip, AdamW, schedule
-    after:   every tenth step one exchange of the processes, the only wait for the device -> curves, stop, checkpoint
+    a step:  its rows, the same whatever the number of processes -> micro-batches of this device
+             -> summed loss / labels of all rows -> backward -> clip, AdamW, schedule
+    after:   an exchange of the processes, at least every ten steps -> curves, evaluation, checkpoint, stop
 
 For example, 64 rows a step on two processes in micro-batches of 16. `GlobalBatchSampler.rows` gives both processes the
 same 64 rows, so they count the labels of a step without asking each other. `micro_batches` cuts them into two parts of
 32, of which each process takes every second row. The loss of a micro-batch is the sum over its labels, divided by the
 labels of all 64 rows, times two, because DDP averages the gradients of two processes. The first micro-batch only adds
-its gradients; after the second they are exchanged, and both processes make the same update.
+its gradients; after the second they are exchanged, and both processes make the same update. If the rows of a part do
+not go round, a process without one computes another's, times 0.
 
-A step draws its random numbers from seed, step and rank: a training that goes on, on however many devices, is one that
-never stopped.
+A step draws its random numbers from seed, step and rank: a training that goes on, on as many devices, is one that never
+stopped. On another number of devices it takes the same rows, with other dropout.
 """
 
 import gc
@@ -42,7 +43,7 @@ _BETWEEN_SAVES = 20.0  # least seconds between two checkpoints on spot instances
 
 
 @contextmanager
-def _garbage_kept() -> Iterator[None]:
+def _no_automatic_collection() -> Iterator[None]:
     """Switch automatic garbage collection off: in one process it makes all others wait.
 
     `Meter.exchange` collects in all of them at once, but never what exists before the block.
@@ -62,15 +63,16 @@ class Progress:
     """Where a training stands: all of a checkpoint that is no tensor."""
 
     step: int = 0  # optimiser steps done
-    best: float | None = None
+    best: float | None = None  # more is better: the negative of a loss
     best_step: int | None = None
     schedule: dict[str, Any] = field(default_factory=dict)
     loss_scale: float | None = None
 
 
 class Loop:
-    """One training of the model of `strategy`; `evaluate` measures it, with its loss as `loss`.
+    """One training of the model of `strategy`.
 
+    `loss` is what it minimises. `evaluate` measures it and returns metrics, one of them under the name `loss`.
     `sampler` says to which step each of the `rows` belongs. Checkpoints, curves and the profile are written into
     `folder`. On spot instances (`on_spot`) there is a checkpoint every two minutes, less often if it would take a
     twentieth of the time.
@@ -107,15 +109,20 @@ class Loop:
         return True
 
     def run(self, stop_requested: Callable[[], bool], profile_steps: int | None = None) -> bool:
-        """Train to the last step; False if the training was stopped before it, with a checkpoint of its last step."""
+        """Train to the last step; False if the training was stopped before it, with a checkpoint of its last step.
+
+        Once `stop_requested` is true in any process, all of them stop after the next step at which they exchange, at
+        most ten steps or five seconds later. An evaluation that is due then comes before the checkpoint.
+        """
         self.meter = meter = Meter(self.progress.step, self.arguments.max_steps, self.strategy.device)
         profile = None
         if profile_steps is not None and processes.is_first():
             profile = Profile(meter.warm_step + 1, profile_steps, self._folder.profile, meter.stopwatch, self.events)
         self._save_due_at, stops = time.perf_counter() + CHECKPOINT_EVERY_S, False
-        with _garbage_kept():
+        with _no_automatic_collection():
             for step in range(self.progress.step, self.arguments.max_steps):
-                rate, norm = float(self.schedule.get_last_lr()[0]), self._step(step)
+                rate = float(self.schedule.get_last_lr()[0])  # of this step: the schedule goes on at its end
+                norm = self._step(step)
                 stops = self._after_step(rate, norm, stop_requested())
                 if profile is not None:
                     profile.after(step + 1, self.arguments.max_steps)
@@ -134,19 +141,19 @@ class Loop:
 
     def _step(self, step: int) -> torch.Tensor:
         """Train one optimiser step, the first of which is 0. Returns the norm of its gradients."""
-        strategy, rows = self.strategy, self._sampler.rows(step)
+        strategy, rows = self.strategy, self._sampler.rows(step)  # indices into `self.rows`
         torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # of dropout
         strategy.model.train()
         micro_batches, losses = self._sampler.micro_batches(step), []
         # Gradients are averaged over the shares, so that each has `shares` times its part of the loss.
-        weight = strategy.shares / max(1, int(self.rows.items[rows].sum()))
-        for number, (own, counts) in enumerate(micro_batches, 1):
+        weight = strategy.shares / max(1, int(self.rows.label_counts[rows].sum()))
+        for number, (own, is_real) in enumerate(micro_batches, 1):  # not: another's rows, so that all do the same
             with record_function(BATCH):
                 batch = self.rows.batch(own)
             losses.append(
                 strategy.backward(
                     batch,
-                    partial(self._share_of_loss, weight * counts),
+                    partial(self._share_of_loss, weight * is_real),
                     scale=self.optimizer.scale,
                     is_last=number == len(micro_batches),
                 )
@@ -171,10 +178,10 @@ class Loop:
         is_asked = stop_requested and not distributed.is_initialized()  # a process that is alone can stop at once
         if logs or evaluates or saves or is_last or is_asked or step >= self.meter.agree_step:
             is_late = self._on_spot and time.perf_counter() >= self._save_due_at
-            stops, saves_now, norm_here = self.meter.exchange(step, norm, stops=stop_requested, saves=is_late)
+            stops, saves_now, norm_value = self.meter.exchange(step, norm, stops=stop_requested, saves=is_late)
             saves = saves or saves_now or stops
             if logs:
-                curves = {"learning_rate": rate, "grad_norm": norm_here, "epoch": step / self._sampler.steps}
+                curves = {"learning_rate": rate, "grad_norm": norm_value, "epoch": step / self._sampler.steps}
                 self._log({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
         if evaluates and self._update_best(self.evaluate()):
             saves = saves or arguments.load_best_model_at_end or arguments.save_strategy.value == "best"

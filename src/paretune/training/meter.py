@@ -85,8 +85,8 @@ class Meter:
 
     All processes must stop or save after the same step, or a collective operation waits forever. On GPUs collectives
     are queued, so that processes may be several steps apart. Hence they exchange what each of them wants, after the
-    same steps: every ten, or more often if a step takes longer than half a second. Only then the host waits for the
-    device.
+    same steps: every ten, or more often if a step takes longer than half a second, and at each log, evaluation and
+    checkpoint. Only there and where the stopwatch is read the host waits for the device.
     """
 
     def __init__(self, first: int, total: int, place: torch.device) -> None:
@@ -105,7 +105,10 @@ class Meter:
         self.stopwatch.start()
 
     def count(self, step: int, losses: list[torch.Tensor], rows: int, tokens: int) -> None:
-        """Count a step, with the losses of its micro-batches here, and its rows and tokens on all devices."""
+        """Count a step, with the losses of its micro-batches here, and its rows and tokens on all devices.
+
+        Losses are weighed as for the gradients: their sum, averaged over the processes, is the loss of the step.
+        """
         self._losses += losses
         self._counts.append(len(losses))
         if self.stopwatch.is_running:

@@ -138,12 +138,12 @@ class Replicas:
             self._wrapped = torch.compile(self._wrapped, backend=backend, mode=mode)
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Compute a micro-batch and add its gradients, times `scale` if there is one. Returns its loss.
+        """Compute a micro-batch and add its gradients, times `scale` if there is one. Returns what `loss_of` returns.
 
         If the micro-batch `is_last` in its step, the gradients of the step are averaged over the processes. Those of
         shards are averaged in each micro-batch, so that they stay sharded.
         """
-        skips = not is_last and hasattr(self._wrapped, "no_sync")
+        skips = not is_last and hasattr(self._wrapped, "no_sync")  # which only DDP has
         exchange: AbstractContextManager[Any] = self._wrapped.no_sync() if skips else nullcontext()
         with exchange:
             loss = loss_of(*self._forward(self._wrapped, batch))
@@ -209,8 +209,9 @@ class Shards(Replicas):
         mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=names)
         self._divide(spec, mesh)
         is_sharded = degrees.replicas * degrees.sharers > 1 or spec.cpu_offload
-        self.half, is_half = None, is_sharded and weight_format(self.model, spec) is not None  # shards are fp32
-        self._casts = self._format is not None and not is_half
+        self.half = None  # shards are fp32
+        gathers_half = is_sharded and weight_format(self.model, spec) is not None
+        self._casts = self._format is not None and not gathers_half
         if is_sharded:
             offload = CPUOffloadPolicy(pin_memory=device.has_gpu()) if spec.cpu_offload else OffloadPolicy()
             for module in (*layers_of(self.model), self.model):

@@ -116,7 +116,7 @@ def test_the_labels_of_a_row_are_those_of_its_batch(tmp_path: Path) -> None:
 
         batches = [rows.batch([number])["labels"] for number in range(3)]
         counted = [of[:, 1:] if labels is None else of for of in batches]  # the first token is nobody's next one
-        assert rows.items.tolist() == [int((of != -100).sum()) for of in counted]
+        assert rows.label_counts.tolist() == [int((of != -100).sum()) for of in counted]
 
 
 def test_garbage_is_collected_where_the_processes_wait_anyway_and_as_before_after_the_last_step(

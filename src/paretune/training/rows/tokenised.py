@@ -65,15 +65,15 @@ class TokenRows:
         self._start = (np.cumsum(lengths) - lengths)[order]
         path = folder / "labels.npy"
         self._labels = np.asarray(np.load(path, mmap_mode="r")) if path.exists() else None
-        self.items: np.ndarray
+        self.label_counts: np.ndarray
         if self._labels is None:  # the next token of each but the last
-            self.items = np.maximum(self.lengths - 1, 0)
+            self.label_counts = np.maximum(self.lengths - 1, 0)
         elif self._labels.dtype == np.int32:  # of all tokens of all rows
             counted = np.concatenate([[0], np.cumsum(self._labels != -100)])
-            self.items = counted[self._start + self.lengths] - counted[self._start]
+            self.label_counts = counted[self._start + self.lengths] - counted[self._start]
         else:
             self._labels = self._labels[order]
-            self.items = np.full(len(self), math.prod(self._labels.shape[1:]))
+            self.label_counts = np.full(len(self), math.prod(self._labels.shape[1:]))
 
     def __len__(self) -> int:
         return len(self.lengths)
