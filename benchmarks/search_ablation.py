@@ -78,16 +78,11 @@ def _searches(mechanism: str, paths: Mapping[tuple[str, int], Path], processes: 
 
 
 def _cells(courses: Sequence[Course]) -> list[str]:
-    """Over searches: median dollars to 90 %, mean share at the end and that of the worst search, mean dollars."""
+    """Over searches: median dollars to 90 %, mean share at the end, mean dollars."""
     to_90 = statistics.median_high(course.reached(0.9) for course in courses)
-    ends = [course.share_at(BUDGET) for course in courses]
+    end = statistics.mean(course.share_at(BUDGET) for course in courses)
     spent = statistics.mean(course.usd[-1] if course.usd else 0.0 for course in courses)
-    return [
-        "not" if to_90 == float("inf") else short(to_90),
-        f"{statistics.mean(ends):.3f}",
-        f"{min(ends):.2f}",
-        short(spent),
-    ]
+    return ["not" if to_90 == float("inf") else short(to_90), f"{end:.3f}", short(spent)]
 
 
 def main() -> None:
@@ -102,7 +97,7 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     made = published.conditions("paretune", "optuna", "scikit-learn", "scipy", "numpy")
-    columns = ["to 90 %", "mean end", "worst end", "mean spent"]
+    columns = ["to 90 %", "end", "spent"]
     sources = measured.SOURCES if options.outside else {}
     rows = []
     with tempfile.TemporaryDirectory() as folder:

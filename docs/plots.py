@@ -107,7 +107,7 @@ def _search_statements(axes: Any) -> None:
     axes.axvline(80, color=_GREY, linewidth=1)
     axes.set_yticks(range(len(stated)), [row["statements"] for row in stated])
     axes.invert_yaxis()
-    axes.set(xlabel="stated 80 % intervals that hold the true F1, in percent", xlim=(50, 100))
+    axes.set(xlabel="stated 80 % intervals that hold the true F1, in percent", xlim=(50, 101))
     axes.legend(loc="lower left")
 
 

@@ -40,7 +40,7 @@ Accepts = Callable[[Candidate, Expected], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Aims:
-    """What a search is for: `objectives`, of which `metric` measures the model, and bounds of metrics."""
+    """The objectives of a search, of which `metric` measures the model, and the bounds of metrics that it keeps."""
 
     objectives: Sequence[str]
     metric: str
@@ -50,7 +50,7 @@ class Aims:
 
     @cached_property
     def costs(self) -> list[str]:
-        """What is minimised: dollars, seconds or both."""
+        """The objectives that are minimised: dollars, seconds or both."""
         is_about_time = not {*metrics.TIMES}.isdisjoint(self.objectives)
         is_about_usd = metrics.COST_USD in self.objectives or not is_about_time
         return [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time

@@ -173,7 +173,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _decision(
         self, study: optuna.Study, *, ended: FrozenTrial | None = None, without: int | None = None
     ) -> Decision:
-        """What follows from the trials but `without`; `ended` is one whose end the storage does not know yet."""
+        """The decision after all trials except `without`; `ended` is one whose end the storage does not know yet."""
         trials, directions, names = study.get_trials(deepcopy=False), study.directions, self._aims.objectives
         trials = [ended if ended is not None and each.number == ended.number else each for each in trials]
         rows = rows_of((each for each in trials if each.number != without), self._space)

@@ -67,7 +67,7 @@ def test_the_command_runs_unchanged_as_the_same_process_with_sagemaker_s_variabl
 
 
 def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step(ml: Path) -> None:
-    (ml.parent / "code" / "requirements.txt").write_text("./no-such-package-here.whl\n")
+    (ml.parent / "code" / "requirements.txt").write_text("./no_such_package-1.0-py3-none-any.whl\n")
 
     done = run(ml, "echo", "never")
 
@@ -75,7 +75,7 @@ def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step
     assert "never" not in done.stdout
     reason = (ml / "output" / "failure").read_text()
     assert reason.startswith("bad_input: pip could not install what the job needs (")
-    assert "no-such-package-here.whl" in reason
+    assert "no_such_package-1.0-py3-none-any.whl" in reason
 
 
 def test_an_index_that_cannot_be_reached_names_what_the_subnets_need(ml: Path) -> None:
