@@ -35,7 +35,7 @@ def test_every_block_of_a_page_is_what_its_stored_result_holds(published: Module
     assert "estimate_error" in output
 
 
-def test_the_figures_in_the_table_of_searches_are_stored() -> None:
+def test_the_figures_in_the_table_of_searches_are_stored(published: ModuleType) -> None:
     page = (REPOSITORY / "docs" / "evidence" / "search.md").read_text()
     rows = re.findall(r"^\| `([\w-]+)` \|(.+)\|$", page, re.MULTILINE)
     stored = published.blocks((RESULTS / "search_cost.txt").read_text())["search_outside"]
