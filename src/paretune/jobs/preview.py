@@ -116,14 +116,14 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
         return f"refused when it is launched: {refusal}"
     return (
         f"estimated {_with_interval(estimate)}, and max_runtime_minutes {spec.max_runtime_minutes:g} ends it "
-        f"after {duration(limit_s)}: it is paid and leaves no model; {_higher_limit(estimate)}"
+        f"after {duration(limit_s)}: it {'is paid and ' * spec.has_instances}leaves no model; {_higher_limit(estimate)}"
     )
 
 
 def limit_refusal(job: ForeseenJob) -> str:
-    """The reason to refuse a job whose whole 80 % interval is above max_runtime_minutes; empty if it may be."""
+    """The reason to refuse a job whose whole 80 % interval is above max_runtime_minutes; empty if nobody is billed."""
     spec, estimate = job.spec, job.estimate
-    if estimate is None or not estimate.exceeds_limit:
+    if estimate is None or not spec.has_instances or not estimate.exceeds_limit:
         return ""
     least = math.ceil(estimate.time.seconds_low / 60)
     return (
