@@ -10,7 +10,7 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.parameters import COMPUTES, Fault, Value, effects_of, extra_of, spell, unknown, untyped
-from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS, launch_faults
+from paretune.specification.rules import launch_faults
 
 _MOST_COMBINATIONS = 2000  # 250 microseconds each (measured 2026-11-25, AMD EPYC)
 _DRAWN = 500  # combinations that are drawn if there are more
@@ -112,8 +112,6 @@ def read_entry(name: str, raw: Any) -> Choices | Range:
         raise BadInput([unknown(JobSpec, name)])
     if reason := why_not_searched(name):
         raise BadInput([f"{name} cannot be searched: {reason}; set it in job, or leave it out"])
-    if prefix == "training_arguments" and inner in RESERVED_TRAINING_ARGUMENTS:
-        raise BadInput([f"{prefix} must not set {inner}: {RESERVED_TRAINING_ARGUMENTS[inner]}"])
     keys = raw.keys() if isinstance(raw, Mapping) else set[str]()
     is_range = {"low", "high"} <= keys <= {"low", "high", "log"} and json_type(name) in ("number", "integer", "")
     if not is_range and not (keys == {"choices"} and isinstance(raw["choices"], list | tuple) and raw["choices"]):

@@ -151,3 +151,13 @@ def test_what_is_wrong_is_said_with_its_line(text: str, message: str, project: P
 
     assert any(message in line for line in lines), lines
     assert all(line.startswith(f"{project / 'study.yaml'}:") for line in lines)
+
+
+def test_a_project_without_a_list_of_its_parameters_is_searched_by_names_that_paretune_has_too(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text('trl sft "$@"\n')
+    search = {"learning_rate": {"low": 1e-5, "high": 1e-3, "log": True}}
+    content = {"name": "TRL", "project": str(tmp_path), "entry_point": "run.sh", "search": search, "n_trials": 3}
+
+    file = StudyFile.read({**content, "objectives": {"cost_usd": "minimize", "eval_loss": "minimize"}, "budget_usd": 9})
+
+    assert file.jobs_at([{"learning_rate": 1e-4}])[0][1].training_arguments == {"learning_rate": 1e-4}
