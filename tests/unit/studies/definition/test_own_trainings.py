@@ -160,4 +160,5 @@ def test_a_project_without_a_list_of_its_parameters_is_searched_by_names_that_pa
 
     file = StudyFile.read({**content, "objectives": {"cost_usd": "minimize", "eval_loss": "minimize"}, "budget_usd": 9})
 
-    assert file.jobs_at([{"learning_rate": 1e-4}])[0][1].training_arguments == {"learning_rate": 1e-4}
+    (name,) = file.search
+    assert file.spec_at({name: 1e-4}).training_arguments == {"learning_rate": 1e-4}
