@@ -119,7 +119,7 @@ class Desk:
             "budget_usd": 100.0,
         }
         terms = standard | terms
-        file = StudyFile(**{**terms, "job": {"force": True} | terms["job"]})  # the launcher keeps its own time
+        file = StudyFile(**{**terms, "job": {"force": "limit"} | terms["job"]})  # the launcher keeps its own time
         self.run_id = self.run_id or self.tracking.create("study").run_id
         table = StudyTable(file, self.storage)
         self.opened.append(table)

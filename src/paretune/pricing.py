@@ -199,7 +199,7 @@ def admit(job: JobSpec, price: Price | None, billed_after_limit_s: float) -> flo
                 "in this region: leave max_cost_usd out, or take another type or region"
             )
         return None
-    minutes = job.max_runtime_minutes + job.keep_alive_minutes  # a warm pool is billed like a job
+    minutes = job.max_runtime_minutes + job.sagemaker.keep_alive_minutes  # a warm pool is billed like a job
     worst_usd = price.cost_usd(minutes * 60 + billed_after_limit_s, job.instance_count)
     if job.max_cost_usd is not None and worst_usd > job.max_cost_usd:
         raise BudgetRefused(

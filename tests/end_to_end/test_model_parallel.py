@@ -86,7 +86,7 @@ def run(processes: int, jobs: Sequence[str | JobFolder]) -> None:
 
 OWN_ROWS: Mapping[str, Any] = {"per_device_train_batch_size": 4}
 """Each of two processes has two micro-batches a step, which it adds up."""
-SAVERS: Mapping[str, Any] = {"training_arguments.gradient_checkpointing": True, "activation_offloading": True}
+SAVERS: Mapping[str, Any] = {"training_arguments.gradient_checkpointing": True}
 ON_ONE: Mapping[str, Mapping[str, Any]] = {
     "activations": SAVERS,
     "offloaded": {"strategy": "fsdp", "cpu_offload": True},

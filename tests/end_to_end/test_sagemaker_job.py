@@ -53,7 +53,7 @@ def launched(shared_cloud: Cloud, tiny_model: Path) -> Launched:
     """Both in one account; the job keeps its instance warm."""
     emulator = shared_cloud.emulator
     data = write_csv(shared_cloud.folder / "reviews.csv", sentences(120))
-    job = job_of_seconds(tiny_model, data) | {"keep_alive_minutes": 10}
+    job = job_of_seconds(tiny_model, data) | {"sagemaker.keep_alive_minutes": 10}
     shown = shared_cloud.run(**job, dry_run="true", json="true")
     requests_of_dry_run = emulator.requests()
     emulator.clear_requests()
@@ -162,7 +162,9 @@ def test_the_hugging_face_image_trains_with_its_own_libraries(
 def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
     launched: Launched, cloud: Cloud, long_job: dict[str, object]
 ) -> None:
-    with cloud.start(**long_job, keep_alive_minutes=5) as running:  # which are given back when it is stopped
+    with cloud.start(
+        **long_job, **{"sagemaker.keep_alive_minutes": 5}
+    ) as running:  # which are given back when it is stopped
         cloud.until_it_trains(running)
         running.process.send_signal(signal.SIGINT)
         assert running.wait(WITHIN_S) == 130, running.text

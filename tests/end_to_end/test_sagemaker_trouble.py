@@ -77,17 +77,3 @@ def test_a_script_finds_its_files_its_modules_and_its_requirements(cloud: Cloud,
     assert {channel["ChannelName"] for channel in request["InputDataConfig"]} == {
         *("train", "job", "code"),
     }
-
-
-def test_a_job_that_hangs_is_ended_and_what_it_has_cost_is_booked(cloud: Cloud, script: dict[str, object]) -> None:
-    write(cloud, "import time; time.sleep(600)")
-
-    done = cloud.run(**script, instance_count=2, max_silence_minutes=0.1)
-
-    assert done.code == 3
-    assert "or 0.1 without a sign of life" in done.text
-    assert "it hangs: no event, no CPU time and no work on a GPU for 0.1 minutes" in done.text
-    run, job = cloud.the_run(), cloud.described()
-    assert run.info.status == "FAILED"
-    assert 6 < run.data.metrics["billable_seconds"] == job["BillableTimeInSeconds"] < 100
-    assert run.data.metrics["cost_usd"] == pytest.approx(job["BillableTimeInSeconds"] * 2 * 0.115 / 3600)

@@ -197,7 +197,7 @@ def test_a_job_costs_its_billed_seconds_on_all_instances() -> None:
 def test_the_worst_case_is_the_longest_runtime_what_follows_it_and_the_warm_pool_on_all_instances() -> None:
     assert admit(spec(), PRICE, 0.0) == pytest.approx(6.12)
     assert admit(spec(), PRICE, 180.0) == pytest.approx(6.12 + 0.05 * 4 * 3.06)
-    assert admit(spec(keep_alive_minutes=30.0), PRICE, 0.0) == pytest.approx(12.24)
+    assert admit(spec(sagemaker={"keep_alive_minutes": 30.0}), PRICE, 0.0) == pytest.approx(12.24)
 
 
 def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() -> None:

@@ -40,11 +40,12 @@ _PAID_JOB: Mapping[str, Any] = {
     "max_seq_length": 32,
     "per_device_train_batch_size": 8,
     "precision": "fp32",
+    "sagemaker.keep_alive_minutes": 0,
 }
 _OF_THE_PAID_JOB = {
     *affecting(JobSpec, "ownership", without=("stopping",)),
-    *("model", "dataset", "dataset_config_name", "text_column", "label_column"),
-} - {"keep_alive_minutes"}
+    *("model", "dataset", "text_column", "label_column"),
+}
 """Parameters of the request that the paid job has, too."""
 
 

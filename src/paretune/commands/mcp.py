@@ -45,13 +45,13 @@ preview checks a job and bounds its dollars; launch starts a job within the budg
 goes; front shows the best trade-offs of a study, which a person has started."""
 _JOB_OF_AGENTS = {
     *("model", "init", "task", "fine_tuning", "lora", "precision", "seed", "training_arguments"),
-    *("dataset", "dataset_config_name", "validation_file", "test_file", "text_column", "label_column", "missing_rows"),
+    *("dataset", "validation_file", "test_file", "text_column", "label_column", "missing_rows"),
     *("max_train_samples", "max_eval_samples", "max_seq_length", "num_train_epochs"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size", "micro_batches"),
     *("learning_rate", "learning_rate_scaling"),
     *("strategy", "tensor_parallel_degree", "pipeline_parallel_degree", "hybrid_shard_degree"),
-    *("activation_offloading", "cpu_offload", "launcher", "instance_type", "instance_count", "fallback_instance_types"),
-    *("spot", "max_runtime_minutes", "max_silence_minutes", "max_cost_usd", "probe_steps", "profile_steps"),
+    *("cpu_offload", "launcher", "instance_type", "instance_count", "fallback_instance_types"),
+    *("spot", "max_runtime_minutes", "max_cost_usd", "probe_steps", "profile_steps"),
 }
 """The parameters of a job that an agent may set: none chooses code, account or money, or what is recorded of a job."""
 _ARGUMENTS_OF_AGENTS = {

@@ -1,4 +1,4 @@
-"""Ends a job that hangs: no event, no CPU time and no GPU in use for longer than its limit.
+"""Ends a job that hangs: no event, no CPU time and no GPU in use for half an hour.
 
 This file is also sent alone into the jobs of MLflow projects, so it uses only the standard library of Python 3.8 or
 newer. It does nothing on systems without /proc.
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+SILENCE_S = 1800.0  # after which a job counts as hanging
 SAMPLES = 10  # number of samples within the limit of silence
 _LONGEST_INTERVAL_S = 10.0
 _IDLE = 0.05
@@ -28,14 +29,13 @@ _LEAST_S = 0.05  # CPU seconds that count as no work within any time, because /p
 _SMI = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
-def watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> None:
-    """Call `end` with one sentence, in a thread, when this process and its children were silent for `limit_s`.
+def watch(events: Path | None, end: Callable[[str], None]) -> None:
+    """Call `end` with one sentence, in a thread, when this process and its children were silent for SILENCE_S.
 
-    They are not silent if the file `events` grows, CPU time exceeds a twentieth of a core, or any GPU is in use. A
-    limit of 0 disables the watchdog.
+    They are not silent if the file `events` grows, CPU time exceeds a twentieth of a core, or any GPU is in use.
     """
-    if limit_s > 0 and Path("/proc/self/stat").exists():
-        threading.Thread(target=_watch, args=(limit_s, events, end), name="watchdog", daemon=True).start()
+    if Path("/proc/self/stat").exists():
+        threading.Thread(target=_watch, args=(SILENCE_S, events, end), name="watchdog", daemon=True).start()
 
 
 def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end: Callable[[], None]) -> None:
@@ -85,8 +85,7 @@ def _watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> N
         elif now - active_at >= limit_s:
             faulthandler.dump_traceback(all_threads=True)  # shows in the log where it hangs
             end(
-                f"it hangs: no event, no CPU time and no work on a GPU for {limit_s / 60:g} minutes, which is "
-                "max_silence_minutes (0: only max_runtime_minutes ends a job)"
+                f"it hangs: no event, no CPU time and no work on a GPU for {limit_s / 60:g} minutes; the log says where"
             )
             return
 

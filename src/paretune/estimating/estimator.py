@@ -81,10 +81,10 @@ class Estimate:
     def exceeds_limit(self) -> bool:
         """Whether the whole interval is above max_runtime_minutes.
 
-        False for a probe, with force, and for a rehearsal whose table of recorded runs may have other seconds.
+        False for a probe, with force=limit, and for a rehearsal whose table of recorded runs may have other seconds.
         """
         spec = self.spec
-        is_exempt = spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
+        is_exempt = "limit" in spec.force or spec.probe_steps is not None or spec.simulation.runs is not None
         return not is_exempt and self.time.seconds_low > spec.max_runtime_minutes * 60
 
     @property
@@ -141,7 +141,6 @@ class Estimator:
             return None
         (time,) = self._time.predict([work])
         peak, did_not_fit = self._memory_of(spec, plan, built, facts)
-        offloads = spec.cpu_offload or spec.activation_offloading
         return Estimate(
             spec=spec,
             plan=plan,
@@ -149,7 +148,7 @@ class Estimator:
             time=time,
             memory=peak,
             price=price,
-            basis=self._basis(spec, work) + ("; the time of offloading is not counted" if offloads else ""),
+            basis=self._basis(spec, work) + ("; the time of offloading is not counted" if spec.cpu_offload else ""),
             did_not_fit=did_not_fit,
             tokens=work.tokens if spec.task == metrics.CAUSAL_LM else None,
         )

@@ -95,7 +95,7 @@ def describe(
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):
-        layers = 1 + (0.0 if spec.activation_offloading and not share.on_processor else layers * _KEPT_OF_A_LAYER)
+        layers = 1 + layers * _KEPT_OF_A_LAYER
     in_layers = share_in_layers(share.degrees.tensor)
     evaluated = 0 if spec.probe_steps else min(evaluation_batch(spec, plan, built.vocabulary), work.evaluated_rows)
     return MemorySetting(

@@ -82,7 +82,7 @@ class Bill:
 
     @property
     def _pool_s(self) -> float:
-        return 0.0 if self.pool is None else self.pool.billed_s(60 * self.ran.keep_alive_minutes)
+        return 0.0 if self.pool is None else self.pool.billed_s(60 * self.ran.sagemaker.keep_alive_minutes)
 
     def metrics(self) -> dict[str, float]:
         """Seconds and dollars as MLflow metrics; a metric that is not known is absent."""
@@ -119,7 +119,7 @@ class Bill:
         try:
             self.pool = self._last.warm_pool()
         except LostContact:
-            if self.pool is None and self.ran.keep_alive_minutes:
+            if self.pool is None and self.ran.sagemaker.keep_alive_minutes:
                 self.pool = WarmPoolStatus(status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0)
 
 
@@ -173,7 +173,7 @@ class KeptPool:
         job, pool = self.job, None if self._attached is None else self._attached.warm_pool()
         # A job can be deleted once nothing is kept.
         pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
-        seconds = pool.billed_s(60 * float(job.param("keep_alive_minutes") or 0.0))
+        seconds = pool.billed_s(60 * job.spec().sagemaker.keep_alive_minutes)
         usd = seconds * (job.price_usd_per_hour or 0.0) * job.instance_count / 3600
         if pool.is_kept:
             return None, (

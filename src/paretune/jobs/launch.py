@@ -13,6 +13,7 @@ from hashlib import sha256
 from itertools import count
 from typing import Literal, overload
 
+from paretune.core import watchdog
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.core.machine import busy_sentence
 from paretune.core.shell import command_line
@@ -85,8 +86,8 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
 def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
     """Prepare, launch, watch and record one job; or follow the job that the same command has started before.
 
-    A job that runs is followed if it belongs to this run, or if it is identical; `force` starts another beside the
-    latter. Raises the errors of `launch`; its JobFailed is OutOfMemory if the smallest batch needs too much.
+    A job that runs is followed if it belongs to this run, or if it is identical; `force=again` starts another beside
+    the latter. Raises the errors of `launch`; its JobFailed is OutOfMemory if the smallest batch needs too much.
     """
     job = begin_job(spec, workplace)
     try:
@@ -161,9 +162,9 @@ def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[s
 def _equal_runs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[RecordedRun] | None:
     """Runs of jobs with the same given parameters and data, newest first; trials are left to their driver.
 
-    None if nobody shares a job: with `force`, or where jobs end with their launcher.
+    None if nobody shares a job: with `force=again`, or where jobs end with their launcher.
     """
-    if spec.force or not workplace.launcher.jobs_outlive_submitter:
+    if "again" in spec.force or not workplace.launcher.jobs_outlive_submitter:
         return None
     key, given = inputs.dataset and inputs.dataset.key, spec.given() | {"force": None}  # which may differ
     return [
@@ -256,7 +257,7 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
     beside = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""
     workplace.say(
         f"job {job_name(record.job, 1)}: this command has started it before; watching it, so that nothing is paid "
-        f"twice (force=true starts another){beside}"
+        f"twice (force=again starts another){beside}"
     )
     return record
 
@@ -276,8 +277,7 @@ def leave_or_abandon(job: Attempts, error: BaseException) -> None:
 def _announcement(spec: JobSpec, inputs: JobInputs, name: str) -> str:
     plan = spec.plan()
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
-    silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
-    limits = f"ended after {spec.max_runtime_minutes:g} minutes{silence}"
+    limits = f"ended after {spec.max_runtime_minutes:g} minutes, or {watchdog.SILENCE_S / 60:g} without a sign of life"
     batch = "" if spec.runs_user_code else f"; {batch_in_words(plan)}"
     kind = "simulated job" if spec.is_simulated else "job"
     facts = None if inputs.dataset is None else inputs.dataset.facts

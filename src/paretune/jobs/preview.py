@@ -129,7 +129,7 @@ def limit_refusal(job: ForeseenJob) -> str:
     return (
         f"max_runtime_minutes must be at least {least} for this job, got {spec.max_runtime_minutes:g}: it is estimated "
         f"to take {_with_interval(estimate)} and would be paid without leaving a model; {_higher_limit(estimate)}, "
-        f"fewer rows or epochs, or {options(force='true')} to launch it all the same"
+        f"fewer rows or epochs, or {options(force='limit')} to launch it all the same"
     )
 
 

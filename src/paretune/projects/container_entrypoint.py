@@ -5,8 +5,8 @@ command records, and runs the command as `mlflow run` does on a laptop. It stays
 reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics.py, which
 lie beside it, need only the standard library of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     the document: command, requirements, folder, max_silence_minutes, renamed,
-                                   metric_definitions; on SageMaker also deadline_s
+    ML/input/data/job/job.json     the document: command, requirements, folder, renamed, metric_definitions;
+                                   on SageMaker also deadline_s
     ML/output/data/paretune/       the store: mlflow.db and mlruns, if the command uses MLflow
     ML/output/data/report.json     the metrics, and where each comes from
     ML/output/failure              why it failed: kind, colon, one sentence
@@ -53,7 +53,7 @@ def main(ml: Path) -> int:
     if starter := os.environ.pop("PARETUNE_STARTER", ""):  # the process on a user's machine that has started this one
         watchdog.end_with(int(starter), GRACE_S, late)
     if is_first():
-        watchdog.watch(60 * document["max_silence_minutes"], None, partial(supervisor.end, ml, 1))
+        watchdog.watch(None, partial(supervisor.end, ml, 1))
     if document.get("deadline_s") is not None:  # a job on a user's machine has none
         watchdog.stop_at(document["deadline_s"], GRACE_S, partial(write_failure, ml), late)
     if document["requirements"]:

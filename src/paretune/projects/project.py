@@ -173,7 +173,6 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             "command": command,
             "requirements": requirements,
             "folder": folder,
-            "max_silence_minutes": spec.max_silence_minutes,
             "renamed": dict(SCRIPT_METRICS),
             "metric_definitions": list(spec.metric_definitions),
         },

@@ -56,6 +56,13 @@ def current_name(text: str) -> str:
     return unquote(text.removeprefix("file://")) if text.startswith("file://") else text
 
 
+def split_configuration(dataset: str) -> tuple[str, str | None]:
+    """Name and configuration of a data set: nyu-mll/glue and sst2 of nyu-mll/glue:sst2; None if it names none."""
+    name, _, configuration = dataset.rpartition(":")
+    has_none = not name or "://" in dataset or dataset.startswith(BUNDLED) or exists(dataset)
+    return (dataset, None) if has_none else (name, configuration)
+
+
 def missing_files(texts: Mapping[str, str]) -> list[str]:
     """One fault for each parameter that must be a path and leads nowhere, or to a device or a pipe."""
     faults = []
@@ -66,7 +73,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
             "https://github.com/mlflow/mlflow-example"
         )
     for name in (*INPUT_FILES, "entry_script"):
-        text = current_name(texts.get(name, ""))
+        text, _ = split_configuration(current_name(texts.get(name, "")))
         is_web = text.lower().startswith(("http://", "https://"))  # which another rule refuses
         if is_web or (text.startswith(IN_S3) and name != "entry_script"):
             continue  # S3 is looked up once everything else is right
@@ -176,7 +183,8 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
 
 def looks_for_blanks(spec: "JobSpec", parameter: str) -> bool:
     """Whether blank texts count as missing: not those of language models, nor of the hub, which are not the user's."""
-    return parameter == "text_column" and spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
+    name, _ = split_configuration(spec.dataset)
+    return parameter == "text_column" and spec.task != metrics.CAUSAL_LM and exists(name)
 
 
 def missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:

@@ -42,7 +42,7 @@ class Lora(Parameters):
 
 
 class SageMaker(Parameters):
-    """Image, storage and network of SageMaker jobs, in the names of the SDK's ModelTrainer and its configuration."""
+    """Image, storage, network and warm pool of SageMaker jobs, mostly in the names of the SDK's ModelTrainer."""
 
     training_image: str | None = parameter(None, "seconds memory", also="image image_uri")
     """image; by default the newest AWS image that supports the GPU"""
@@ -62,6 +62,8 @@ class SageMaker(Parameters):
     """encrypt the traffic between instances"""
     package_index: str | None = parameter(None)
     """address of a package index for pip in subnets without internet"""
+    keep_alive_minutes: float = parameter(0.0, ge=0, le=LONGEST_POOL)
+    """keep the instances as a warm pool after the job; it is billed"""
 
 
 class Simulation(Parameters):
@@ -106,11 +108,13 @@ class JobSpec(Parameters):
     """weights at the start; random: only configuration and tokenizer are taken"""
 
     dataset: str = parameter(
-        BUNDLED_DATASET, "data evaluation quality", group="data", basic=True, also="data dataset_name train_file"
+        BUNDLED_DATASET,
+        "data evaluation quality",
+        group="data",
+        basic=True,
+        also="data dataset_name train_file dataset_config_name",
     )
-    """hub id, folder, or CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY), or bundled:imdb"""
-    dataset_config_name: str | None = parameter(None, "data evaluation quality")
-    """configuration of a hub data set, such as sst2"""
+    """hub id (nyu-mll/glue:sst2), folder, CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY), or bundled:imdb"""
     validation_file: str | None = parameter(None, "data evaluation quality")
     """file with validation rows; by default the validation split of the data set, or 10 % of it"""
     test_file: str | None = parameter(None, "data evaluation")
@@ -203,8 +207,6 @@ class JobSpec(Parameters):
     """pipeline: parts of a per-device batch that follow each other; one per stage"""
     hybrid_shard_degree: int | None = parameter(None, "seconds memory", ge=0)
     """fsdp, smp: number of devices that share one copy of the weights; 0 = all"""
-    activation_offloading: bool = parameter(False, "seconds memory")
-    """move checkpointed activations to main memory"""
     cpu_offload: bool = parameter(False, "seconds memory")
     """fsdp: weights, gradients and optimiser state in main memory"""
 
@@ -237,14 +239,10 @@ class JobSpec(Parameters):
         also="timeout max_runtime max_run max_time",
     )
     """stop the job after this many minutes; every job has a limit"""
-    max_silence_minutes: float = parameter(30.0, "stopping", ge=0, le=40_320)
-    """stop a job that does nothing for this many minutes; 0 = never"""
     max_cost_usd: float | None = parameter(None, "stopping ownership", ge=0, basic=True)
     """do not launch a job whose worst case costs more"""
     budget: str | None = parameter(None, "ownership")
     """YAML file with monthly budgets, for all jobs or by tags; what does not fit is refused"""
-    keep_alive_minutes: float = parameter(0.0, "ownership", ge=0, le=LONGEST_POOL)
-    """keep the instances as a warm pool after the job; it is billed"""
     tags: dict[str, str] = parameter({}, "ownership", example={"team": "search"})
     """tags, for AWS and for budgets; user and team name the owner"""
 
@@ -258,7 +256,7 @@ class JobSpec(Parameters):
     role: str | None = parameter(None, "ownership", basic=True)
     """execution role of the job: name or ARN"""
     sagemaker: SageMaker = parameter(SageMaker(), "ownership", example={"s3_bucket": "my-models"})
-    """image, storage and network, in the names of the SageMaker SDK's ModelTrainer"""
+    """image, storage, network and warm pool, in the names of the SageMaker SDK's ModelTrainer"""
     on_interrupt: Literal["stop", "detach"] = parameter("stop", "ownership")
     """SageMaker job after Ctrl-C or SIGTERM: stop it, or detach and leave it running"""
 
@@ -276,8 +274,8 @@ class JobSpec(Parameters):
         None, "launcher", not_searched="it changes no result; a study registers the model that it recommends"
     )
     """name in MLflow's model registry: the model becomes a version with alias candidate"""
-    force: bool = parameter(False, "launcher", also="again allow_timeout")
-    """launch despite an identical running job, an estimate above max_runtime_minutes or an unusual learning rate"""
+    force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
+    """launch beside an identical running job (again), against an estimate (limit), or with an unusual learning_rate"""
     dry_run: bool = parameter(False, "launcher", basic=True)
     """check everything, print the job and its worst-case dollars; no launch"""
 

@@ -20,7 +20,7 @@ DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that share the weights
 OF_STRATEGY = (
     *("strategy", "tensor_parallel_degree", "pipeline_parallel_degree", "micro_batches", "hybrid_shard_degree"),
-    *("activation_offloading", "cpu_offload"),
+    "cpu_offload",
 )
 """Parameters of a job that say how it is spread over devices; their defaults are right for one device."""
 

@@ -28,7 +28,7 @@ FILE = "paretune.toml"
 OWN_FILE = f"~/.paretune/{FILE}"
 CHARGED = ("budget", "tags")  # they say who owns and pays a job; the file sets them for studies, too
 _MERGED = {"tags", "sagemaker"}  # entry by entry
-SETTABLE = {*affecting(JobSpec, "ownership", "stopping", "dollars"), "max_silence_minutes"} - {"simulation"}
+SETTABLE = {*affecting(JobSpec, "ownership", "stopping", "dollars")} - {"simulation"}
 _ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_types"} - {"tags", "max_cost_usd"}
 """Parameters without effect on a job on this machine."""
 

@@ -57,8 +57,7 @@ _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # the names of metrics that MLf
 _WITH_A_PROJECT = {
     *("project", "entry_point", "training_arguments", "environment", "metric_definitions", "seed", "force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
-    *("max_runtime_minutes", "max_silence_minutes", "max_cost_usd", "budget", "keep_alive_minutes", "tags"),
-    *("region", "role", "sagemaker", "on_interrupt"),
+    *("max_runtime_minutes", "max_cost_usd", "budget", "tags", "region", "role", "sagemaker", "on_interrupt"),
 }
 """Parameters that apply to the command of a project."""
 
@@ -93,9 +92,6 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "micro_batches are those of a pipeline: set pipeline_parallel_degree above 1, or leave it out": lambda job: (
         job.micro_batches and not _is_divided(job.pipeline_parallel_degree)
     ),
-    "activation_offloading keeps checkpointed activations: set training_arguments.gradient_checkpointing": lambda job: (
-        job.activation_offloading and not (job.strategy == "smp" or job.checkpoints_activations)
-    ),
     "pipeline_parallel_degree and tensor_parallel_degree exclude each other, got {pipeline_parallel_degree} and "
     "{tensor_parallel_degree}: set one of them to 1": lambda job: (
         _is_divided(job.pipeline_parallel_degree) and _is_divided(job.tensor_parallel_degree)
@@ -124,10 +120,10 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "fine_tuning must be full with init=random, got {fine_tuning}: it keeps weights as they are, and random ones "
     "know nothing; or set init=pretrained": lambda job: job.init == "random" and job.fine_tuning != "full",
     f"learning_rate must be at most {HIGHEST_LEARNING_RATE} for full fine-tuning, got {{learning_rate}}: take one "
-    "such as 5e-5, or set force=true": lambda job: (
+    "such as 5e-5, or set force=learning_rate": lambda job: (
         (job.learning_rate or 0) > HIGHEST_LEARNING_RATE
         and job.fine_tuning == "full"
-        and not (job.force or job.runs_user_code)
+        and not ("learning_rate" in job.force or job.runs_user_code)
     ),
     "text_column and label_column must be two columns, got {text_column} for both: set text_column to the one with "
     "the texts": lambda job: (

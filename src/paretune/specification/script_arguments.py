@@ -13,7 +13,7 @@ from typing import Any
 from paretune.core.own_script import OwnScript, read_own_script
 from paretune.core.shell import options
 from paretune.core.untrusted import at_home
-from paretune.specification.inputs import IN_S3, INPUT_FILES
+from paretune.specification.inputs import IN_S3, INPUT_FILES, split_configuration
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_STRATEGY, BatchPlan
@@ -208,6 +208,9 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
     if "dataset" in values and (name := _name_in(script, "train_file" if is_file else "dataset_name")):
         values[name] = values.pop("dataset")
+        dataset, configuration = split_configuration(spec.dataset)
+        if configuration and (other := _name_in(script, "dataset_config_name")):
+            values |= {name: dataset, other: configuration}
     if script.reads_anything and values.pop("init", "") == "random" and "model" in values:
         values |= dict.fromkeys(("config_name", "tokenizer_name"), values.pop("model"))
     for name in INPUT_FILES:  # without an argument for them it reads SM_CHANNEL_TRAIN and its like

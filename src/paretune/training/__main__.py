@@ -66,7 +66,7 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
     from paretune.training import device
 
     if hosts is None or hosts.rank == 0:  # one instance watches for all, because they wait for each other
-        watchdog.watch(document.spec.max_silence_minutes * 60, folder.events, partial(_end_all, folder))
+        watchdog.watch(folder.events, partial(_end_all, folder))
     if hosts is not None:
         refuse(device.machine_faults(document.spec))
         os.environ.update(processes.network_environment(hosts, os.environ))

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.autograd.graph import save_on_cpu
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -76,16 +75,12 @@ def divides(spec: JobSpec) -> bool:
 
 
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
-    """Make each layer of `model` keep only its input, if the job asks for it, and compute the rest again later.
-
-    With `activation_offloading` the inputs are kept in the machine's memory.
-    """
+    """Make each layer of `model` keep only its input, if the job asks for it, and compute the rest again later."""
     if not spec.checkpoints_activations:
         return
 
     def run(layer: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-        with save_on_cpu(pin_memory=device.has_gpu()) if spec.activation_offloading else nullcontext():
-            return checkpoint(layer, *inputs, use_reentrant=False, **options)
+        return checkpoint(layer, *inputs, use_reentrant=False, **options)
 
     for module in model.modules():
         if hasattr(module, "gradient_checkpointing"):  # those of transformers' GradientCheckpointingLayer

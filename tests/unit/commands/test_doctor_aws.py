@@ -81,6 +81,7 @@ def test_role_and_bucket_that_are_wrong_are_told_together(aws: Aws) -> None:
 def test_the_paid_job_is_small_and_keeps_account_and_data() -> None:
     account = {"role": "Trainer", "sagemaker.s3_bucket": "models", "region": "us-east-1", "tags": '{"team": "search"}'}
     large = {"instance_type": "ml.p4d.24xlarge", "instance_count": "4", "spot": "true", "max_cost_usd": "500"}
+    large |= {"sagemaker.keep_alive_minutes": "60"}
     typed = {**account, **large, "paid": "true", "model": "some/model", "num_train_epochs": "9"}
     job = paid_job(DoctorRequest.from_text(typed, {}).spec)
 
@@ -89,5 +90,5 @@ def test_the_paid_job_is_small_and_keeps_account_and_data() -> None:
         {"team": "search"},
     )
     assert (job.model, job.spot, job.num_train_epochs, job.max_cost_usd) == ("some/model", False, 1, 0.5)
-    assert (job.instance_type, job.instance_count) == ("ml.m5.large", 1)
+    assert (job.instance_type, job.instance_count, job.sagemaker.keep_alive_minutes) == ("ml.m5.large", 1, 0)
     assert admit(job, PriceList.read({}).price("ml.m5.large", "us-east-1"), 300.0) is not None  # fits 0.50 USD

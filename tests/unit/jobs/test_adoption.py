@@ -85,7 +85,7 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
 
     assert result.run_id == run_id
     assert len(user.launcher.created) == 1
-    assert "watching it, so that nothing is paid twice (force=true starts another)" in user.messages[0]
+    assert "watching it, so that nothing is paid twice (force=again starts another)" in user.messages[0]
     assert user.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
     assert user.type().run_id != run_id  # it has ended
 
@@ -103,10 +103,11 @@ def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watche
     assert not run.data.tags["paretune.state"]  # it is the run of no job
 
 
-def test_force_starts_another(user: User) -> None:
+def test_force_starts_another_only_where_it_says_so(user: User) -> None:
     run_id = user.is_killed()
 
-    assert user.type(force=True).run_id != run_id
+    assert user.type(force="limit,learning_rate").run_id == run_id
+    assert user.type(force="again").run_id != run_id
     assert len(user.launcher.created) == 2
 
 

@@ -149,7 +149,7 @@ def test_the_command_that_watches_a_running_job_is_not_refused_by_a_budget_that_
 
 def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> None:
     payer.launcher.keeps = True
-    result = payer.type(keep_alive_minutes=60.0)
+    result = payer.type(sagemaker={"keep_alive_minutes": 60.0})
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (0.0, pytest.approx(1.01))
 

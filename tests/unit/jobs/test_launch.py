@@ -38,7 +38,7 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
     run = MlflowClient().get_run(opened)
     assert run.info.status == "FAILED"
     assert "max_runtime_minutes" in run.data.tags[schema.FAILURE_REASON]
-    assert main([*words, "--force", "true"]) == 3  # on purpose: it is ended by its limit
+    assert main([*words, "--force", "limit"]) == 3  # on purpose: it is ended by its limit
 
 
 @pytest.mark.usefixtures("no_store")

@@ -89,7 +89,7 @@ def test_a_job_that_its_limit_may_end_is_warned_about() -> None:
     [
         (CLUSTER, True),
         ({}, False),  # on this machine nothing is paid, and other programs may have slowed down what was measured
-        ({"force": True, **CLUSTER}, False),
+        ({"force": "limit", **CLUSTER}, False),
         ({"probe_steps": 40, **CLUSTER}, False),
         ({"simulation.runs": "runs.csv", **CLUSTER}, False),
     ],
@@ -108,7 +108,7 @@ def test_a_job_that_its_limit_will_end_is_refused_if_it_is_paid_unless_it_is_typ
         )
         assert "2 h 7 m (80 % interval 1 h 50 m to 2 h 30 m)" in text
         assert text.endswith(
-            "--max_runtime_minutes 150, fewer rows or epochs, or --force true to launch it all the same"
+            "--max_runtime_minutes 150, fewer rows or epochs, or --force limit to launch it all the same"
         )
         assert warnings_of([job]) == [f"refused when it is launched: {text}"]
     assert not limit_refusal(foreseen(seconds=7_626.0, low=6_599.0, max_runtime_minutes=110.0, **CLUSTER))

@@ -261,7 +261,7 @@ def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_
         raise LostContact("the AWS credentials have expired")
 
     monkeypatch.setattr(ScriptedJob, "warm_pool", refuse)
-    job = desk.attempts(ScriptedLauncher([DONE]), keep_alive_minutes=30.0)
+    job = desk.attempts(ScriptedLauncher([DONE]), sagemaker={"keep_alive_minutes": 30.0})
     desk.follow(job)
 
     assert job.bill.kept_usd == pytest.approx(0.5)

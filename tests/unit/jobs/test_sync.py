@@ -342,7 +342,7 @@ def test_instances_kept_after_a_job_are_booked_to_its_run_once_they_are_given_ba
 
 
 def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_they_were_asked_for(desk: Desk) -> None:
-    run_id = desk.leave(DONE, keep_alive_minutes=10.0)
+    run_id = desk.leave(DONE, sagemaker={"keep_alive_minutes": 10.0})
     desk.sync()
     desk.tag(run_id, "warm_pool", "Available")
     desk.account.jobs.clear()

@@ -29,7 +29,7 @@ def ml(tmp_path: Path) -> Path:
 
 def prepare(ml: Path, command: str, **changes: Any) -> None:
     """Write what a job finds."""
-    document = {"requirements": [], "folder": ".", "max_silence_minutes": 0, "renamed": {}, "metric_definitions": []}
+    document = {"requirements": [], "folder": ".", "renamed": {}, "metric_definitions": []}
     for name, source in (("inside.py", inside), ("watchdog.py", watchdog), ("script_metrics.py", script_metrics)):
         shutil.copy(source.__file__, ml / "input" / "data" / "code" / name)
     (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(document | {"command": command} | changes))
@@ -55,6 +55,20 @@ def test_the_command_runs_in_the_project_s_folder_and_gives_the_exit_code(ml: Pa
     assert (code, lines[1:]) == (3, ["it's grün", str(ml / "input" / "data" / "code" / "project")])
     assert (ml / "output" / "failure").read_text() == "error: the project's command ended with exit code 3"
     assert not (ml / "output" / "data" / "report.json").exists()
+
+
+def test_a_command_that_hangs_is_ended_with_the_reason(ml: Path) -> None:
+    prepare(ml, "sleep 600")
+    code = ml / "input" / "data" / "code"
+    (code / "watchdog.py").write_text(
+        (code / "watchdog.py").read_text().replace("SILENCE_S = 1800.0", "SILENCE_S = 1.0")
+    )
+
+    process = subprocess.run([sys.executable, "inside.py", str(ml)], cwd=code, capture_output=True, check=False)
+
+    assert process.returncode == 1
+    failure = (ml / "output" / "failure").read_text()
+    assert failure.startswith("error: it hangs: no event, no CPU time and no work on a GPU for 0.0")
 
 
 def test_sigterm_reaches_whatever_the_command_has_started_and_its_end_is_waited_for(ml: Path) -> None:

@@ -106,6 +106,7 @@ def test_a_script_of_hugging_face_gets_its_usual_arguments(script: Path) -> None
         f"--output_dir /out {usual.replace('logging_steps 10', 'logging_steps 5')} --model_name_or_path gpt2 "
         '--test_file t.csv --max_seq_length 64 --bf16 true --dataset_name imdb --mapping {"a": 1}'
     )
+    assert "--dataset_name nyu-mll/glue --dataset_config_name sst2" in words(script, dataset="nyu-mll/glue:sst2")
     assert "--bf16 false" in words(script, precision="fp32")  # some scripts have another default
     assert "--config_name gpt2 --tokenizer_name gpt2" in words(script, model="gpt2", init="random")
 
@@ -213,7 +214,7 @@ def test_a_dry_run_says_what_is_passed_what_is_reported_and_what_is_unclear(scri
 GIVEN = """
 model=bundled:all-MiniLM-L6-v2 init=pretrained dataset=bundled:rotten_tomatoes text_column=text label_column=label
 missing_rows=refuse task=classification max_train_samples=500 max_eval_samples=50 max_seq_length=128 learning_rate=5e-05
-seed=42 num_train_epochs=1 fine_tuning=full dataset_config_name=sst2 test_file=t.csv validation_file=v.csv
+seed=42 num_train_epochs=1 fine_tuning=full test_file=t.csv validation_file=v.csv
 """
 
 

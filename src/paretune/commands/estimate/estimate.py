@@ -47,7 +47,7 @@ COLUMNS = (
     *("cost_usd_low", "cost_usd_high", "memory_gib_low", "memory_gib_high", "memory_gib_usable", "fits"),
     *("gradient_accumulation_steps", "global_batch_size", "strategy", "precision", "fine_tuning", "model"),
     *("max_seq_length", "max_train_samples", "num_train_epochs", "steps", "seconds_per_step", "price_usd_per_hour"),
-    *("dataset", "dataset_config_name", "task", "tokens", "days", "usd_per_billion_tokens"),
+    *("dataset", "task", "tokens", "days", "usd_per_billion_tokens"),
     *DIVISIONS,
     *PHASE_COLUMNS,
     *PART_COLUMNS,

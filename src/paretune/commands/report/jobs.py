@@ -69,7 +69,6 @@ def _row(job: RecordedJob, factor: str) -> Row:
     outer, _, inner = factor.partition(".")
     if outer in NESTED and inner:
         values[factor] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
-    config = values["dataset_config_name"]
     is_notional = not job.instance_type.startswith("ml.")
     shape, day = f"{job.instance_count} x {job.instance_type or 'local'}", _day(job)
     return {
@@ -82,7 +81,6 @@ def _row(job: RecordedJob, factor: str) -> Row:
         "kind": f"{job.origin}, notional dollars" if is_notional else job.origin,
         "launcher": job.launcher,
         "state": job.state,
-        "dataset": values["dataset"] + (f"/{config}" if config else ""),
         SHAPE: shape,
         DEVICES: "" if devices is None else str(devices),
         VERSIONS: job.versions,

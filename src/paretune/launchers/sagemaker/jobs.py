@@ -299,8 +299,8 @@ class SageMakerJob(Job):
             if code(error) != "ValidationException":  # they have been reused, or have expired, this moment
                 raise LostContact(
                     f"{explain(error, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
-                    f"keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name {self.name} "
-                    f"--resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
+                    f"sagemaker.keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name "
+                    f"{self.name} --resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
                 ) from error
         self._due = self._clock.monotonic()
 

@@ -50,7 +50,6 @@ _RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE":
 _SMP = {  # parameter to its name in SMP v2
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
-    "activation_offloading": "sm_activation_offloading",
     "seed": "random_seed",
 }
 _CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
@@ -202,7 +201,7 @@ class SageMakerLauncher(Launcher):
         # AWS provisions no volume beside an instance's own NVMe disks (ResourceConfig, botocore 1.44.5).
         most_gib = spec.instance().local_storage_gib or LARGEST_VOLUME_GIB
         needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
-        if spec.keep_alive_minutes:  # the next job can take its instances only if it asks for the same volume
+        if settings.keep_alive_minutes:  # the next job can take its instances only if it asks for the same volume
             needed_gib = most_gib if spec.instance().local_storage_gib else pooled_volume_gib(spec, inputs)
         volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
         network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
@@ -239,7 +238,7 @@ class SageMakerLauncher(Launcher):
                 "InstanceType": spec.instance_type,
                 "InstanceCount": spec.instance_count,
                 "VolumeSizeInGB": volume_gib,
-                "KeepAlivePeriodInSeconds": int(spec.keep_alive_minutes * 60),
+                "KeepAlivePeriodInSeconds": int(settings.keep_alive_minutes * 60),
                 # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
                 "VolumeKmsKeyId": None if spec.instance().local_storage_gib else settings.kms_key_id,
             },

@@ -68,7 +68,7 @@ TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
 """Parameters of a job that may stand beside `job`: the user's own training."""
 IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
 """Keys of a study that cannot be typed."""
-_CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes", "keep_alive_minutes")
+_CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
 """Objectives that follow from the cluster of any job, whatever it trains."""
 

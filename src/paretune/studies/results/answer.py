@@ -28,8 +28,7 @@ _RARE = 0.05  # the same after FEWEST_EQUAL repeats and a first run that all tra
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
 _ROOM = 1.25  # times the upper end of its time that a recommended job may take
 _UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
-_NEVER_REPEATED = frozenset({"dry_run", "force"})
-_SIMULATED_ONLY = _NEVER_REPEATED | {"launcher", "simulation"}
+_SIMULATED_ONLY = ("launcher", "simulation")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +98,15 @@ def failures(trials: Sequence[Trial]) -> list[str]:
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 
-def launch_command(point: Configuration, without: frozenset[str] = _NEVER_REPEATED) -> str:
+def launch_command(point: Configuration, without: Collection[str] = ()) -> str:
     """The command that launches a point's job, without these parameters; empty if its parameters make no job.
 
     Its limit is a quarter above the most seconds that the job may take, if they are known.
     """
-    given = {name: text for name, text in point.trial.given.items() if name.partition(".")[0] not in without}
+    left_out = {"dry_run", "force", *without}
+    given = {name: text for name, text in point.trial.given.items() if name.partition(".")[0] not in left_out}
+    if "learning_rate" in point.trial.spec.force:
+        given["force"] = "learning_rate"
     upper_s = max((trial.measured[n] for trial in point.trials for n in _UPPER if n in trial.measured), default=None)
     if upper_s is not None:
         given["max_runtime_minutes"] = str(math.ceil(_ROOM * upper_s / 60))

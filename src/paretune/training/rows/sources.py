@@ -23,6 +23,7 @@ from paretune.specification.inputs import (
     encoding_fault,
     missing_rows,
     separator,
+    split_configuration,
     used_columns,
 )
 from paretune.specification.job import JobSpec
@@ -97,18 +98,19 @@ def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
 
 
 def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
-    path = at_home(spec.dataset)
+    dataset, configuration = split_configuration(spec.dataset)
+    path = at_home(dataset)
     if path.suffix.lower() in ROW_FILES or is_file(path):
         return {"train": _read_file(path, "dataset")}
     is_local = is_folder(path)
-    name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
+    name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(dataset, dataset)
     try:
         # Without options for data sets of the hub: offline, `datasets` finds only data fetched with equal options.
-        builder = datasets.load_dataset_builder(name, spec.dataset_config_name) if is_local else None
+        builder = datasets.load_dataset_builder(name, configuration) if is_local else None
         options = _CSV if builder is not None and isinstance(builder.config, CsvConfig) else {}
-        tables = dict(datasets.load_dataset(name, spec.dataset_config_name, **options))
+        tables = dict(datasets.load_dataset(name, configuration, **options))
     except Exception as error:
-        raise BadInput([_load_fault("dataset", spec.dataset, error, is_local=is_local)]) from error
+        raise BadInput([_load_fault("dataset", dataset, error, is_local=is_local)]) from error
     if "valid" in tables:
         tables.setdefault("validation", tables["valid"])
     return {split: tables[split] for split in ("train", "validation", "test") if split in tables}
@@ -138,7 +140,7 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     if is_empty or isinstance(links[-1], pd.errors.EmptyDataError | StopIteration):
         return f"{parameter} {name} has no rows"
     if "Config name is missing" in reason or "BuilderConfig" in reason:
-        return f"{parameter} {name} has several configurations; set dataset_config_name: {reason}"
+        return f"{parameter} {name} has several configurations, of which {name}:NAME takes one: {reason}"
     if is_local:
         return f"{parameter} {name} cannot be loaded: {first_line(links[-1])}"
     return hub.explain(parameter, name, error)

@@ -216,7 +216,7 @@ def test_a_job_whose_billed_seconds_aws_never_tells_is_billed_for_all_of_its_tim
 def test_instances_of_whose_status_aws_says_nothing_at_first_are_given_back_all_the_same(
     aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock
 ) -> None:
-    job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
+    job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}), JobInputs())
     aws.enter(NAME, "Training")
     leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.end(NAME, WarmPoolStatus=None)
@@ -233,7 +233,7 @@ def test_instances_of_whose_status_aws_says_nothing_at_first_are_given_back_all_
 def test_instances_of_which_aws_never_says_anything_are_not_kept_for_ever(
     aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock
 ) -> None:
-    job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
+    job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}), JobInputs())
     aws.enter(NAME, "Training")
     leave(aws, {"report.json": REPORT.model_dump_json()})
     aws.end(NAME, WarmPoolStatus=None)
@@ -246,7 +246,7 @@ def test_instances_of_which_aws_never_says_anything_are_not_kept_for_ever(
 @pytest.fixture
 def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> Job:
     """A job that has ended, with instances kept for up to ten minutes."""
-    job = launcher.submit(order(keep_alive_minutes=10.0), JobInputs())
+    job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}), JobInputs())
     aws.enter(NAME, "Training")
     clock.sleep(100)
     leave(aws, {"report.json": REPORT.model_dump_json()})
@@ -297,7 +297,9 @@ def test_kept_instances_are_given_back(aws: Aws, kept: Job) -> None:
 
 def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_does(aws: Aws, kept: Job) -> None:
     aws.refuse("UpdateTrainingJob", "AccessDeniedException", "no")
-    with pytest.raises(LostContact, match=f"(?s)billed for up to keep_alive_minutes.*update-training-job .*{NAME}"):
+    with pytest.raises(
+        LostContact, match=f"(?s)billed for up to sagemaker.keep_alive_minutes.*update-training-job .*{NAME}"
+    ):
         kept.release_warm_pool()
 
 

@@ -200,7 +200,7 @@ def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model
     ways: list[dict[str, Any]] = [{"num_train_epochs": epochs} for epochs in (1.0, 2.0, 9.0)]
     ways += [{"fine_tuning": "lora"}, {"probe_steps": 40}]
 
-    orders = [order(instance_type=instance_type, keep_alive_minutes=10.0, **way) for way in ways]
+    orders = [order(instance_type=instance_type, sagemaker={"keep_alive_minutes": 10.0}, **way) for way in ways]
     sizes = {launcher.preview(each, inputs)["ResourceConfig"]["VolumeSizeInGB"] for each in orders}
 
     assert sizes == {volume}  # AWS takes kept instances only for an equal volume

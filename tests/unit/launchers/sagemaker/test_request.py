@@ -111,10 +111,10 @@ def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: st
 
 
 def test_libraries_of_aws_are_switched_on_in_the_request(ask: Ask) -> None:
-    smp = ask(instance_type=GPU, strategy="smp", tensor_parallel_degree=4, activation_offloading=True)
+    smp = ask(instance_type=GPU, strategy="smp", tensor_parallel_degree=4, hybrid_shard_degree=1)
     smddp = ask(run="run2", instance_type=GPU, instance_count=2, strategy="smddp")
 
-    degrees = {"tensor_parallel_degree": 4, "sm_activation_offloading": True}
+    degrees = {"tensor_parallel_degree": 4, "hybrid_shard_degree": 1}
     assert json.loads(smp["HyperParameters"]["mp_parameters"]).items() >= degrees.items()
     enabled = {"sagemaker_distributed_dataparallel_enabled": True}
     assert json.loads(smddp["Environment"]["SM_FRAMEWORK_PARAMS"]) == enabled

@@ -52,7 +52,7 @@ job:
   text_column: no                # and this for false
   label_column: "on"
   max_seq_length: "64"
-  force: yes
+  spot: yes
   fallback_instance_types: [ml.g5.2xlarge, ml.g6.xlarge]
   instance_type: ml.g5.xlarge
   training_arguments: {weight_decay: 1e-2, lr_scheduler_type: cosine, group_by: [1, 2.5, no, true, "3"]}
@@ -64,7 +64,7 @@ budget_usd: 1_0
     spec = study.spec_at({"precision": "fp32"})
 
     assert (spec.learning_rate, spec.max_eval_samples, spec.max_train_samples) == (1e-4, 100, None)
-    assert (spec.text_column, spec.label_column, spec.max_seq_length, spec.force) == ("no", "on", 64, True)
+    assert (spec.text_column, spec.label_column, spec.max_seq_length, spec.spot) == ("no", "on", 64, True)
     assert spec.instance_types() == ("ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge")
     assert spec.training_arguments == {
         "weight_decay": 0.01,

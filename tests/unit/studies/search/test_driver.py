@@ -276,7 +276,9 @@ def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: 
 
 def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked_at_the_end(desk: Desk) -> None:
     desk.launcher.keeps = True
-    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "keep_alive_minutes": 60})
+    driver = desk.driver(
+        job={"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}
+    )
     driver.adopt()
     assert searched(driver) == "every point was tried"
     before = driver.table.balance()
@@ -295,7 +297,7 @@ def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked
 
 def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(desk: Desk) -> None:
     desk.launcher.keeps = True
-    terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "keep_alive_minutes": 60}}
+    terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}}
     first = desk.driver(**terms)
     searched(first)
 

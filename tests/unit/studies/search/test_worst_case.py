@@ -112,4 +112,4 @@ def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace
 
     with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
         run_study("study.yaml")
-    assert isinstance(Sampled(driver_of(workplace, "study.yaml", {"force": "true"})).propose(), Start)
+    assert isinstance(Sampled(driver_of(workplace, "study.yaml", {"force": "limit"})).propose(), Start)

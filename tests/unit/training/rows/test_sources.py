@@ -114,12 +114,12 @@ def test_one_of_several_configurations_is_read_by_its_name_and_none_lists_them(t
     entries = "".join(f"- config_name: {name}\n  data_files: {name}.csv\n" for name in ("short", "long"))
     (folder / "README.md").write_text(f"---\nconfigs:\n{entries}---\n")
 
-    rows, _ = read_rows(spec(folder, dataset_config_name="long"))
+    rows, _ = read_rows(spec(Path(f"{folder}:long")))
     assert set(rows["train"].texts) == {"long"}
 
-    for values in ({}, {"dataset_config_name": "middle"}):
-        (fault,) = faults(folder, **values)
-        assert "has several configurations; set dataset_config_name: " in fault
+    for name in (folder, f"{folder}:middle"):
+        (fault,) = faults(Path(name))
+        assert f"has several configurations, of which {folder}:NAME takes one: " in fault
         assert "short" in fault
         assert "long" in fault
 
