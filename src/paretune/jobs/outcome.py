@@ -44,6 +44,7 @@ _TRIVIAL_ANSWERS = {
     metrics.MULTI_LABEL: "always answering the most frequent set of labels",
 }
 _TIMES_THE_EPOCHS = 3
+_READ_LINES, _SHOWN_LINES = 200, 15  # of the log of a failed job
 _USUAL_RATES = (0.3, 30.0)  # times the default learning rate; one outside is the first suspect if nothing was learnt
 
 
@@ -250,9 +251,12 @@ def _over_bound_usd(spec: JobSpec, bill: Bill, workplace: Workplace) -> float:
 
 
 def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
-    is_full = outcome.failure is not None and outcome.failure[0] is FailureKind.DISK_FULL  # the log says nothing more
-    log, reason = ([] if is_full else job.log_tail()), outcome.reason or "it was stopped from outside"
-    return replace(outcome, reason=reason, log=log, log_location=job.log_location())
+    """The outcome with the lines that lead to its failure, without what torchrun prints after it."""
+    kind, cause = outcome.failure or (None, "")
+    log = [] if kind is FailureKind.DISK_FULL else job.log_tail(_READ_LINES)  # which says nothing more
+    end = max((number for number, line in enumerate(log, 1) if cause and cause in line), default=len(log))
+    reason = outcome.reason or "it was stopped from outside"
+    return replace(outcome, reason=reason, log=log[:end][-_SHOWN_LINES:], log_location=job.log_location())
 
 
 def record_end(

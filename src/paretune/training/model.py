@@ -29,7 +29,7 @@ PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "rober
 """Types of encoders whose layers all have the same mask, and whose weights all have gradients in each step."""
 PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"})
 """Types of decoders whose weights all have gradients in each step."""
-_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
+_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
 _SAVED = "model.safetensors"  # the name that transformers gives a single file
 
@@ -342,7 +342,7 @@ def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], N
     base = model.get_base_model()
     if processes.is_first():  # "auto" would ask the hub for the vocabulary
         model.save_pretrained(folder, state_dict=state, save_embedding_layers=False)
-        (folder / "README.md").unlink(missing_ok=True)  # peft's empty card; ours is written when the cost is known
+        (folder / "README.md").unlink(missing_ok=True)  # peft's empty card
     base.hf_quantizer = None
     if hasattr(base.config, "quantization_config"):
         del base.config.quantization_config

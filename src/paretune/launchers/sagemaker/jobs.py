@@ -69,8 +69,11 @@ class JobLog:
                 self.events.append(event)
         self._newest_ms = newest_ms
 
-    def tail(self, lines: int) -> list[str]:
-        """The last lines of the instance that went silent first, without empty ones and a shell script's trace."""
+    def tail(self, lines: int, reason: str = "") -> list[str]:
+        """The last lines of one instance, without empty ones and a shell script's trace.
+
+        It is the one that has printed the `reason` of a failure, else the one that went silent first.
+        """
         tails: dict[str, deque[str]] = {}  # by stream
         last_ms: dict[str, int] = {}
         for entry in self._entries("", self._newest_ms - _LAST_MS):
@@ -82,7 +85,8 @@ class JobLog:
             return [self.unreadable] if self.unreadable else []
         streams = sorted(tails, key=lambda name: (len(name), name))
         latest = {name.rpartition("-")[0]: name for name in streams}  # host to its newest stream
-        first = min(latest.values(), key=last_ms.__getitem__)
+        told = [name for name in latest.values() if reason and any(reason in line for line in tails[name])]
+        first = min(told or latest.values(), key=last_ms.__getitem__)
         return [line for line in tails[first] if line.strip() and not _TRACE.match(line)][-lines:]
 
     def _entries(self, stream: str, since_ms: int) -> Iterator[dict[str, Any]]:
@@ -248,7 +252,7 @@ class SageMakerJob(Job):
     def log_tail(self, lines: int = 15) -> list[str]:
         self._drain()
         with suppress(*AWS_ERRORS):
-            return self._log.tail(lines)
+            return self._log.tail(lines, classify(str(self.description.get("FailureReason", "")))[1])
         return []
 
     def log_location(self) -> str:

@@ -349,6 +349,20 @@ def test_events_are_found_behind_other_text_and_lines_that_only_look_like_them_a
     assert job.log_tail() == ["#015 60%|####", *odd]
 
 
+def test_the_last_lines_are_those_of_the_instance_that_has_failed_though_another_waits_silently_for_it(
+    aws: Aws, job: Job, clock: FakeClock
+) -> None:
+    aws.say(f"{NAME}/algo-1-1", "waiting for the others")
+    aws.say(f"{NAME}/algo-2-1", "Traceback (most recent call last):", "RuntimeError: no such luck")
+    assert logged(aws, job, clock) == []
+    assert job.log_tail() == ["waiting for the others"]
+
+    aws.end(NAME, "Failed", reason="AlgorithmError: error: RuntimeError: no such luck, exit code: 1")
+
+    assert look(job, clock) is JobState.FAILED
+    assert job.log_tail(1) == ["RuntimeError: no such luck"]
+
+
 def test_a_long_log_is_read_page_by_page_and_goes_on_where_it_stopped_also_after_a_restart(
     aws: Aws, job: Job, clock: FakeClock
 ) -> None:
