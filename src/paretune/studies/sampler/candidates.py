@@ -38,7 +38,7 @@ from paretune.studies.results.trials import TrialStatus
 from paretune.studies.sampler.quality import Surface, are_numbers, scaled, smooth
 
 PROBE = "probe_steps"
-N_VALUES = 13  # of a range, on the grid of candidates
+N_VALUES = 7  # of a range, at least
 MOST_CANDIDATES = 5000
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # whose effect on quality is known in kind
@@ -83,7 +83,10 @@ class Space:
         self._jobs: dict[tuple[Any, ...], Candidate | None] = {}
         self._terms: dict[float | None, Terms] = {}
         self._full = {name: full_name(job, name) for name in searched}  # inside the arguments of a script
-        self._values = {name: _grid_values(distribution) for name, distribution in searched.items()}
+        self._values = {
+            name: _grid_values(distribution, is_batch="batch" in effects_of(JobSpec, self._full[name]))
+            for name, distribution in searched.items()
+        }
         self._fault: BadInput | None = None  # of the last point that is no job
         self.candidates = [made for point in _points(self._values) if (made := self.job(point)) is not None]
         if not self.candidates and self._fault is not None:
@@ -186,13 +189,20 @@ def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
     return [{n: column[k] for (n, column), k in zip(values.items(), place, strict=True)} for place in sorted(drawn)]
 
 
-def _grid_values(distribution: BaseDistribution) -> list[Any]:
-    """Every value of a list, or N_VALUES even ones of a range."""
+def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]:
+    """Every value of a list. Of a range of batches or of whole numbers on a log scale, the powers of two and its ends.
+
+    Of another range even values: at least N_VALUES, and on a log scale one for each octave. Closer ones cannot be told
+    apart, and clusters share only round batches.
+    """
     if isinstance(distribution, CategoricalDistribution):
         return list(distribution.choices)
     assert isinstance(distribution, IntDistribution | FloatDistribution)
     low, high, step = distribution.low, distribution.high, distribution.step
-    values = (np.geomspace if distribution.log else np.linspace)(low, high, N_VALUES).clip(low, high)
+    if isinstance(low, int) and isinstance(high, int) and (is_batch or distribution.log):
+        return sorted({low, high, *(2**power for power in range(low.bit_length(), high.bit_length()))})
+    octaves = math.ceil(math.log2(high / low)) + 1 if distribution.log else 0
+    values = (np.geomspace if distribution.log else np.linspace)(low, high, max(N_VALUES, octaves)).clip(low, high)
     values = low + step * np.round((values - low) / step) if step else values
     return sorted({type(low)(value) for value in values})
 
