@@ -17,7 +17,7 @@ from paretune.core.packages import missing, version_of
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.jobs.workplace import Workplace
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
-from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files, split_configuration
+from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 from paretune.specification.script_arguments import argument_faults
@@ -187,7 +187,7 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
         text = getattr(spec, name)
         if text is None or text.startswith(BUNDLED):
             continue
-        path = _on_disk(split_configuration(text)[0], home)
+        path = _on_disk(text, home)
         if not exists(path):
             return None
         path = path.resolve()

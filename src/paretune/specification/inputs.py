@@ -57,10 +57,10 @@ def current_name(text: str) -> str:
 
 
 def split_configuration(dataset: str) -> tuple[str, str | None]:
-    """Name and configuration of a data set: nyu-mll/glue and sst2 of nyu-mll/glue:sst2; None if it names none."""
-    name, _, configuration = dataset.rpartition(":")
-    has_none = not name or "://" in dataset or dataset.startswith(BUNDLED) or exists(dataset)
-    return (dataset, None) if has_none else (name, configuration)
+    """Id and configuration of a data set of the hub: nyu-mll/glue and sst2 of nyu-mll/glue:sst2; None for any other."""
+    parts = re.fullmatch(r"(\w[\w.-]*(?:/[\w.-]+)?):([\w.-]+)", dataset)
+    is_other = parts is None or dataset.startswith(BUNDLED) or exists(dataset) or exists(parts[1])
+    return (dataset, None) if parts is None or is_other else (parts[1], parts[2])
 
 
 def missing_files(texts: Mapping[str, str]) -> list[str]:
@@ -73,7 +73,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
             "https://github.com/mlflow/mlflow-example"
         )
     for name in (*INPUT_FILES, "entry_script"):
-        text, _ = split_configuration(current_name(texts.get(name, "")))
+        text = current_name(texts.get(name, ""))
         is_web = text.lower().startswith(("http://", "https://"))  # which another rule refuses
         if is_web or (text.startswith(IN_S3) and name != "entry_script"):
             continue  # S3 is looked up once everything else is right
@@ -86,6 +86,8 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
             faults.append(f"{name} {text} does not exist (looked from {Path.cwd()}){near}")
         elif text and exists(text) and not is_file(text) and not is_folder(text):
             faults.append(f"{name} must be a file or a folder, and {text} is a device, a pipe or a socket")
+        elif name == "dataset" and (path := text.rpartition(":")[0]) and exists(path) and not exists(text):
+            faults.append(f"{name} {text}: a configuration goes with an id of the hub; name a file or folder in {path}")
         elif text and name == "entry_script" and is_folder(text):
             faults.append(f"{name} must be a file, and {text} is a folder: name the script in it")
     return faults
@@ -183,8 +185,7 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
 
 def looks_for_blanks(spec: "JobSpec", parameter: str) -> bool:
     """Whether blank texts count as missing: not those of language models, nor of the hub, which are not the user's."""
-    name, _ = split_configuration(spec.dataset)
-    return parameter == "text_column" and spec.task != metrics.CAUSAL_LM and exists(name)
+    return parameter == "text_column" and spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
 
 
 def missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:

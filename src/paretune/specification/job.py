@@ -112,7 +112,7 @@ class JobSpec(Parameters):
         "data evaluation quality",
         group="data",
         basic=True,
-        also="data dataset_name train_file dataset_config_name",
+        also="data dataset_name train_file",
     )
     """hub id (nyu-mll/glue:sst2), folder, CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY), or bundled:imdb"""
     validation_file: str | None = parameter(None, "data evaluation quality")

@@ -205,12 +205,12 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         values |= {precision: True} if precision in ("bf16", "fp16") else {}
         if script.reads_anything and precision in ("fp16", "fp32"):
             values["bf16"] = False  # which some scripts have by default, such as TRL's
+    dataset, configuration = split_configuration(spec.dataset)
+    if "dataset" in values and configuration:
+        values |= {"dataset": dataset, "dataset_config_name": configuration}
     is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
     if "dataset" in values and (name := _name_in(script, "train_file" if is_file else "dataset_name")):
         values[name] = values.pop("dataset")
-        dataset, configuration = split_configuration(spec.dataset)
-        if configuration and (other := _name_in(script, "dataset_config_name")):
-            values |= {name: dataset, other: configuration}
     if script.reads_anything and values.pop("init", "") == "random" and "model" in values:
         values |= dict.fromkeys(("config_name", "tokenizer_name"), values.pop("model"))
     for name in INPUT_FILES:  # without an argument for them it reads SM_CHANNEL_TRAIN and its like

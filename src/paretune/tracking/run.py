@@ -20,6 +20,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from paretune.core.clock import Clock
 from paretune.core.untrusted import without_secrets
 from paretune.specification.container import Event
+from paretune.specification.inputs import split_configuration
 from paretune.tracking import schema
 from paretune.tracking.models import JobModel, address, log_model
 from paretune.tracking.outbox import TROUBLE, Outbox
@@ -208,9 +209,10 @@ class Run:
 def _data_source(source: str) -> tuple[str, str]:
     if source.startswith("s3://"):
         return "s3", json.dumps({"uri": source})
-    if source.startswith((".", "/", "bundled:")) or Path(source).suffix:
+    name, configuration = split_configuration(source)
+    if configuration is None and (source.startswith((".", "/", "bundled:")) or Path(source).suffix):
         return "local", json.dumps({"uri": source})
-    return "hugging_face", json.dumps({"path": source})
+    return "hugging_face", json.dumps({"path": name, "config_name": configuration})
 
 
 def _named_for_mlflow(metrics: Mapping[str, float]) -> dict[str, float]:

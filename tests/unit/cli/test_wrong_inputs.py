@@ -35,6 +35,7 @@ WRONG = {  # words to sentences of the one message
         "dataset none.csv does not exist",
         "model ./no_model does not exist",
     ],
+    "train --dataset rows.csv:sst2": ["rows.csv:sst2: a configuration goes with an id of the hub"],
     "train none.py --learning_rate fast": ["learning_rate must be", "entry_script none.py does not exist (looked from"],
     "train . ": ["entry_script must be a file, and . is a folder"],
     "train rows.csv": ["rows.csv"],

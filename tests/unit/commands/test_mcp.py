@@ -13,6 +13,7 @@ from mcp import Client
 from paretune.cli import main
 from paretune.commands import mcp
 from paretune.commands.estimate.estimate import MAIN_COLUMNS
+from paretune.specification.inputs import split_configuration
 
 JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
 BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"
@@ -112,6 +113,8 @@ def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workpl
     for path in ("/etc/passwd", "../rows.csv", "rows/passwd", "file:///etc/passwd", "x://../../etc/passwd"):
         for tool in ("estimate", "preview", "launch"):
             assert "must lie below the folder" in agent.call(tool, parameters=JOB | {"dataset": path})
+    for path in ("rows:default", "../etc:default", "/etc:default"):  # a colon makes no path a name of the hub
+        assert split_configuration(path) == (path, None)
     for models in (["distilbert-base-uncased", "/etc"], "distilbert-base-uncased, /etc"):
         assert "model must lie below the folder" in agent.call("estimate", parameters=JOB | {"model": models})
     assert not agent.begun

@@ -106,7 +106,7 @@ def test_a_script_of_hugging_face_gets_its_usual_arguments(script: Path) -> None
         f"--output_dir /out {usual.replace('logging_steps 10', 'logging_steps 5')} --model_name_or_path gpt2 "
         '--test_file t.csv --max_seq_length 64 --bf16 true --dataset_name imdb --mapping {"a": 1}'
     )
-    assert "--dataset_name nyu-mll/glue --dataset_config_name sst2" in words(script, dataset="nyu-mll/glue:sst2")
+    assert "--dataset_config_name sst2 --dataset_name nyu-mll/glue" in words(script, dataset="nyu-mll/glue:sst2")
     assert "--bf16 false" in words(script, precision="fp32")  # some scripts have another default
     assert "--config_name gpt2 --tokenizer_name gpt2" in words(script, model="gpt2", init="random")
 
@@ -123,6 +123,7 @@ class Collator:
     tokenizer: str
 HfArgumentParser((Model, TrainingArguments))
 """
+DATA = PLAIN + "parser.add_argument('--data')\n"
 WITHOUT_PARSER = "train.py has no argument learning_rate: it has none"
 NO_ARGUMENT = "train.py has no argument max_seq_length, epoch: it has batch-size, epochs, lr, output-dir"
 
@@ -137,6 +138,8 @@ NO_ARGUMENT = "train.py has no argument max_seq_length, epoch: it has batch-size
         (REQUIRED, {"learning_rate": 0.1}, ""),
         (HUGGING_FACE, {}, "train.py does not run without --model_name_or_path: add --model VALUE"),
         (HUGGING_FACE, {"model": "gpt2"}, ""),
+        (DATA, {"dataset": "nyu-mll/glue"}, ""),
+        (DATA, {"dataset": "nyu-mll/glue:sst2"}, "train.py has no argument dataset_config_name: it has batch-size"),
     ],
 )
 def test_what_a_script_does_not_take_or_would_not_get_is_refused(

@@ -199,7 +199,7 @@ def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]
         return list(distribution.choices)
     assert isinstance(distribution, IntDistribution | FloatDistribution)
     low, high, step = distribution.low, distribution.high, distribution.step
-    if isinstance(low, int) and isinstance(high, int) and (is_batch or distribution.log):
+    if isinstance(low, int) and isinstance(high, int) and step == 1 and (is_batch or distribution.log):
         return sorted({low, high, *(2**power for power in range(low.bit_length(), high.bit_length()))})
     octaves = math.ceil(math.log2(high / low)) + 1 if distribution.log else 0
     values = (np.geomspace if distribution.log else np.linspace)(low, high, max(N_VALUES, octaves)).clip(low, high)

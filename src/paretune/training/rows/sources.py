@@ -106,7 +106,7 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
     name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(dataset, dataset)
     try:
         # Without options for data sets of the hub: offline, `datasets` finds only data fetched with equal options.
-        builder = datasets.load_dataset_builder(name, configuration) if is_local else None
+        builder = datasets.load_dataset_builder(name) if is_local else None
         options = _CSV if builder is not None and isinstance(builder.config, CsvConfig) else {}
         tables = dict(datasets.load_dataset(name, configuration, **options))
     except Exception as error:
@@ -140,7 +140,8 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     if is_empty or isinstance(links[-1], pd.errors.EmptyDataError | StopIteration):
         return f"{parameter} {name} has no rows"
     if "Config name is missing" in reason or "BuilderConfig" in reason:
-        return f"{parameter} {name} has several configurations, of which {name}:NAME takes one: {reason}"
+        mend = f"name a file or folder in {name}" if is_local else f"{name}:NAME takes one"
+        return f"{parameter} {name} has several configurations: {mend} ({reason})"
     if is_local:
         return f"{parameter} {name} cannot be loaded: {first_line(links[-1])}"
     return hub.explain(parameter, name, error)

@@ -236,12 +236,14 @@ def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_w
 
 
 def test_ranges_of_batches_are_searched_in_powers_of_two_and_of_rates_in_octaves() -> None:
-    batches, rates = IntDistribution(12, 100), FloatDistribution(1e-5, 1e-2, log=True)
-
-    space = Space({"max_train_samples": 1000}, {"global_batch_size": batches, "learning_rate": rates}, None)
-
-    assert sorted({it.point["global_batch_size"] for it in space.candidates}) == [12, 16, 32, 64, 100]
-    assert len({it.point["learning_rate"] for it in space.candidates}) == 11
+    rates = FloatDistribution(1e-5, 1e-2, log=True)
+    for batches, searched in (
+        (IntDistribution(12, 100), [12, 16, 32, 64, 100]),
+        (IntDistribution(24, 96, step=24), [24, 48, 72, 96]),  # a step says which
+    ):
+        space = Space({"max_train_samples": 1000}, {"global_batch_size": batches, "learning_rate": rates}, None)
+        assert sorted({it.point["global_batch_size"] for it in space.candidates}) == searched
+        assert len({it.point["learning_rate"] for it in space.candidates}) == 11
 
 
 def test_ten_ranges_of_a_training_of_ones_own_have_candidates_that_fit_into_memory(tmp_path: Path) -> None:

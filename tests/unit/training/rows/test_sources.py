@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
 import pytest
@@ -107,19 +108,23 @@ def test_samples_are_the_asked_number_of_rows_and_the_same_each_time(tmp_path: P
     assert (len(more["train"]), len(more["validation"])) == (90, 15)
 
 
-def test_one_of_several_configurations_is_read_by_its_name_and_none_lists_them(tmp_path: Path) -> None:
+def test_one_of_several_configurations_of_the_hub_is_read_by_its_name_and_none_lists_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "folder"
     write(folder / "short.csv", ["short"] * 20)
     write(folder / "long.csv", ["long"] * 20)
     entries = "".join(f"- config_name: {name}\n  data_files: {name}.csv\n" for name in ("short", "long"))
     (folder / "README.md").write_text(f"---\nconfigs:\n{entries}---\n")
 
-    rows, _ = read_rows(spec(Path(f"{folder}:long")))
+    assert f"has several configurations: name a file or folder in {folder} (" in faults(folder)[0]
+    load = datasets.load_dataset
+    monkeypatch.setattr(datasets, "load_dataset", lambda _, *configuration: load(str(folder), *configuration))
+    rows, _ = read_rows(spec(Path("some/reviews:long")))
     assert set(rows["train"].texts) == {"long"}
-
-    for name in (folder, f"{folder}:middle"):
+    for name in ("some/reviews", "some/reviews:middle"):
         (fault,) = faults(Path(name))
-        assert f"has several configurations, of which {folder}:NAME takes one: " in fault
+        assert "dataset some/reviews has several configurations: some/reviews:NAME takes one (" in fault
         assert "short" in fault
         assert "long" in fault
 
