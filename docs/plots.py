@@ -27,6 +27,7 @@ _STYLE = {
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
 }
+_METHODS = {"split": "paretune's study", "sampler": "its sampler alone"}
 _Rows = list[dict[str, str]]
 
 
@@ -74,22 +75,22 @@ def _search_cost(axes: Any) -> None:
     reached = [row["dollars to 90 %"] != "not" for row in rows]
     values = [float(row["dollars to 90 %"]) if is_there else most for row, is_there in zip(rows, reached, strict=True)]
     colours = [_LIGHT if not is_there else _BLUE for is_there in reached]
-    colours = [_ORANGE if row["method"] == "sampler" else colour for row, colour in zip(rows, colours, strict=True)]
+    colours = [_ORANGE if row["method"] == "split" else colour for row, colour in zip(rows, colours, strict=True)]
     axes.barh(range(len(rows)), values, color=colours, height=0.6)
     for number, (value, is_there) in enumerate(zip(values, reached, strict=True)):
         text = f"{value:.3g}" if is_there else "not within 40"
         axes.text(value + 0.5 if is_there else 1, number, text, va="center", color="black" if is_there else "#555")
-    axes.set_yticks(range(len(rows)), [row["method"] for row in rows])
+    axes.set_yticks(range(len(rows)), [_METHODS.get(row["method"], row["method"]) for row in rows])
     axes.invert_yaxis()
     axes.set(xlabel="median jobs of dollars until 90 % of the front", xlim=(0, 44))
 
 
 def _search_worlds(axes: Any) -> None:
     rows = tables("search_cost")[2]
-    ends = [(row["best peer7"], row["sampler10"]) for row in rows]
+    ends = [(row["best peer7"], row["split9"]) for row in rows]
     series = zip(*[[float(cell or "nan") for cell in cells] for cells in ends], strict=True)
     for (name, colour, mark), values in zip(
-        (("best other method", _BLUE, "o"), ("paretune's sampler", _ORANGE, "D")), series, strict=True
+        (("best other method", _BLUE, "o"), ("paretune's study", _ORANGE, "D")), series, strict=True
     ):
         axes.plot(values, range(len(rows)), mark, color=colour, label=name)
     axes.hlines(range(len(rows)), 0, 1, color=_LIGHT, linewidth=0.8, zorder=0)
@@ -212,7 +213,7 @@ def _read_csv(name: str) -> _Rows:
 
 
 PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
-    "search_cost": ("search_cost.txt", 1.8, _search_cost),
+    "search_cost": ("search_cost.txt", 2.6, _search_cost),
     "search_worlds": ("search_cost.txt", 4.0, _search_worlds),
     "search_statements": ("search_cost.txt", 2.6, _search_statements),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),

@@ -62,13 +62,13 @@ COMMANDS = {
     "clean": Entry("Look at runs", "what jobs have left in S3; with --yes, remove what is old", "clean"),
     "import": Entry("Look at runs", "bring a table of recorded runs into MLflow, marked published", "imports"),
     "reconcile": Entry("Look at runs", "AWS's bill against what was recorded", "reconcile", "bill"),
-    "demo": Entry("More", "a whole simulated study in seconds, with nothing to configure", "demo"),
+    "demo": Entry("More", "a whole simulated study in half a minute, with nothing to configure", "demo"),
     "mcp": Entry("More", "a server for agents on standard input and output, within a budget", "mcp"),
 }
 TASKS = """\
 paretune finds the cluster, batch size and learning rate to pay for.
 
-  paretune demo                          watch a simulated study and its page, in seconds
+  paretune demo                          watch a simulated study and its page
   paretune train                         fine-tune a small model on this machine, and record it in MLflow
   paretune train --dataset reviews.csv   the same with your own rows
   paretune train train.py                your own training script as a job

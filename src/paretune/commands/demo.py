@@ -112,8 +112,9 @@ def _text(answer: "StudyAnswer", page: Path, store: str, *, is_opened: bool) -> 
         others = len(front.best) - sum(pick.point in front.best for pick in picks)
         lines += [
             f"Against one V100, the first takes 1/{_ONE_S / first['job_seconds']:.0f} of the time, for "
-            f"{_percent(first['cost_usd'], _ONE_USD)}. Against 32, the fastest has",
-            f"{last['f1'] - _MANY_F1:+.3f} F1, for {_percent(last['cost_usd'], _MANY_USD)}. "
+            f"{_percent(first['cost_usd'], _ONE_USD)}. "
+            f"Against 32, the fastest takes {last['job_seconds'] / 60:.0f} min,",
+            f"with {last['f1'] - _MANY_F1:+.3f} F1, for {_percent(last['cost_usd'], _MANY_USD)}. "
             f"Other configurations on the front: {others}.",
         ]
     lines += [
