@@ -3,9 +3,10 @@
     python benchmarks/count_kernels.py            # about five minutes
 
 Counted on a processor below autograd and autocast, without views and allocations, as CUDA would launch them. There
-attention is one kernel forward and three backward, dropout is one, norms are fp32 under autocast, and an operator on a
-list of tensors takes the launches of PyTorch's multi-tensor rule. A wait is a line of Python that reads a tensor, or
-moves one to the device without `non_blocking`. (The package `kernels`, which transformers looks for, has no such name.)
+attention is one kernel forward and three backward, PyTorch's RMS norm one and two, dropout one, norms are fp32 under
+autocast, and an operator on a list of tensors takes the launches of PyTorch's multi-tensor rule. A wait is a line of
+Python that reads a tensor, or moves one to the device without `non_blocking`. (The package `kernels`, which
+transformers looks for, has no such name.)
 """
 
 import argparse
@@ -102,6 +103,18 @@ class _Attention(torch.autograd.Function):
         return gradients[0] * 1, shared * 1, shared * 1
 
 
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(rows, weight)
+        return rows * 1
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> Any:
+        _, weight = context.saved_tensors
+        return gradients[0] * 1, weight * 1
+
+
 class _Cuda(TorchFunctionMode):
     """Does what CUDA does otherwise than a processor, and counts the lines that wait for the device."""
 
@@ -118,6 +131,8 @@ class _Cuda(TorchFunctionMode):
         is_half = torch.is_autocast_enabled("cpu")
         if function is functional.layer_norm and is_half:
             inputs = (inputs[0].float(), *inputs[1:])
+        if function is functional.rms_norm:
+            return _Norm.apply(inputs[0], options["weight"] if "weight" in options else inputs[2])  # type: ignore[no-untyped-call]
         if function is functional.dropout and options.get("training", True):
             return inputs[0] * 1  # one kernel, and one backward
         if function is functional.scaled_dot_product_attention:

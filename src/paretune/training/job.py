@@ -17,7 +17,7 @@ from paretune.training import device, mlflow_model, processes, strategies
 from paretune.training.arguments import training_arguments
 from paretune.training.evaluation import evaluate
 from paretune.training.loop import Loop
-from paretune.training.model import build_model, load_tokenizer, write_model
+from paretune.training.model import build_model, load_tokenizer, use_causal_attention, use_fused_norms, write_model
 from paretune.training.optimizer import MasterAdamW
 from paretune.training.processes import StopSignal
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, pad_multiple
@@ -81,6 +81,8 @@ class _Job:
         strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
             device.use_cpu_kernels(model, spec.max_seq_length)
+        use_causal_attention(model, spec.max_seq_length)
+        use_fused_norms(model, spec)
         return model, missing
 
     def _make_loop(self) -> Loop:

@@ -12,6 +12,8 @@ import torch
 import transformers
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
@@ -29,6 +31,7 @@ PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "rober
 """Types of encoders whose layers all have the same mask, and whose weights all have gradients in each step."""
 PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"})
 """Types of decoders whose weights all have gradients in each step."""
+_CAUSAL = "sdpa_causal"
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
 _SAVED = "model.safetensors"  # the name that transformers gives a single file
@@ -294,6 +297,36 @@ def mask_format(model: Any, spec: JobSpec) -> torch.dtype | None:
     if config._attn_implementation not in {"eager", "sdpa"}:
         return None
     return device.half_format(spec.precision) or torch.float32
+
+
+def use_causal_attention(model: Any, longest_row: int) -> None:
+    """Let a decoder attend without masks: padding is at the ends of rows, where no token before it sees it.
+
+    transformers reads each mask, for which the host waits, and computes padded rows with a slower kernel. It makes no
+    masks for an attention that somebody else has registered.
+    """
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    config = base.config
+    is_whole = longest_row <= (getattr(config, "sliding_window", None) or longest_row)
+    if config.model_type in PLAIN_DECODERS and config._attn_implementation == "sdpa" and is_whole:
+        AttentionInterface.register(_CAUSAL, sdpa_attention_forward)
+        base.set_attn_implementation(_CAUSAL)
+
+
+def needs_masks(model: Any) -> bool:
+    """Whether the model must be told which tokens are padding."""
+    return getattr(model.config, "_attn_implementation", None) != _CAUSAL
+
+
+def use_fused_norms(model: Any, spec: JobSpec) -> None:
+    """Replace the norms of decoders by PyTorch's: one kernel for seven, and the same results but for rounding."""
+    if spec.fine_tuning != "full" or model.config.model_type not in PLAIN_DECODERS:
+        return
+    for name, norm in list(model.named_modules()):
+        if type(norm).__name__.endswith("RMSNorm"):
+            fused = torch.nn.RMSNorm(norm.weight.shape, norm.variance_epsilon, device="meta")
+            fused.weight = norm.weight
+            model.set_submodule(name, fused)
 
 
 def has_plain_layers(model: Any) -> bool:

@@ -27,7 +27,14 @@ from paretune.core.errors import BadInput
 from paretune.core.packages import can_be_imported
 from paretune.specification.job import JobSpec
 from paretune.training import device, processes
-from paretune.training.model import has_plain_layers, layers_of, mask_format, parameter_counts, weight_format
+from paretune.training.model import (
+    has_plain_layers,
+    layers_of,
+    mask_format,
+    needs_masks,
+    parameter_counts,
+    weight_format,
+)
 from paretune.training.rows.tokenised import masked
 
 PROCESS_TIMEOUT_S = 600
@@ -165,7 +172,7 @@ class Replicas:
         return {name: value.pin_memory().to(self.device, non_blocking=True) for name, value in batch.items()}
 
     def _masked(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return masked(batch, self._mask_format)
+        return masked(batch, self._mask_format) if needs_masks(self.model) else batch
 
     def reshard(self) -> None:
         """Free gathered weights, which are old after a checkpoint is read. Only shards have any."""

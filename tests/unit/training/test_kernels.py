@@ -16,7 +16,15 @@ from paretune.specification.job import JobSpec
 from paretune.training import meter
 from paretune.training.loop import Loop
 from paretune.training.meter import Meter
-from paretune.training.model import PLAIN_DECODERS, PLAIN_ENCODERS, auto_class, mask_format
+from paretune.training.model import (
+    PLAIN_DECODERS,
+    PLAIN_ENCODERS,
+    auto_class,
+    mask_format,
+    needs_masks,
+    use_causal_attention,
+    use_fused_norms,
+)
 from paretune.training.rows.tokenised import MOST_LENGTHS, TokenRows, masked, pad_multiple
 from tests.unit.training.conftest import SPEC
 from tests.unit.training.test_job import report_of
@@ -70,6 +78,56 @@ def test_rows_without_padding_have_no_mask_and_other_models_keep_theirs() -> Non
     assert masked(batch_of([9, 4]), None)["attention_mask"].shape == (2, 9)
     assert mask_format(small("gpt2"), JobSpec()) is None
     assert mask_format(small("bert"), JobSpec(precision="fp16")) == torch.float16
+
+
+class Reads(TorchDispatchMode):
+    """Counts the numbers that Python reads from tensors."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*inputs, **(options or {}))
+
+
+@pytest.mark.parametrize("task", ["classification", "causal-lm"])
+@pytest.mark.parametrize("kind", sorted(PLAIN_DECODERS))
+def test_a_decoder_needs_no_mask_and_reads_nothing_of_a_batch(kind: str, task: str) -> None:
+    model, batch = small(kind, task).eval(), batch_of([9, 4])
+    inside = batch["attention_mask"].bool() if task == "causal-lm" else slice(None)
+    expected = model(**batch).logits[inside]
+
+    use_causal_attention(model, 9)
+    assert not needs_masks(model)
+    with Reads() as reads:
+        logits = model(**batch).logits
+
+    assert torch.allclose(logits[inside], expected, atol=1e-6)
+    assert reads.count == 0
+    assert "causal" not in model.config.to_json_string().replace("ForCausalLM", "")  # nor in files of the model
+
+
+@pytest.mark.parametrize("kind", sorted(PLAIN_DECODERS))
+def test_fused_norms_are_those_of_the_model_and_are_saved_as_they_were(kind: str) -> None:
+    model, batch = small(kind, "causal-lm").eval(), batch_of([9, 4])
+    for weight in model.parameters():
+        weight.data += 0.1 * torch.randn_like(weight)
+    logits, names = model(**batch).logits, list(model.state_dict())
+
+    use_fused_norms(model, JobSpec())
+
+    assert torch.allclose(model(**batch).logits, logits, atol=1e-5)
+    assert list(model.state_dict()) == names
+    has_norms = kind not in {"gpt2", "gpt_neox"}
+    assert any(isinstance(each, torch.nn.RMSNorm) for each in model.modules()) == has_norms
+
+
+def test_masks_of_windows_and_of_other_models_stay() -> None:
+    windowed, eager, encoder = small("mistral"), small("llama", attention="eager"), small("bert")
+    windowed.config.sliding_window = 8
+    for model in (windowed, eager, encoder):
+        use_causal_attention(model, 9)
+        assert needs_masks(model)
 
 
 @pytest.mark.parametrize("form", [torch.float32, torch.bfloat16])
