@@ -1,6 +1,6 @@
 """A plain rival, which knows nothing of the worlds: two probes of each type, one Gaussian process, gain per dollar.
 
-It knows neither budgets nor several jobs at a time, and states nothing: what a search of 150 lines of code reaches.
+It knows neither budgets nor several jobs at a time, and states nothing: what a search of 200 lines of code reaches.
 
     probes     of each type the smallest batch and the largest that fits, on the fewest instances.
                A step takes a + b x batch x row length + c x further instances

@@ -81,7 +81,7 @@ class _Job:
         strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
             device.use_cpu_kernels(model, spec.max_seq_length)
-        use_causal_attention(model, spec.max_seq_length)
+        use_causal_attention(model, spec)
         use_fused_norms(model, spec)
         return model, missing
 

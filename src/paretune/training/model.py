@@ -299,16 +299,18 @@ def mask_format(model: Any, spec: JobSpec) -> torch.dtype | None:
     return device.half_format(spec.precision) or torch.float32
 
 
-def use_causal_attention(model: Any, longest_row: int) -> None:
-    """Let a decoder attend without masks: padding is at the ends of rows, where no token before it sees it.
+def use_causal_attention(model: Any, spec: JobSpec) -> None:
+    """Let a decoder attend without masks in bf16: padding is at the ends of rows, where no token before it sees it.
 
     transformers reads each mask, for which the host waits, and computes padded rows with a slower kernel. It makes no
-    masks for an attention that somebody else has registered.
+    masks for an attention that somebody else has registered. In other formats PyTorch's fast kernels want masks.
     """
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    config = base.config
-    is_whole = longest_row <= (getattr(config, "sliding_window", None) or longest_row)
-    if config.model_type in PLAIN_DECODERS and config._attn_implementation == "sdpa" and is_whole:
+    config, longest = base.config, spec.max_seq_length
+    is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
+    is_whole = longest <= (getattr(config, "sliding_window", None) or longest)
+    is_bf16 = device.half_format(spec.precision) is torch.bfloat16
+    if is_causal and is_whole and is_bf16 and config._attn_implementation == "sdpa":
         AttentionInterface.register(_CAUSAL, sdpa_attention_forward)
         base.set_attn_implementation(_CAUSAL)
 
@@ -320,7 +322,8 @@ def needs_masks(model: Any) -> bool:
 
 def use_fused_norms(model: Any, spec: JobSpec) -> None:
     """Replace the norms of decoders by PyTorch's: one kernel for seven, and the same results but for rounding."""
-    if spec.fine_tuning != "full" or model.config.model_type not in PLAIN_DECODERS:
+    has_kernel = hasattr(torch.ops.aten, "_fused_rms_norm")  # since PyTorch 2.9
+    if spec.fine_tuning != "full" or model.config.model_type not in PLAIN_DECODERS or not has_kernel:
         return
     for name, norm in list(model.named_modules()):
         if type(norm).__name__.endswith("RMSNorm"):
