@@ -2,7 +2,6 @@
 
 import fcntl
 import gc
-import logging
 import os
 import random
 import re
@@ -159,7 +158,6 @@ def reviews(tmp_path: Path) -> Path:
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow store without runs, to be copied: making one takes seconds."""
     from mlflow import MlflowClient
-    from mlflow.store.db import utils
 
     base = tmp_path_factory.getbasetemp()
     path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "empty.db"
@@ -169,10 +167,6 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             draft = path.with_suffix(".draft")
             MlflowClient(f"sqlite:///{draft}").search_experiments()
             draft.rename(path)
-    # MLflow 3.2 expects fewer tables than it makes. It would migrate a store whenever it opens it, which sets the log
-    # handlers of the process anew, and fails if two threads do it.
-    utils._all_tables_exist = lambda engine: sa.inspect(engine).has_table("registered_models")
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # MLflow 3.2 makes it print to the terminal from now on
     return path
 
 

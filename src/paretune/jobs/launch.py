@@ -68,7 +68,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
         >>> job.origin, job.metrics["cost_usd"] < 1, "f1" in job.metrics
         ('simulated', True, False)
         >>> round(paretune.launch(spec, dry_run=True).worst_case_usd, 3)
-        1.478
+        1.474
     """
     if spec.dry_run and not dry_run:
         raise BadInput(["dry_run=true in a specification launches nothing: call launch(spec, dry_run=True)"])

@@ -324,7 +324,6 @@ _OPEN = """
 import sys, time
 from paretune.core.clock import SystemClock
 from paretune.tracking.store import Tracking
-from tests.stand_ins.mlflow_store import denying
 print("ready", flush=True)
 sys.stdin.readline()
 print(Tracking({}, SystemClock()).create("first").run_id)

@@ -171,7 +171,7 @@ def estimate(
         >>> table = paretune.estimate(job, instance_type=["ml.g5.xlarge", "ml.p4d.24xlarge"], region="us-east-1")
         >>> frame = table.to_frame()
         >>> frame[["instance_type", "per_device_train_batch_size", "on_front", "fits"]].values.tolist()
-        [['ml.g5.xlarge', 16, True, 'yes'], ['ml.p4d.24xlarge', 8, True, 'yes']]
+        [['ml.g5.xlarge', 64, True, 'yes'], ['ml.p4d.24xlarge', 8, True, 'yes']]
     """
     jobs = [specs] if isinstance(specs, JobSpec) else list(specs)
     lists = {
