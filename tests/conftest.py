@@ -143,7 +143,7 @@ def tiny_causal_model(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=2, n_positions=64)
+    config = GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=2, n_positions=512)
     GPT2LMHeadModel(config).save_pretrained(folder)
     return folder
 
