@@ -227,3 +227,22 @@ def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
     assert failure[0] is FailureKind.ERROR
     assert "another process of the job has ended, which is the cause" in failure[1]
     assert not folders[0].report.exists()
+
+
+def test_an_instance_that_waits_for_ever_is_ended_with_the_reason(long_job: JobSpec, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("from paretune.core import watchdog\nwatchdog.SILENCE_S = 5.0\n")
+    folders = instances_of(make_job(tmp_path / "job", long_job), 2)
+    with running(folders, environment={"PYTHONPATH": f"{SOURCE}:{tmp_path}"}) as (first, second):
+        wait_for_step(folders[0], 5)
+        others = [psutil.Process(second.pid), *psutil.Process(second.pid).children(recursive=True)]
+        waiting = psutil.Process(first.pid).children(recursive=True)
+        for process in others:
+            process.suspend()  # a network that is gone without a word
+
+        assert first.wait(ENDS_WITHIN_S) == 1
+        for process in others:
+            process.kill()
+    failure = folders[0].read_failure()
+    assert failure is not None
+    assert failure[1].startswith("it hangs: no event, no CPU time and no work on a GPU for 0.08")
+    assert not [process for process in waiting if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]

@@ -31,7 +31,7 @@ PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "rober
 """Types of encoders whose layers all have the same mask, and whose weights all have gradients in each step."""
 PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"})
 """Types of decoders whose weights all have gradients in each step."""
-_CAUSAL = "sdpa_causal"
+_CAUSAL = "sdpa_causal"  # the name under which transformers knows attention without masks
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
 _SAVED = "model.safetensors"  # the name that transformers gives a single file
@@ -321,7 +321,10 @@ def needs_masks(model: Any) -> bool:
 
 
 def use_fused_norms(model: Any, spec: JobSpec) -> None:
-    """Replace the norms of decoders by PyTorch's: one kernel for seven, and the same results but for rounding."""
+    """Replace the norms of decoders by PyTorch's: one kernel for seven, and the same results but for rounding.
+
+    In full fine-tuning only, where the norms have the format of the rows, as the kernel wants it.
+    """
     has_kernel = hasattr(torch.ops.aten, "_fused_rms_norm")  # since PyTorch 2.9
     if spec.fine_tuning != "full" or model.config.model_type not in PLAIN_DECODERS or not has_kernel:
         return

@@ -211,29 +211,17 @@ def test_garbage_is_collected_where_the_processes_wait_anyway_and_as_before_afte
 
 @pytest.mark.slow
 def test_a_step_reads_nothing_from_the_device(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = dict[int, int]()
-
-    class Reads(TorchDispatchMode):
-        step = 0
-
-        def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
-            if function is torch.ops.aten._local_scalar_dense.default:
-                reads[self.step] = reads.get(self.step, 0) + 1
-            return function(*inputs, **(options or {}))
-
-    mode = Reads()
-
-    step_of = Loop._step
+    reads, before, step_of = Reads(), dict[int, int](), Loop._step
 
     def count(self: Loop, step: int) -> torch.Tensor:
-        mode.step = step
+        before[step] = reads.count
         return step_of(self, step)
 
     monkeypatch.setattr(Loop, "_step", count)
     monkeypatch.setattr(meter, "AGREE_S", math.inf)
     arguments = {"logging_steps": 100, "warmup_steps": 0, "save_strategy": "no"}
-    with mode:
+    with reads:
         report_of(SPEC.replace(num_train_epochs=2.0, training_arguments=arguments), folder)
 
-    assert reads  # at the end
-    assert [reads.get(step, 0) for step in range(2, 5)] == [0, 0, 0]  # exchanges come after 1 and 11
+    assert reads.count > before[5]  # at the end
+    assert before[2] == before[5]  # exchanges come after 1 and 11
