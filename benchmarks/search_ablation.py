@@ -53,6 +53,8 @@ WITHOUT: Mapping[str, Callable[[], None]] = {
     "an end when the front is worth less": _constants(decision, FRONT_JOBS=1e12),
     "a second try of failed jobs": _constants(decision, MOST_TRIES=1),
     "an effect of the type": _constants(quality, _TYPES=(0.0,)),
+    "ridges that are learnt": _constants(quality, _RIDGES=(0.5,)),
+    "bends that are learnt": _constants(quality, _BENDS=(0.5,)),
     "a noise that is learnt": _constants(quality, _NOISES=(1.0,), _NOISES_OF_ANY=(0.4,)),
     "collapses apart from the surface": _instead(QualityModel, "_find_collapsed", _none_lost),
     "failures as signs of collapses": _constants(quality, _FAILED=0.0),

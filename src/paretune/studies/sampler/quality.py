@@ -1,9 +1,9 @@
 """The model of quality: a run collapses to what one answer for all rows gets, or it follows a smooth surface.
 
 The surface is a Gaussian process over `Space.quality_keys`, averaged over hypotheses, each with its posterior
-probability. Good learning rates lie along a ridge: they grow with a power of the global batch size. The instance type
-may shift quality, which is likely only where runs say so by far. A run that has collapsed says nothing of the surface;
-it raises the probability of a collapse around it.
+probability. Good learning rates lie along a ridge: they grow with some power of the global batch size. The instance
+type may shift quality, which is likely only where runs say so by far. A run that has collapsed says nothing of the
+surface; it raises the probability of a collapse around it.
 """
 
 import itertools
@@ -28,11 +28,10 @@ _FALL, _LARGE, _GAIN = 0.13, 0.02, 0.3
 gained by e times the epochs."""
 _LEVEL = 3.0  # spreads that the common level may lie away from the median
 _NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
-_RIDGE = 0.5  # power of the global batch with which good learning rates grow
-_BEND = 0.5  # standard deviation of the surface, in spreads
-_NOISES, _TYPES, _BUMPS = (1.0, 2.0, 4.0), (0.0, 0.5), (0.0, 1.0, 3.0)
-"""What hypotheses combine: standard deviations of a run, an instance type, and a point around all that, in spreads or
-in usual noises."""
+_RIDGES = (0.5, 0.0, 1.0)  # powers of the global batch with which good learning rates may grow, the usual one first
+_BENDS, _NOISES, _TYPES, _BUMPS = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5), (0.0, 1.0, 3.0)
+"""What hypotheses combine beside a ridge: standard deviations of the surface, of a run, of an instance type and of a
+point around all that, in spreads or in usual noises."""
 _NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)  # of a metric whose spread is learnt: a bad setting may be far below all others
 _LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5  # of the largest value, if learnt; while there are fewer than five runs
 _UNSURE = (0.7, 1.4)  # times the noise that is known of runs: few repeats have shown it
@@ -104,7 +103,8 @@ class QualityModel:
         least = _FEW_SPREAD if len(self._values) < _FEW else _LEAST_SPREAD
         scatter = max(float(np.std(self._values)), least * float(np.abs(self._values).max(initial=0.0)), 1e-9)
         self._spread = spread or scatter
-        self._noises = _NOISES if spread else _NOISES_OF_ANY
+        self._noises: tuple[float, ...] = _NOISES if spread else _NOISES_OF_ANY
+        self._bends = _BENDS if spread else _BENDS[:1]
         self.collapsed = np.zeros(len(self._values), dtype=bool) if collapsed is None else collapsed.copy()
         if self.collapsed.all():
             self.collapsed[:] = False
@@ -133,25 +133,27 @@ class QualityModel:
         known = None if self._known_noise is None else self._known_noise[runs]
         usual = _NOISE * self._spread if known is None else float(np.mean(known))
         noises, bumps = (self._noises, (0.0,)) if known is None else (_UNSURE, _BUMPS)
-        believed = list(itertools.product(noises, _TYPES, bumps))
+        ridges = range(len(_RIDGES) if self._keys[:, 1].any() else 1)  # a script's batches are among the others
+        believed = list(itertools.product(noises, ridges, self._bends, _TYPES, bumps))
         hypotheses = [
             (
-                self._kernel(of_type * self._spread, bump * usual),
+                self._kernel(ridge, bend * self._spread, of_type * self._spread, bump * usual),
                 noise * (np.full(len(y), usual) if known is None else known),
-                math.log(noise) ** 2 + 5.0 * of_type + bump,
+                math.log(noise) ** 2 + math.log(bend / _BENDS[0]) ** 2 + 0.5 * (ridge > 0) + 5.0 * of_type + bump,
             )
-            for noise, of_type, bump in believed
+            for noise, ridge, bend, of_type, bump in believed
         ]
         self._surface = Surface(_ridged(x), y - self._usual(x), hypotheses)
         noise = np.array(believed)[:, 0]
         self.noise = math.sqrt(self._surface.weights @ (noise * usual) ** 2)
 
-    def _kernel(self, of_type: float, bump: float) -> Kernel:
-        lengths = _lengths(self._keys)
-        kernel = (_LEVEL * self._spread) ** 2 + (_BEND * self._spread) ** 2 * smooth(lengths)
+    def _kernel(self, ridge: int, bend: float, of_type: float, bump: float) -> Kernel:
+        lengths = _lengths(self._keys, ridge)
+        kernel = (_LEVEL * self._spread) ** 2 + bend**2 * smooth(lengths)
+        is_type = np.arange(len(lengths)) == 0
         if of_type:
-            kernel += of_type**2 * smooth(np.where(lengths == _ANY, _SAME, _ANY))
-        return kernel + bump**2 * smooth(np.where(lengths == _ANY, _ANY, _SAME)) if bump else kernel
+            kernel += of_type**2 * smooth(np.where(is_type, _SAME, _ANY))
+        return kernel + bump**2 * smooth(np.where(is_type, _ANY, _SAME)) if bump else kernel
 
     def _find_collapsed(self) -> np.ndarray:
         """The runs far below what all others say of them, or far below the best."""
@@ -163,21 +165,21 @@ class QualityModel:
 
     def _usual(self, keys: np.ndarray) -> np.ndarray:
         """Quality at M keys as far as it is known in kind, from the best run."""
-        off = _ridged(keys) - _ridged(self._top)
+        off = _ridged(keys - self._top)
         lost = _FALL * off[:, 2] ** 2 + _LARGE * off[:, 1] ** 2
-        return np.asarray(self._centre + self._spread * (_GAIN * off[:, 3] - lost))
+        return np.asarray(self._centre + self._spread * (_GAIN * (keys - self._top)[:, 3] - lost))
 
 
 def _ridged(keys: np.ndarray) -> np.ndarray:
-    """Keys with learning rates along the ridge."""
-    ridged = keys.copy()
-    ridged[:, 2] -= _RIDGE * math.log(2.0) * keys[:, 1]
-    return ridged
+    """Keys with a column of learning rates along each ridge in place of the third."""
+    rates = keys[:, 2:3] - math.log(2.0) * keys[:, 1:2] * np.array(_RIDGES)
+    return np.hstack([keys[:, :2], rates, keys[:, 3:]])
 
 
-def _lengths(keys: np.ndarray) -> np.ndarray:
-    """The lengths over which quality changes along each column of keys."""
-    return np.array([_ANY, _BATCH, _RATE, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
+def _lengths(keys: np.ndarray, ridge: int = 0) -> np.ndarray:
+    """The lengths over which quality changes along each column of keys that are ridged."""
+    rates = [_RATE if index == ridge else _ANY for index in range(len(_RIDGES))]
+    return np.array([_ANY, _BATCH, *rates, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
 
 
 def smooth(lengths: np.ndarray | float) -> Kernel:

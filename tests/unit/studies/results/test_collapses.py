@@ -84,3 +84,18 @@ def test_beyond_a_cliff_in_the_rate_a_collapse_is_likely_and_below_it_is_not() -
     assert (probability[:, -1:] > 0.5).all()
     assert (probability[:, -2:] > 0.3).all()
     assert (probability[:, :2] < 0.15).all()
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_a_steep_fall_beside_another_ridge_is_not_taken_for_noise(power: float) -> None:
+    draw = random.Random(0)
+
+    def value(batch: int, rate: float) -> float:
+        off = math.log2(rate / 6e-5) - power * math.log2(batch / 16)
+        return 0.9 - 0.06 * (1 - math.exp(-((off / 2) ** 2))) + draw.gauss(0, 0.0015)
+
+    settings = [(batch, rate) for batch in BATCHES for rate in (1e-5, 4e-5, 1.6e-4)]
+
+    model = QualityModel(keys_of(settings), [value(*setting) for setting in settings], F1_SPREAD)
+
+    assert model.noise < 0.005
