@@ -12,7 +12,8 @@ its gradients; after the second they are exchanged, and both processes make the 
 not go round, a process without one computes another's, times 0.
 
 A step draws its random numbers from seed, step and rank: a training that goes on, on as many devices, is one that never
-stopped. On another number of devices it takes the same rows, with other dropout.
+stopped (with fp16 the scale of the loss may grow later). On another number of devices it takes the same rows, with
+other dropout.
 """
 
 import gc
@@ -39,7 +40,7 @@ from paretune.training.profile import BATCH, Profile
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows
 from paretune.training.strategies import Loss, Replicas
 
-_BETWEEN_SAVES = 20.0  # least seconds between two checkpoints on spot instances, as a multiple of those that one takes
+_BETWEEN_SAVES = 20.0  # between two checkpoints on spot instances pass at least so many times the seconds of one
 
 
 @contextmanager
@@ -111,8 +112,8 @@ class Loop:
     def run(self, stop_requested: Callable[[], bool], profile_steps: int | None = None) -> bool:
         """Train to the last step; False if the training was stopped before it, with a checkpoint of its last step.
 
-        Once `stop_requested` is true in any process, all of them stop after the next step at which they exchange, at
-        most ten steps or five seconds later. An evaluation that is due then comes before the checkpoint.
+        Once `stop_requested` is true in any process, all of them stop after the next step at which they exchange, after
+        about five seconds, or ten steps if that is less. An evaluation that is due then comes before the checkpoint.
         """
         self.meter = meter = Meter(self.progress.step, self.arguments.max_steps, self.strategy.device)
         profile = None
@@ -142,18 +143,18 @@ class Loop:
     def _step(self, step: int) -> torch.Tensor:
         """Train one optimiser step, the first of which is 0. Returns the norm of its gradients."""
         strategy, rows = self.strategy, self._sampler.rows(step)  # indices into `self.rows`
-        torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # of dropout
+        torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # for dropout; equal in every run
         strategy.model.train()
         micro_batches, losses = self._sampler.micro_batches(step), []
         # Gradients are averaged over the shares, so that each has `shares` times its part of the loss.
-        weight = strategy.shares / max(1, int(self.rows.label_counts[rows].sum()))
-        for number, (own, is_real) in enumerate(micro_batches, 1):  # not: another's rows, so that all do the same
+        factor = strategy.shares / max(1, int(self.rows.label_counts[rows].sum()))
+        for number, (own, is_real) in enumerate(micro_batches, 1):  # if not real: another's, so that all do the same
             with record_function(BATCH):
                 batch = self.rows.batch(own)
             losses.append(
                 strategy.backward(
                     batch,
-                    partial(self._share_of_loss, weight * is_real),
+                    partial(self._share_of_loss, factor if is_real else 0.0),
                     scale=self.optimizer.scale,
                     is_last=number == len(micro_batches),
                 )
@@ -164,8 +165,8 @@ class Loop:
         self.meter.count(step + 1, losses, len(rows), int(self.rows.lengths[rows].sum()))
         return norm
 
-    def _share_of_loss(self, weight: float, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        return self._loss(logits, labels) * weight
+    def _share_of_loss(self, factor: float, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return self._loss(logits, labels) * factor
 
     def _after_step(self, rate: float, norm: torch.Tensor, stop_requested: bool) -> bool:
         """Write curves, evaluate and save if it is time. Returns whether to stop, which all processes do together."""
@@ -175,8 +176,8 @@ class Loop:
         logs = due("steps", arguments.logging_steps)
         evaluates = due(arguments.eval_strategy.value, arguments.eval_steps or 1)
         saves, stops = due(arguments.save_strategy.value, arguments.save_steps), False
-        is_asked = stop_requested and not distributed.is_initialized()  # a process that is alone can stop at once
-        if logs or evaluates or saves or is_last or is_asked or step >= self.meter.agree_step:
+        stops_now = stop_requested and not distributed.is_initialized()  # it has nobody to agree with
+        if logs or evaluates or saves or is_last or stops_now or step >= self.meter.next_exchange:
             is_late = self._on_spot and time.perf_counter() >= self._save_due_at
             stops, saves_now, norm_value = self.meter.exchange(step, norm, stops=stop_requested, saves=is_late)
             saves = saves or saves_now or stops
@@ -185,7 +186,7 @@ class Loop:
                 self._log({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
         if evaluates and self._update_best(self.evaluate()):
             saves = saves or arguments.load_best_model_at_end or arguments.save_strategy.value == "best"
-        if saves and not is_last:
+        if saves and not is_last:  # the model of the last step is returned
             self._save()
         return stops and not is_last
 

@@ -92,8 +92,8 @@ class Meter:
     def __init__(self, first: int, total: int, place: torch.device) -> None:
         self.stopwatch = Stopwatch()
         self.warm_step = first + warmup_steps(total - first)  # last step of the warm-up
-        self._place, self._agreed_step, self.agree_step = place, first, first + 1
-        self._losses: list[torch.Tensor] = []  # of micro-batches since the last exchange, each of this process
+        self._place, self._last_exchange, self.next_exchange = place, first, first + 1
+        self._losses: list[torch.Tensor] = []  # of this process's micro-batches since the last exchange
         self._counts: list[int] = []  # micro-batches of each step since then
         self._logged: list[float] = []  # losses of the steps since the last point of the curves
         self._not_finite = 0  # steps in a row
@@ -101,7 +101,7 @@ class Meter:
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._last = (0.0, 0)  # seconds and rows at the last point of the curves
         psutil.cpu_percent()  # the first call starts the interval and returns 0
-        self._agreed_at = time.perf_counter()
+        self._exchanged_at = time.perf_counter()
         self.stopwatch.start()
 
     def count(self, step: int, losses: list[torch.Tensor], rows: int, tokens: int) -> None:
@@ -122,7 +122,7 @@ class Meter:
         Returns whether any wants to stop, whether any wants to save, and the norm of the gradients. All processes must
         call it after the same step. Raises Diverged if the loss was not finite for ten steps in a row.
         """
-        seconds = (time.perf_counter() - self._agreed_at) / max(1, step - self._agreed_step)
+        seconds = (time.perf_counter() - self._exchanged_at) / max(1, step - self._last_exchange)  # of a step
         wanted = torch.tensor([float(stops), float(saves), seconds], device=self._place)
         values = torch.cat([wanted, norm.to(self._place).float()[None], torch.stack(self._losses).float()])
         if distributed.is_initialized():
@@ -137,8 +137,8 @@ class Meter:
                 raise Diverged(f"the loss is not a finite number (NaN or infinite) for {DIVERGED_STEPS} steps in a row")
         self._losses, self._counts = [], []
         gc.collect(1)  # the loop has switched automatic collections off
-        self._agreed_at, self._agreed_step = time.perf_counter(), step
-        self.agree_step = step + max(1, int(min(AGREE_STEPS, AGREE_S / max(seconds, 1e-9))))
+        self._exchanged_at, self._last_exchange = time.perf_counter(), step
+        self.next_exchange = step + max(1, int(min(AGREE_STEPS, AGREE_S / max(seconds, 1e-9))))
         return stop_share > 0, save_share > 0, mean_norm
 
     def curves(self) -> dict[str, float]:

@@ -178,7 +178,7 @@ class Replicas:
         """Free gathered weights, which are old after a checkpoint is read. Only shards have any."""
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
-        """The norm of all gradients of the whole model, whose trained weights here are `weights`."""
+        """The norm of all gradients of the whole model; `weights` are those of this process that hold them."""
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         return processes.whole(torch.nn.utils.get_total_norm(gradients))
 
