@@ -87,7 +87,7 @@ def block(conditions: str, settings: Settings, slow_jobs: int) -> list[str]:
 _AIMS_HEAD = ("over all tables of this run", "aim", *_OURS, "best peer", "random")
 _METHODS_HEAD = (
     *("method", "dollars to 90 %", "to 95 %", "held at 1", "at the end", "at the end, worst table"),
-    *("jobs", "CPU s"),
+    *("spent", "jobs", "CPU s"),
 )
 _TABLES_HEAD = (
     *("table", "to 90 %: random", "best peer", "which", *_OURS),
@@ -138,6 +138,7 @@ def _method_row(method: str, searches: Sequence[Searches]) -> tuple[str, ...]:
         f"{statistics.median(search.share(1.0) for search in searches):.2f}",
         f"{statistics.median(ends):.2f}",
         f"{min(ends):.2f}",
+        short(statistics.median(course.usd[-1] if course.usd else 0.0 for course in courses)),
         f"{statistics.median(len(course.usd) for course in courses):g}",
         f"{statistics.median(course.cpu_seconds for course in courses):.1f}",
     )
