@@ -50,7 +50,7 @@ class Training:
         self._clock.seconds += seconds
         self.done += 1
         self.meter.count(self.done, [torch.tensor(loss / 2)] * 2, 8, 80)
-        if self.done < self.meter.agree_step:
+        if self.done < self.meter.next_exchange:
             return None
         return self.meter.exchange(self.done, torch.tensor(1.0), stops=stops, saves=False)[0]
 
