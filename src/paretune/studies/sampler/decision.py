@@ -91,9 +91,10 @@ class Decision:
         self._fits = cache(lambda job: job.footprint.why_full(full) is None)
         self.is_waiting = any(row.is_running for row in rows)
 
-    def runs(self, job: Candidate) -> bool:
-        """Whether an equal job is under way."""
-        return any(row.is_running and row.job.identity == job.identity for row in self._rows)
+    def has(self, job: Candidate) -> bool:
+        """Whether an equal job is under way, or has ended well."""
+        equal = [row for row in self._rows if row.job.identity == job.identity]
+        return any(row.is_running or row.status is TrialStatus.COMPLETED for row in equal)
 
     def last(self) -> Candidate | None:
         """The training that was told last."""

@@ -162,7 +162,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 if "fixed_params" in trial.system_attrs:  # somebody has enqueued it
                     return {**params, **({PROBE: 0} if PROBE in self.space else {})}
                 study._storage.set_trial_system_attr(trial._trial_id, CLAIM, params)
-                if job is None or not self._decision(study, without=trial.number).runs(job):
+                if job is None or not self._decision(study, without=trial.number).has(job):
                     break
             return params
 

@@ -19,6 +19,7 @@ from optuna.trial import Trial, TrialState
 
 import paretune
 from paretune.core.errors import BadInput
+from paretune.studies.sampler.decision import Decision
 from paretune.studies.sampler.sampler import SplitSampler
 from tests.unit.studies.sampler.test_sampler import ROWS, SPACE, SPEED, START_S, USD_PER_S, f1_of, job
 
@@ -97,6 +98,27 @@ def test_two_processes_on_one_database_pay_no_job_twice(tmp_path: Path) -> None:
 
     assert len(study.trials) > 10
     assert doubled(study) == []
+
+
+def test_a_job_that_another_worker_began_and_ended_meanwhile_is_not_paid_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler = SplitSampler(job(), SPACE)
+    study = optuna.create_study(directions=DIRECTIONS, sampler=sampler)
+    study.optimize(objective, n_trials=8)
+    decide, others = sampler._decision, list[dict[str, object]]()
+
+    def decide_slowly(study: optuna.Study, *, without: int | None = None) -> Decision:
+        decision = decide(study, without=without)
+        if not others:
+            assert decision.job is not None
+            others.append(sampler.params(decision.job))
+            study.enqueue_trial(others[0])
+            other = optuna.load_study(study_name=study.study_name, storage=study._storage)
+            other.optimize(objective, n_trials=1)
+        return decision
+
+    monkeypatch.setattr(sampler, "_decision", decide_slowly)
+
+    assert study.ask(sampler.space).params != others[0]
 
 
 def test_what_is_enqueued_is_trained_and_no_probe() -> None:
