@@ -7,7 +7,7 @@ started again goes through the same attempts, adopts what is there, and starts n
 """
 
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import dropwhile
 from typing import Any
 
 from paretune.core.clock import Clock, Interruption
@@ -123,10 +123,11 @@ class Attempts:
             again = attempt() if self._internal_errors <= _MOST_INTERNAL_ERRORS else None
             return again, "AWS had an internal error: the job goes on from its last checkpoint"
         if kind is FailureKind.CAPACITY:
-            following = dict(pairwise(job.instance_types())).get(ran.spec.instance_type)
-            if following is None:
+            _, *types = dropwhile(ran.spec.instance_type.__ne__, job.instance_types())
+            if not types:
                 return None, ""
-            spec = job.on_instance_type(following)
+            following, *further = types  # with further ones to try, it waits half an hour at most
+            spec = job.on_instance_type(following).replace(fallback_instance_types=tuple(further) or None)
             billed = f"; {billed_s:.0f} s are billed until then" if billed_s else ""
             message = f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
             return attempt(spec=spec, plan=spec.plan()), message
