@@ -130,7 +130,10 @@ class Attempts:
             spec = job.on_instance_type(following).replace(fallback_instance_types=tuple(further) or None)
             billed = f"; {billed_s:.0f} s are billed until then" if billed_s else ""
             message = f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
-            return attempt(spec=spec, plan=spec.plan()), message
+            fitting = spec.plan()
+            while self._memory_retries and fitting.per_device_train_batch_size > ran.plan.per_device_train_batch_size:
+                fitting = fitting.with_less_memory() or fitting
+            return attempt(spec=spec, plan=fitting), message
         if kind is not FailureKind.OUT_OF_MEMORY or not accumulates(job):
             return None, ""
         batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from types import MappingProxyType
@@ -12,18 +13,18 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import Interruption, SystemClock
-from paretune.core.errors import Interrupted, LostContact
+from paretune.core.errors import Interrupted, LaunchRefused, LostContact
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job, run_job
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import process_text
-from paretune.specification.container import JobInputs
+from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
 from tests.fake_clock import FakeClock
-from tests.scripted_jobs import DONE, SMALL, ScriptedLauncher
+from tests.scripted_jobs import DONE, ENDLESS, INTERNAL, SMALL, ScriptedLauncher
 from tests.stand_ins.mlflow_store import denying
 from tests.workplaces import make_workplace
 
@@ -143,6 +144,34 @@ def test_an_interrupted_follower_leaves_the_job_and_its_watcher_alone(
     assert not user.launcher.jobs[user.job_of(run_id)].stopped
     run = user.client.get_run(run_id)
     assert (run.info.status, run.data.tags["paretune.watched_by"]) == ("RUNNING", first)
+
+
+def test_an_output_that_breaks_stops_no_paid_job(user: User) -> None:
+    user.launcher.endings = [ENDLESS]
+
+    def broken(events: list[Event]) -> None:
+        if any(event.metrics for event in events):
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        run_job(user.spec(), replace(user.place(), on_events=broken))
+
+    (job,) = user.launcher.jobs.values()
+    assert not job.stopped
+    run = user.client.get_run(job.run_id)
+    assert (run.info.status, run.data.tags["paretune.watched_by"]) == ("RUNNING", "")
+
+
+def test_a_refused_next_attempt_is_left_to_sync_with_its_checkpoints(user: User) -> None:
+    user.launcher.endings = [INTERNAL, LaunchRefused("quota 1 is in use")]
+
+    with pytest.raises(
+        LostContact, match="quota 1 is in use\n`paretune sync` goes on with it from its last checkpoint"
+    ):
+        user.type()
+
+    (job,) = user.launcher.jobs.values()
+    assert user.client.get_run(job.run_id).info.status == "RUNNING"
 
 
 def interrupt(_: Interruption) -> None:

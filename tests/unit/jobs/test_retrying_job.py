@@ -148,6 +148,14 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # an adopted job keeps its price
 
 
+def test_a_next_type_begins_with_the_batch_that_has_fitted(desk: Desk) -> None:
+    launcher = ScriptedLauncher([MEMORY, CAPACITY, DONE])
+    desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=LARGE, per_device_train_batch_size=16))
+
+    assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 8, 8]
+    assert {document.plan.global_batch_size for document in launcher.documents} == {16}
+
+
 @pytest.mark.parametrize("looks", range(9))  # the job has ended by the eighth
 def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts_nothing_twice(
     desk: Desk, names: Names, looks: int
