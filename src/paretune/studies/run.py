@@ -189,7 +189,7 @@ def drive(writer: StudyRunWriter) -> StudyResult:
             suggesting = Split(driver) if file.takes_split else Sampled(driver)
             if isinstance(suggesting, Split):
                 writer.predicted = suggesting.predicted
-            if file.design is not None and not driver.trials:
+            if file.design is not None and not driver.trials and not driver.running:
                 _refuse_dear_rows(driver)
             reason = driver.run(suggesting.propose)
             if not driver.trials and driver.money.has_budget:

@@ -103,3 +103,13 @@ def test_a_study_ends_when_the_budget_of_its_team_is_full_and_names_it_while_oth
     assert [balance.committed_usd for balance in balances] == [0.0, 0.0]
     other.finish()
     driver.finish()
+
+
+def test_a_study_goes_on_with_the_remedies_that_it_names(workplace: Path) -> None:
+    Path("study.yaml").write_text(STUDY)
+    words = ["study", "--study", "study.yaml"]
+    assert main(words) == 0
+    before = len(MlflowClient().search_runs(["0"]))
+
+    assert main([*words, "--force", "limit", "--max_cost_usd", "50", "--register", "mine"]) == 0
+    assert len(MlflowClient().search_runs(["0"])) == before

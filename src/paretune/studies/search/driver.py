@@ -86,7 +86,7 @@ class TrialJob:
                 self._job.inputs = inputs = inputs_of(self.spec, self._workplace)
                 self.record.describe(inputs, estimate=self._workplace.estimate(self.spec, inputs))
             self._job.begin()
-        except (BadInput, LaunchRefused, BudgetRefused) as error:
+        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # the last of the preparation
             return self._refused(error)
         return None
 
@@ -94,7 +94,7 @@ class TrialJob:
         """The trial once it has ended, or None while its job runs."""
         try:
             end = self._job.poll()
-        except (BadInput, LaunchRefused) as error:  # of the next attempt
+        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # of the next attempt
             return self._refused(error)
         return None if end is None else self._ended(end)
 
@@ -121,10 +121,10 @@ class TrialJob:
         except (BadInput, LaunchRefused) as error:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
-    def _refused(self, error: BadInput | LaunchRefused | BudgetRefused) -> Trial:
+    def _refused(self, error: BadInput | LaunchRefused | BudgetRefused | JobFailed) -> Trial:
         """The end if SageMaker refused the job or an attempt (quota, permission), or if its data cannot be read."""
         self._job.close(error)
-        if isinstance(error, BadInput):
+        if isinstance(error, BadInput | JobFailed):
             return self._end(TrialStatus.FAILED, str(error))
         beside = 0 if isinstance(error, LaunchRefused) else None
         return self._end(TrialStatus.REFUSED, str(error), refused_beside=beside)

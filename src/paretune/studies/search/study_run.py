@@ -30,7 +30,16 @@ from paretune.tracking import schema
 from paretune.tracking.run import RunStatus
 from paretune.tracking.store import Tracking
 
-_MAY_CHANGE = ("budget", "user", "max_runtime_minutes")  # parameters of a job that may change while a study goes on
+_MAY_CHANGE = (
+    "budget",
+    "force",
+    "max_cost_usd",
+    "max_runtime_minutes",
+    "metric_definitions",
+    "on_interrupt",
+    "register",
+)
+"""Parameters of a job that may change while a study goes on."""
 _BEAT_S = 60.0  # between two signs of life of a driver
 _SILENT_S = 600.0  # a driver on another machine that gives none for so long counts as dead
 _PAUSED_S = 86_400.0  # the same for a study that a scheduler drives call by call

@@ -14,7 +14,7 @@ from paretune.core.errors import (
     TrackingUnavailable,
 )
 from paretune.launchers import deadlines
-from paretune.specification.container import FailureKind, JobReport
+from paretune.specification.container import FailureKind, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
@@ -98,6 +98,24 @@ def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | No
     driver.adopt()
     searched(driver)
     assert len(rates(driver)) >= 2
+
+
+def test_a_preparation_that_dies_ends_its_trial_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = list[JobSpec]()
+
+    def dies_once(spec: JobSpec, workplace: object) -> JobInputs:
+        prepared.append(spec)
+        if len(prepared) == 2:
+            raise JobFailed("of the preparation", "it was killed")
+        return JobInputs()
+
+    monkeypatch.setattr("paretune.studies.search.driver.inputs_of", dies_once)
+    driver = desk.driver(n_parallel=2)
+    searched(driver)
+
+    statuses = [trial.status for trial in driver.trials.values()]
+    assert statuses.count(TrialStatus.FAILED) == 1
+    assert statuses.count(TrialStatus.COMPLETED) == 3
 
 
 def test_two_trials_that_meet_the_limit_end_a_study_with_what_mends_it(desk: Desk) -> None:
