@@ -70,7 +70,7 @@ def test_two_launchers_of_one_run_create_one_job(name: str, cases: int, trial: T
 @pytest.mark.parametrize("pause_s", [0.0, 1.0, 2.0])
 def test_the_same_command_typed_again_pays_no_second_job(pause_s: float, trial: Trial) -> None:
     with trial.world("sagemaker") as world:
-        world.write_script(steps=30)
+        world.write_script(steps=100)  # longer than the second command may need to begin
         first = world.begin()
         first.has_ended_within(pause_s)
         second = world.begin()
