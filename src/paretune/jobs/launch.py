@@ -14,7 +14,7 @@ from itertools import count
 from typing import Literal, overload
 
 from paretune.core import watchdog
-from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact, ParetuneError
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact, ParetuneError
 from paretune.core.machine import busy_sentence
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
@@ -267,13 +267,12 @@ def leave_or_abandon(job: Attempts, error: BaseException) -> None:
 
     After any other error it goes on if it can, or waits for its next attempt. A first one that was refused is closed.
     """
-    spec, can_go_on = job.record.spec, job.record.workplace.launcher.jobs_outlive_submitter
-    is_interrupted = isinstance(error, Interrupted | KeyboardInterrupt)
-    if not is_interrupted and can_go_on and job.end is None and (job.current is not None or job.document.attempt > 1):
+    spec, can_go_on = job.record.spec, job.record.workplace.launcher.jobs_outlive_submitter and job.end is None
+    if can_go_on and job.document.attempt > 1 and isinstance(error, LaunchRefused | BudgetRefused):
         job.record.leave()
-        if isinstance(error, LaunchRefused):
-            text = f"{error}\n`{command_line('sync')}` goes on with it from its last checkpoint"
-            raise LostContact(text) from error
+        raise LostContact(f"{error}\n`{command_line('sync')}` goes on with it from its last checkpoint") from error
+    if can_go_on and job.current is not None and not isinstance(error, Interrupted | KeyboardInterrupt):
+        job.record.leave()
         return
     detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
     if job.record.is_beside or (detaches and job.current is not None):

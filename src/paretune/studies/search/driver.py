@@ -86,7 +86,7 @@ class TrialJob:
                 self._job.inputs = inputs = inputs_of(self.spec, self._workplace)
                 self.record.describe(inputs, estimate=self._workplace.estimate(self.spec, inputs))
             self._job.begin()
-        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # the last of the preparation
+        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # if its preparation dies
             return self._refused(error)
         return None
 
