@@ -34,7 +34,7 @@ from paretune.specification.metrics import MFU, PEAK_MEMORY_GIB, THROUGHPUT_SAMP
 
 JOBS = Path(__file__).parent / "results" / "gpu_jobs.csv"
 INSTANCE = "ml.p5.4xlarge"  # one H100
-STEPS, ROWS, WORDS = 60, 4000, 600
+STEPS, ROWS, WORDS = 60, 1000, 600
 _LLAMA = {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "DistilBERT": {"model_type": "distilbert"},

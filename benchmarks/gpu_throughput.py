@@ -141,6 +141,7 @@ def _now() -> float:
 
 
 def _speed_of_trainer(model: Any, path: Path, size: int, steps: int, *, bf16: bool) -> float:
+    import torch
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     times: list[float] = []
@@ -155,6 +156,7 @@ def _speed_of_trainer(model: Any, path: Path, size: int, steps: int, *, bf16: bo
         per_device_train_batch_size=1,  # a row of the data set is a batch
         max_steps=steps,
         bf16=bf16,
+        use_cpu=not torch.cuda.is_available(),
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
