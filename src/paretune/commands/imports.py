@@ -178,7 +178,6 @@ def _sizes(spec: JobSpec) -> Mapping[str, float]:
 def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes: Mapping[str, float]) -> None:
     from paretune.jobs.bill import price_tags
     from paretune.jobs.record import params_of
-    from paretune.tracking.run import RunStatus
 
     spec, state = row.spec, JobState.COMPLETED if row.cells.status == COMPLETED else JobState.FAILED
     usd = row.cells.cost_usd
@@ -205,7 +204,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
             }
         )
     run.flush()
-    run.end(RunStatus.FINISHED if state is JobState.COMPLETED else RunStatus.FAILED)
+    run.end("FINISHED" if state is JobState.COMPLETED else "FAILED")
 
 
 COMMAND = Command(

@@ -32,7 +32,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.run import Run, RunStatus
+from paretune.tracking.run import Run
 from paretune.tracking.store import is_absent_file, require_answer, tracking_uri
 
 
@@ -251,7 +251,7 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
     if opened is not None and opened.run_id != run_id:
         no_job = {schema.JOB_NAME: "", schema.STATE: "", schema.WATCHED_BY: ""}  # `sync` and reports leave it alone
         opened.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id, **no_job})
-        opened.end(RunStatus.FINISHED)
+        opened.end("FINISHED")
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
     beside = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""

@@ -11,9 +11,8 @@ from paretune.specification.inputs import IN_S3
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.models import CANDIDATE, JobModel
-from paretune.tracking.outbox import TROUBLE
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.run import Run
+from paretune.tracking.run import TROUBLE, Run
 from paretune.tracking.store import Tracking
 
 _PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.TOKEN_CLASSIFICATION: "token-classification"}

@@ -25,16 +25,16 @@ from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind,
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
-from paretune.tracking.run import Run, RunStatus
+from paretune.tracking.run import EndStatus, Run
 
 _DEFINITION = (
     "other lines are read by a regular expression, such as "
     """--metric_definitions '[{"Name": "accuracy", "Regex": "acc ([0-9.]+)"}]'"""
 )
-RUN_STATUS = {
-    JobState.COMPLETED: RunStatus.FINISHED,
-    JobState.FAILED: RunStatus.FAILED,
-    JobState.STOPPED: RunStatus.KILLED,
+RUN_STATUS: Mapping[JobState, EndStatus] = {
+    JobState.COMPLETED: "FINISHED",
+    JobState.FAILED: "FAILED",
+    JobState.STOPPED: "KILLED",
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
 _COUNTING_MODEL = {metrics.TOKEN_CLASSIFICATION: "the most frequent label of each word"}

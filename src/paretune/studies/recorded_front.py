@@ -26,7 +26,6 @@ from paretune.studies.results.page import record_answer
 from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial, TrialStatus
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.run import RunStatus
 from paretune.tracking.store import Tracking
 
 if TYPE_CHECKING:
@@ -211,7 +210,7 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     run.reopen()
     record_answer(answer, run, tracking)
     run.log_params({"objectives": spell(objectives)})
-    run.end(RunStatus.FINISHED)
+    run.end("FINISHED")
     ending, command = f"{len(trials)} trials of Optuna", tracking.open_command(run.run_id)
     return StudyResult(answer=answer, run_id=run.run_id, ending=ending, open_command=command)
 
@@ -224,5 +223,5 @@ def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tr
     run = tracking.create(f"trial {trial.number}", tags) if begun is None else tracking.run(begun.run_id)
     run.log_params({key: spell(value) for key, value in trial.point.items()})
     run.log_metrics(dict(trial.values))
-    run.end(RunStatus.FINISHED if trial.status is TrialStatus.COMPLETED else RunStatus.FAILED)
+    run.end("FINISHED" if trial.status is TrialStatus.COMPLETED else "FAILED")
     return run.run_id

@@ -6,16 +6,21 @@ runs costs nothing but a delay, because what could not be written is kept and tr
 
 import contextlib
 import json
+import logging
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from alembic.util.exc import CommandError
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
 from paretune.core.untrusted import without_secrets
@@ -23,48 +28,44 @@ from paretune.specification.container import Event
 from paretune.specification.inputs import split_configuration
 from paretune.tracking import schema
 from paretune.tracking.models import JobModel, address, log_model
-from paretune.tracking.outbox import TROUBLE, Outbox
 
+# What MLflow raises when a store is away, unknown, damaged or lacks its driver.
+TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
+_AT_ONCE = 100  # values per request; MLflow takes as many params or tags, and 1000 metrics
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_DIGEST = 36
+_DENIED = re.compile(r"not authorized|[Aa]ccess ?[Dd]enied|error code 403")  # of a proxy, or of IAM before MLflow
+_AWAY = "MLflow does not answer; the job goes on"
+_NO_RUN = "MLflow has no such run (deleted, or of another store than MLFLOW_TRACKING_URI names now); the job goes on"
+_REFUSES = "MLflow refuses a part of the record, which goes on without it"
 
-
-class RunStatus(Enum):
-    """The status of a run that has ended, in MLflow's words."""
-
-    FINISHED = "FINISHED"
-    FAILED = "FAILED"
-    KILLED = "KILLED"
+EndStatus = Literal["FINISHED", "FAILED", "KILLED"]  # of a run that has ended, in MLflow's words
+_Value = Param | RunTag | Metric
 
 
 class Run:
-    """One MLflow run. Writing never raises if the server is away; `has_gap` is true if something is missing.
+    """One MLflow run. Writing never raises if the server is away or refuses; `has_gap` is true if something is missing.
 
-    Datasets, params, tags and metrics that could not be written are kept and written with the next ones; artifacts and
-    the end must be written again.
+    Datasets, params, tags and metrics that are not answered wait and are sent with the next ones; artifacts and the end
+    must be written again. What is refused, for its form or for want of a permission, is dropped with a warning: no
+    later time would bring another answer.
 
     In a run that `is_new`, which this process has just created, nothing has to be read first.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, clock: Clock, *, is_new: bool = False) -> None:
         self.run_id = run_id
+        self.has_gap = False  # whether MLflow has not answered since this was last set: something must be written again
         self._client = client
         self._clock = clock
-        self._outbox = Outbox(client, run_id)
+        self._waiting: dict[tuple[object, ...], _Value] = {}
+        self._datasets: list[DatasetInput] = []
+        self._warned: set[str] = set()
         self._steps: dict[str, set[int]] = {}
         self._is_new = self._has_read = is_new
         self._known_params = set[str]()
         self._headlines: dict[str, float] = {}
         self._is_held = False
-
-    @property
-    def has_gap(self) -> bool:
-        """Whether MLflow has not answered since this was last set: a later process must write something again."""
-        return self._outbox.has_gap
-
-    @has_gap.setter
-    def has_gap(self, has_gap: bool) -> None:
-        self._outbox.has_gap = has_gap
 
     @contextlib.contextmanager
     def later(self) -> Iterator[None]:
@@ -77,7 +78,7 @@ class Run:
 
     def log_params(self, params: Mapping[str, str]) -> None:
         """Record parameters but for empty ones, which have their default, and those that `mlflow run` has recorded."""
-        self._outbox.put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
+        self._put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
         self._record()
 
     def log_dataset(self, name: str, digest: str, source: str, rows: Mapping[str, float]) -> None:
@@ -91,13 +92,13 @@ class Run:
             title = name if context == next(iter(rows)) else f"{name} ({context})"
             profile = json.dumps({"num_rows": int(count)})
             dataset = Dataset(title, digest[:_LONGEST_DIGEST], source_type=kind, source=location, profile=profile)
-            self._outbox.put_dataset(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)]))
+            self._datasets.append(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)]))
         self._record()
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; None leaves a tag absent."""
         texts = {name: without_secrets(text)[: schema.LONGEST_TAG] for name, text in tags.items() if text is not None}
-        self._outbox.put(*(RunTag(name, text) for name, text in texts.items()))
+        self._put(*(RunTag(name, text) for name, text in texts.items()))
         self._record()
 
     def log_events(self, events: Iterable[Event]) -> None:
@@ -106,7 +107,7 @@ class Run:
             for name, value in _named_for_mlflow(event.metrics).items():
                 if event.step not in self._steps_of(name):
                     self._steps[name].add(event.step)
-                    self._outbox.put(Metric(name, value, int(event.time * 1000), event.step))
+                    self._put(Metric(name, value, int(event.time * 1000), event.step))
         self._record()
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
@@ -118,13 +119,13 @@ class Run:
         for name, value in _named_for_mlflow(metrics).items():
             if self._headlines.get(name) != value:
                 time_ms, step = self._place_of_headline(name, name in self._headlines or not is_read)
-                self._outbox.put(Metric(name, float(value), time_ms, step))
+                self._put(Metric(name, float(value), time_ms, step))
                 self._headlines[name] = value
         self._record()
 
     def _place_of_headline(self, name: str, may_be_there: bool) -> tuple[int, int]:
         """Time in milliseconds and step of a new headline value, after those before it by any clock."""
-        points = [point for point in self._outbox.values if isinstance(point, Metric) and point.key == name]
+        points = [point for point in self._waiting.values() if isinstance(point, Metric) and point.key == name]
         if may_be_there or self._steps.get(name):
             with contextlib.suppress(*TROUBLE):
                 points += self._client.get_metric_history(self.run_id, name)
@@ -133,24 +134,24 @@ class Run:
 
     def log_text(self, text: str, path: str) -> None:
         """Store a text as an artifact."""
-        self._outbox.attempt(lambda: self._client.log_text(self.run_id, text, path))
+        self._attempt(lambda: self._client.log_text(self.run_id, text, path))
 
     def log_files(self, files: Mapping[str, bytes], folder: str) -> None:
         """Store files, name to content, as artifacts in `folder`."""
         with tempfile.TemporaryDirectory() as scratch:
             for name, content in files.items():
                 (Path(scratch) / Path(name).name).write_bytes(content)
-            self._outbox.attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
+            self._attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
     def log_model(self, model: JobModel) -> str:
         """Record the model of the job; returns the address from which MLflow loads it, empty if it does not answer."""
         uris: list[str] = []
-        self._outbox.attempt(lambda: uris.append(address(log_model(self._client, self.run_id, model))))
+        self._attempt(lambda: uris.append(address(log_model(self._client, self.run_id, model))))
         return "".join(uris)
 
     def log_figure(self, figure: Any, path: str) -> None:
         """Store a matplotlib figure as an artifact."""
-        self._outbox.attempt(lambda: self._client.log_figure(self.run_id, figure, path))
+        self._attempt(lambda: self._client.log_figure(self.run_id, figure, path))
 
     def metrics(self) -> dict[str, float]:
         """Latest value of each metric of the run; empty if MLflow does not answer."""
@@ -164,14 +165,14 @@ class Run:
             return dict(self._client.get_run(self.run_id).data.tags)
         return {}
 
-    def end(self, status: RunStatus, ended_at: float | None = None) -> bool:
+    def end(self, status: EndStatus, ended_at: float | None = None) -> bool:
         """Close the run at this time, in seconds since the epoch, or now; returns whether MLflow has done so."""
         end_ms = None if ended_at is None else int(ended_at * 1000)
-        return self._outbox.attempt(lambda: self._client.set_terminated(self.run_id, status.value, end_ms))
+        return self._attempt(lambda: self._client.set_terminated(self.run_id, status, end_ms))
 
     def reopen(self) -> None:
         """Mark the run as running again."""
-        self._outbox.attempt(lambda: self._client.update_run(self.run_id, status="RUNNING"))
+        self._attempt(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
     def _steps_of(self, name: str) -> set[int]:
         if name not in self._steps:
@@ -183,12 +184,13 @@ class Run:
 
     def flush(self) -> None:
         """Write everything that waits: first the values, so that a server that refuses datasets has them all."""
-        params = [value.key for value in self._outbox.values if isinstance(value, Param)]
+        params = [value.key for value in self._waiting.values() if isinstance(value, Param)]
         if params and not self._read():
             return
-        self._outbox.drop_params(self._known_params)
+        for name in self._known_params:
+            self._waiting.pop((Param, name), None)
         self._known_params.update(params)
-        self._outbox.send()
+        self._send()
 
     def _read(self) -> bool:
         """Read once what the run has, unless this process has just created it; returns whether MLflow has answered."""
@@ -199,11 +201,87 @@ class Run:
             self._headlines = dict(data.metrics) | self._headlines
             self._has_read = True
 
-        return self._has_read or self._outbox.attempt(read)
+        return self._has_read or self._attempt(read)
 
     def _record(self) -> None:
         if not self._is_held:
             self.flush()
+
+    def _put(self, *values: _Value) -> None:
+        """Add values; a later param or tag of a name, or metric of a name, step and time, replaces the earlier one."""
+        for value in values:
+            place = (value.step, value.timestamp) if isinstance(value, Metric) else ()
+            self._waiting[type(value), value.key, *place] = value
+
+    def _send(self) -> None:
+        """Send all that waits, in order, in one request unless that exceeds MLflow's limits.
+
+        Datasets come last, so that a server that denies them has all else.
+        """
+        size = _AT_ONCE
+        while self._waiting:
+            batch = dict(islice(self._waiting.items(), size))
+            answer = self._ask(partial(self._send_batch, [*batch.values()]), warns=len(batch) == 1)
+            if answer is None:
+                return
+            if not answer and len(batch) > 1:  # one by one, to find the value or the operation that MLflow refuses
+                size = 1
+                continue
+            size = size if answer else _AT_ONCE
+            self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
+        if self._datasets:
+            answer = self._ask(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets))
+            self._datasets = self._datasets if answer is None else []
+
+    def _attempt(self, write: Callable[[], object]) -> bool:
+        """Whether MLflow has done this; if not, a later process must do it again."""
+        is_done = bool(self._ask(write))
+        self.has_gap = self.has_gap or not is_done
+        return is_done
+
+    def _ask(self, write: Callable[[], object], *, warns: bool = True) -> bool | None:
+        """Whether MLflow has taken it; None if it has not answered."""
+        try:
+            write()
+        except TROUBLE as error:
+            if not is_refused(error):
+                self._warn(error)
+                self.has_gap = True
+                return None
+            if warns:
+                self._warn(error)
+            return False
+        return True
+
+    def _send_batch(self, values: list[_Value]) -> None:
+        """In one request; a single value by the operation of its own, which may be allowed where LogBatch is not."""
+        if len(values) > 1:
+            metrics = [value for value in values if isinstance(value, Metric)]
+            params = [value for value in values if isinstance(value, Param)]
+            tags = [value for value in values if isinstance(value, RunTag)]
+            self._client.log_batch(self.run_id, metrics, params, tags)
+            return
+        for value in values:
+            if isinstance(value, Metric):
+                self._client.log_metric(self.run_id, value.key, value.value, value.timestamp, value.step)
+            elif isinstance(value, Param):
+                self._client.log_param(self.run_id, value.key, value.value)
+            else:
+                self._client.set_tag(self.run_id, value.key, value.value)
+
+    def _warn(self, error: Exception) -> None:
+        is_unknown = isinstance(error, MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST"
+        sentence = _NO_RUN if is_unknown else _REFUSES if is_refused(error) else _AWAY
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            logging.getLogger(__name__).warning("%s: %s", sentence, without_secrets(str(error)))
+
+
+def is_refused(error: Exception) -> bool:
+    """Whether MLflow has answered that it will not take this: its form is wrong, or this identity may not do so."""
+    if not isinstance(error, MlflowException):
+        return False
+    return error.error_code in {"INVALID_PARAMETER_VALUE", "PERMISSION_DENIED"} or bool(_DENIED.search(str(error)))
 
 
 def _data_source(source: str) -> tuple[str, str]:

@@ -27,9 +27,8 @@ from paretune.core.untrusted import without_secrets
 from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
-from paretune.tracking.outbox import TROUBLE, is_refused
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.run import Run, RunStatus
+from paretune.tracking.run import TROUBLE, Run, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
 _MOST_RUNS = 100_000
@@ -98,7 +97,7 @@ class Tracking:
         run.log_params({name: without_secrets(text) for name, text in (params or {}).items()})
         for path, text in files.items():
             run.log_text(text, path)
-        run.end(RunStatus.FINISHED)
+        run.end("FINISHED")
         return run.run_id, self.open_command(run.run_id)
 
     def opened_run_id(self) -> str | None:

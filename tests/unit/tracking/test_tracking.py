@@ -23,7 +23,7 @@ from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun
-from paretune.tracking.run import Run, RunStatus
+from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 from tests.processes import free_port
 from tests.stand_ins.mlflow_store import denying
@@ -69,7 +69,7 @@ def test_the_run_that_mlflow_run_has_opened_is_filled_and_no_other_is_made(store
     run = tracking(MLFLOW_RUN_ID=opened, MLFLOW_EXPERIMENT_ID=experiment).begin("tiny")
     run.log_metrics({"f1": 0.5})
     run.log_params({"learning_rate": "0.0001", "seed": "42"})
-    run.end(RunStatus.FINISHED)
+    run.end("FINISHED")
 
     (result,) = store.search_runs([experiment])
     assert (run.run_id, run.has_gap, result.info.status) == (opened, False, "FINISHED")
@@ -173,8 +173,8 @@ def test_a_curve_s_last_value_is_the_headline_that_is_recorded_at_the_end(store:
 
 def test_a_run_has_user_and_source_as_mlflow_s_own_runs_have_and_ends_when_its_job_did(store: MlflowClient) -> None:
     run = tracking().begin("tiny")
-    run.end(RunStatus.FINISHED, 1234.5)
-    run.end(RunStatus.FINISHED, 1234.5)  # a later repair
+    run.end("FINISHED", 1234.5)
+    run.end("FINISHED", 1234.5)  # a later repair
 
     recorded = store.get_run(run.run_id)
     assert {"mlflow.user", "mlflow.source.name", "mlflow.source.type"} <= recorded.data.tags.keys()
@@ -245,7 +245,7 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     run.log_events(losses(4))
 
     assert [step for step, _ in history_of(store, run, "train/loss")] == [1, 2, 3, 4]
-    actual = [record for record in caplog.records if record.name == "paretune.tracking.outbox"]
+    actual = [record for record in caplog.records if record.name == "paretune.tracking.run"]
     assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
 
 

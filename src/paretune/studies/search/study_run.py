@@ -27,7 +27,6 @@ from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
-from paretune.tracking.run import RunStatus
 from paretune.tracking.store import Tracking
 
 _MAY_CHANGE = (
@@ -97,7 +96,7 @@ class StudyRunWriter:
             driven_until, holder = float(run.tags.get(schema.DRIVEN_UNTIL) or 0.0), run.tags.get(schema.WATCHED_BY, "")
             if run.run_id != self.run_id and driven_until > now and is_alive(holder) is not False:
                 self._run.set_tags({schema.DRIVEN_UNTIL: ""})
-                self._run.end(RunStatus.KILLED)
+                self._run.end("KILLED")
                 raise CallAgain(
                     f"{holder} works on the study {self._file.name}, with another storage: this command has done "
                     f"nothing; call again, or give both one storage (storage, or {STORAGE_VARIABLE})"
@@ -170,7 +169,7 @@ class StudyRunWriter:
             values = {metrics.PICK_F1: best.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
         self._run.set_tags({schema.DRIVEN_UNTIL: ""})
-        self._run.end(RunStatus.FINISHED if final.picks else RunStatus.FAILED)
+        self._run.end("FINISHED" if final.picks else "FAILED")
         repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
@@ -197,7 +196,7 @@ class StudyRunWriter:
             if self.driver.trials:
                 self._write(replace(self.answer(), running=None), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error), schema.DRIVEN_UNTIL: ""})
-            self._run.end(RunStatus.KILLED if isinstance(error, (Interrupted, KeyboardInterrupt)) else RunStatus.FAILED)
+            self._run.end("KILLED" if isinstance(error, (Interrupted, KeyboardInterrupt)) else "FAILED")
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self._say("the same command continues the study")
 
