@@ -20,6 +20,7 @@ from paretune.training import device
 
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
 DIVERGED_STEPS = 10  # optimiser steps in a row whose loss is not a finite number, after which a training is given up
+LOAD_S = 10.0  # least seconds between two measurements of the load, as in MLflow
 AGREE_STEPS, AGREE_S = 10, 5.0  # most optimiser steps, and seconds, between two exchanges of the processes
 
 
@@ -100,6 +101,7 @@ class Meter:
         self._rows = self._tokens = 0  # trained on by all devices, as the sampler tells without communication
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._last = (0.0, 0)  # seconds and rows at the last point of the curves
+        self._load_due_at = 0.0
         psutil.cpu_percent()  # the first call starts the interval and returns 0
         self._exchanged_at = time.perf_counter()
         self.stopwatch.start()
@@ -142,11 +144,14 @@ class Meter:
         return stop_share > 0, save_share > 0, mean_norm
 
     def curves(self) -> dict[str, float]:
-        """Mean loss, throughput and load since the last call."""
+        """Mean loss and throughput since the last call, and from time to time the load."""
         seconds, rows = self.stopwatch.seconds(), self._rows
         (before_s, before_rows), self._last = self._last, (seconds, rows)
-        curves = {"train/loss": sum(self._logged) / len(self._logged), **device.load()}
+        curves = {"train/loss": sum(self._logged) / len(self._logged)}
         self._logged = []
+        if time.perf_counter() >= self._load_due_at:
+            self._load_due_at = time.perf_counter() + LOAD_S
+            curves |= device.load()
         if seconds > before_s and rows > before_rows:
             curves["train/samples_per_second"] = (rows - before_rows) / (seconds - before_s)
         return curves

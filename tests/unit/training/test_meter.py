@@ -80,7 +80,16 @@ def test_curves_have_the_mean_loss_and_the_speed_since_the_last_point(clock: Han
     assert first["train/samples_per_second"] == pytest.approx(8 / 2)
     assert second["train/samples_per_second"] == pytest.approx(16 / 10)
     assert second["train/loss"] == pytest.approx(0.5)
-    assert second["system/system_memory_usage_percentage"] > 0
+
+
+def test_the_load_is_measured_at_most_every_ten_seconds(clock: HandTurned) -> None:
+    """On a GPU this takes as long as a step, and a short training writes a point after each of its steps."""
+    training, measured = Training(clock, steps=40), []
+    for _ in range(8):
+        training.step(4.0)
+        measured.append("system/system_memory_usage_percentage" in training.meter.curves())
+
+    assert measured == [True, False, False, True, False, False, True, False]
 
 
 @pytest.mark.slow
