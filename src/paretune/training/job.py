@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 import transformers
 
 from paretune.estimating.architecture import of_config
@@ -34,6 +35,8 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     spec = document.spec
     if not device.has_gpu():
         device.keep_freed_memory()
+    # cuDNN's attention makes a plan for each new shape, which takes a second on Hopper; only blocks of text have one.
+    torch.backends.cuda.enable_cudnn_sdp(spec.task == metrics.CAUSAL_LM)
     strategies.begin(spec)
     job = _Job(document, folder)
     is_resumed = job.loop.resume()
