@@ -162,11 +162,8 @@ def compare() -> None:
     """Estimate every job of the file as one on INSTANCE, from no earlier job."""
     rows, speeds, memories, inside = [], [], [], 0
     for row in csv.DictReader(JOBS.open()):
-        changes, rate, peak = (
-            json.loads(row["changes"]),
-            float(row["samples_per_second"] or "nan"),
-            float(row["peak_gib"]),
-        )
+        changes = json.loads(row["changes"])
+        rate, peak = float(row["samples_per_second"] or "nan"), float(row["peak_gib"] or "nan")
         spec = spec_of(changes, instance_type=INSTANCE, dataset="rows.csv")
         facts = {"train_rows": ROWS, "train_tokens": ROWS * spec.max_seq_length, "validation_rows": 500}
         built = of_config(_config(row["model"]).to_dict(), spec.task)
@@ -176,17 +173,22 @@ def compare() -> None:
         assert item.memory is not None
         speed, memory = item.plan.global_batch_size / item.time.step_seconds / rate - 1, item.memory.gib / peak - 1
         inside += item.memory.gib_low <= peak <= item.memory.gib_high
-        memories.append(abs(memory))
-        speeds.extend([] if math.isnan(rate) else [abs(speed)])
+        memories.append(memory)
+        speeds.append(speed)
         settings = ", ".join(f"{name} {value}" for name, value in changes.items() if name != "task")
-        measured_speed = ["", ""] if math.isnan(rate) else [f"{rate:.0f}", f"{speed:+.0%}"]
-        rows.append([row["model"], settings, f"{peak:.1f}", f"{memory:+.0%}", *measured_speed])
+        pairs = ((f"{peak:.1f}", memory), (f"{rate:.0f}", speed))
+        cells = [
+            cell for shown, error in pairs for cell in (["", ""] if math.isnan(error) else [shown, f"{error:+.0%}"])
+        ]
+        rows.append([row["model"], settings, *cells])
+    memories, speeds = ([abs(error) for error in errors if not math.isnan(error)] for errors in (memories, speeds))
+    of_memory, of_speed = statistics.median(memories), statistics.median(speeds)
     message = [
-        f"{len(rows)} jobs on one H200, measured on 2026-11-26 (torch 2.11, CUDA 13.0), and estimated as jobs on",
-        f"{INSTANCE}, whose H100 computes as fast, from no earlier job ({published.conditions('paretune')}).",
-        f"{inside} of {len(rows)} peaks were inside their interval; median error of the memory "
-        f"{statistics.median(memories):.0%}, of the",
-        f"{len(speeds)} speeds {statistics.median(speeds):.0%}.",
+        f"{len(rows)} jobs on one H200 (torch 2.11, CUDA 13.0), measured on 2026-11-26, and speeds of BERT base in",
+        f"bf16 and of Llama on 2026-11-27. Estimates are of jobs on {INSTANCE}, whose H100 is as fast, from no earlier",
+        f"job ({published.conditions('paretune')}).",
+        f"{inside} of {len(memories)} peaks were inside their interval; median error of the memory {of_memory:.0%},",
+        f"of the {len(speeds)} speeds {of_speed:.0%}.",
         "",
         *published.table(["model", "settings", "peak GiB", "predicted", "samples/s", "predicted"], rows),
     ]

@@ -2,11 +2,13 @@
 
     python benchmarks/gpu_throughput.py            # on a GPU, about a quarter of an hour
 
-Models have random weights, and all rows are as long as max_seq_length. Each figure is one run in a process of its own:
-40 steps after 20 that warm up. A batch that does not fit is said to be too large.
+Models have random weights, and all rows are as long as max_seq_length. Each figure is one run of 40 steps after 20 that
+warm up. A batch that does not fit is said to be too large. paretune logs every 50 steps, as jobs of 2,500 and more do;
+the Trainer and the loops never do.
 """
 
 import argparse
+import gc
 import json
 import operator
 import random
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ VARIANTS = (
     *("a bare loop, bf16 with autocast", "a bare loop, bf16 weights", "a bare loop, bf16 weights, compiled"),
 )
 WARM_UP = 20
+_RESULT = "samples/s: "
 
 
 def main() -> None:
@@ -46,10 +49,10 @@ def main() -> None:
         parser.add_argument(name, help=argparse.SUPPRESS)
     few = {"batches": "2", "steps": 22, "models": "BERT base", "variants": f"{VARIANTS[0]};{VARIANTS[3]};{VARIANTS[5]}"}
     options = arguments.parse(parser, **few)
-    if options.variant:
-        print(json.dumps(_speed(options.variant, Path(options.model), int(options.batches), options.steps)))
-        return
     sizes = options.batches.split(",")
+    if options.variant:
+        _print_speeds(options.variant, Path(options.model), sizes, options.steps)
+        return
     made = published.conditions("torch", "transformers")
     body = [f"One run each, {options.steps - WARM_UP} steps, {_device()}; {made}:"]
     with tempfile.TemporaryDirectory(prefix="throughput-gpu-") as name:
@@ -61,7 +64,7 @@ def main() -> None:
             head = (f"{model}, samples/s by rows a step", *sizes)
             lines = []
             for variant in options.variants.split(";"):
-                cells = [_cell(variant, model, path, int(size), options.steps) for size in sizes]
+                cells = _cells(variant, model, path, sizes, options.steps)
                 print(f"# {model}, {variant}: {', '.join(cells)}", flush=True)
                 lines.append((variant, *cells))
             body += ["", *published.table(head, lines)]
@@ -74,23 +77,43 @@ def _device() -> str:
     ).stdout.strip()
 
 
-def _cell(variant: str, model: str, path: Path, size: int, steps: int) -> str:
+def _cells(variant: str, model: str, path: Path, sizes: Sequence[str], steps: int) -> list[str]:
+    if variant.startswith("paretune"):
+        return [_speed_of_job(variant, model, path, int(size), steps) for size in sizes]
+    words = ["--variant", variant, "--model", str(path), "--batches", ",".join(sizes), "--steps", str(steps)]
+    done = subprocess.run([sys.executable, __file__, *words], check=False, capture_output=True, text=True)
+    cells = [line.removeprefix(_RESULT) for line in done.stdout.splitlines() if line.startswith(_RESULT)]
+    if done.returncode:
+        print(done.stderr[-3000:], file=sys.stderr)
+    return cells + ["failed"] * (len(sizes) - len(cells))
+
+
+def _speed_of_job(variant: str, model: str, path: Path, size: int, steps: int) -> str:
+    own = {"max_steps": steps, "logging_steps": 50, "save_strategy": "no"}
+    own |= {"torch_compile": variant.endswith("compiled")}
+    given = {**CASES[model], "per_device_train_batch_size": size, "training_arguments": own}
     try:
-        if not variant.startswith("paretune"):
-            words = ["--variant", variant, "--model", str(path), "--batches", str(size), "--steps", str(steps)]
-            done = subprocess.run([sys.executable, __file__, *words], check=False, capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(done.stderr[-3000:])
-            return f"{json.loads(done.stdout.splitlines()[-1]):,.0f}"
-        own = {"max_steps": steps, "torch_compile": variant.endswith("compiled"), "save_strategy": "no"}
-        given = {**CASES[model], "per_device_train_batch_size": size, "training_arguments": own}
         report = trained(spec_of(given, model=str(path), dataset=str(path.parent / "rows.csv")), path.parent)
-        return f"{report.metrics[THROUGHPUT_SAMPLES]:,.0f}"
     except SystemExit as error:
         if "out of memory" in str(error).lower():
             return "too large"
         print(error, file=sys.stderr)
         return "failed"
+    return f"{report.metrics[THROUGHPUT_SAMPLES]:,.0f}"
+
+
+def _print_speeds(variant: str, path: Path, sizes: Sequence[str], steps: int) -> None:
+    """A line for each size: samples a second of the Trainer or of a bare loop, in this process."""
+    import torch
+
+    for size in sizes:
+        try:
+            print(f"{_RESULT}{_speed(variant, path, int(size), steps):,.0f}", flush=True)
+        except torch.OutOfMemoryError:
+            print(f"{_RESULT}too large", flush=True)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def _batches(model: Path, size: int, steps: int) -> Iterator[dict[str, Any]]:
