@@ -194,7 +194,7 @@ class Driver:
         self._pools: dict[int, KeptPool] = {}  # warm pools that jobs have left, whichever driver ran them, by trial
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
-        self._since_s = 0.0  # trials that have ended later may end the study by their failure
+        self._since_s = 0.0  # see `History`; with `once` the drivers of all rounds count as one
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -219,9 +219,9 @@ class Driver:
 
     def adopt(self) -> None:
         """Continue the trials of earlier drivers, and tell Optuna what they have booked and not told."""
-        self._refresh()
-        if not self.file.once:  # what failed was mended before this driver was started
+        if not self.file.once:
             self._since_s = self.workplace.clock.now()
+        self._refresh()
         for number in self.table.abandoned():  # asked for and never reserved: nothing was begun
             self.table.drop(number)
         running, ended = self.table.trials()
@@ -258,7 +258,7 @@ class Driver:
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
 
     def _may_start(self) -> bool:
-        if len(self._jobs) >= self.file.n_parallel or self.history.hopeless(self._since_s):
+        if len(self._jobs) >= self.file.n_parallel or self.history.hopeless():
             return False
         now = self.workplace.clock.now()
         return len(self._jobs) < self.history.most_running or now >= self.history.asked_again_at
@@ -310,7 +310,7 @@ class Driver:
             if (end := job.poll()) is not None:
                 self._conclude(job, end)
         self._settle_pools()
-        if not self._jobs and (reason := self.history.hopeless(self._since_s)):
+        if not self._jobs and (reason := self.history.hopeless()):
             again = "the command without once=true" if self.file.once else "the same command"
             if self.history.has_enough():  # failed trials count, too
                 again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
@@ -420,7 +420,7 @@ class Driver:
     def _refresh(self) -> None:
         """Read what was booked since the last call, learn from it, and tell Optuna."""
         ended, told = self.table.trials()[1], self.table.told()
-        self.history = History(self.file, ended, [job.trial for job in self.running])
+        self.history = History(self.file, ended, [job.trial for job in self.running], self._since_s)
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)

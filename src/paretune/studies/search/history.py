@@ -35,14 +35,16 @@ class History:
     Attributes:
         trials: by number; those that were tried again and cost nothing are left out.
         settled: identity of a job that need not run again, because its outcome is known, to its trial.
-        failed: identities of jobs that failed by themselves: they are not tried again unless the sampler insists.
+        failed: identities of jobs that failed after `since_s`: they are not tried again unless the sampler insists.
         retries: identity to the last trial of a job that is to be tried again, and from which time on.
         longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
         most_running: jobs at a time that SageMaker has let run; it is asked for more at `asked_again_at`.
     """
 
-    def __init__(self, file: StudyFile, ended: Sequence[Trial], running: Sequence[Trial] = ()) -> None:
-        self._file = file
+    def __init__(
+        self, file: StudyFile, ended: Sequence[Trial], running: Sequence[Trial] = (), since_s: float = 0.0
+    ) -> None:
+        self._file, self._since_s = file, since_s  # what failed earlier was mended before this driver was started
         self.trials = {trial.number: trial for trial in ended}
         self.settled: dict[str, int] = {}
         self.failed = set[str]()
@@ -75,12 +77,11 @@ class History:
                 del self.trials[trial.number]
         tries = sum(trial.status.is_retryable for trial in trials)
         failures = sum(trial.status in _INSISTED for trial in trials) + max(0, tries - MOST_TRIES)
-        if failures:
+        if failures and last.ended_at > self._since_s:
             self.failed.add(identity)
-        if not last.status.is_retryable:
-            if last.status not in _INSISTED or failures >= MOST_FAILURES:
-                self.settled[identity] = last.number
-        elif tries <= MOST_TRIES and not is_under_way:
+        if failures >= MOST_FAILURES or not (last.status.is_retryable or last.status in _INSISTED):
+            self.settled[identity] = last.number
+        elif last.status.is_retryable and tries <= MOST_TRIES and not is_under_way:
             pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if last.status is TrialStatus.REFUSED else 0.0
             self.retries[identity] = last, last.ended_at + pause_s
 
@@ -121,7 +122,7 @@ class History:
             f"`metric_definitions: {example}`"
         )
 
-    def hopeless(self, since_s: float) -> str:
+    def hopeless(self) -> str:
         """The reason why no further job can complete, and what to change; empty while one may.
 
         No trial has completed, and two that ended after `since_s` have failed with the same error of the code, or were
@@ -134,7 +135,7 @@ class History:
                 reason = _CHANGING.sub("#", trial.reason)
             elif trial.status is not TrialStatus.CUT_OFF or trial.is_probe or most < self._file.job.max_runtime_minutes:
                 continue
-            if trial.ended_at <= since_s or (first := earlier.setdefault(reason, trial)) is trial:
+            if trial.ended_at <= self._since_s or (first := earlier.setdefault(reason, trial)) is trial:
                 continue
             if reason and first.point.get("strategy") == trial.point.get("strategy", 0):
                 continue

@@ -1,5 +1,7 @@
 """A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
 
+from contextlib import suppress
+
 import pytest
 from mlflow import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
@@ -19,12 +21,13 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver, Start
-from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED
+from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
 from paretune.tracking.run import Run
 from tests.scripted_jobs import BROKEN, CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 from tests.scripted_study import RATES, Desk, always_done, searched, until_ended
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
+CUT_OFF = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than 6 minutes")
 QUOTA = LaunchRefused("the account-level quota is 0 instances")
 
 
@@ -97,7 +100,7 @@ def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | No
     driver = desk.driver(job=job)
     driver.adopt()
     searched(driver)
-    assert len(rates(driver)) >= 2
+    assert rates(driver) == list(RATES)  # also those that had failed
 
 
 def test_a_preparation_that_dies_ends_its_trial_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +122,7 @@ def test_a_preparation_that_dies_ends_its_trial_alone(desk: Desk, monkeypatch: p
 
 
 def test_two_trials_that_meet_the_limit_end_a_study_with_what_mends_it(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than 6 minutes")
+    desk.launcher.judge = lambda spec, times: CUT_OFF
     with pytest.raises(JobFailed, match=r"were ended at max_runtime_minutes 6, .*, such as --max_runtime_minutes 24"):
         searched(desk.driver())
 
@@ -158,6 +161,31 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
         driver.begin(Start({"learning_rate": RATES[0]}))
         until_ended(driver)
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
+
+
+@pytest.mark.parametrize(("ending", "tries"), [(BROKEN, MOST_FAILURES), (CAPACITY, MOST_TRIES + MOST_FAILURES)])
+def test_points_that_fail_are_tried_once_more_by_the_next_command_and_then_given_up(
+    desk: Desk, ending: Ending, tries: int
+) -> None:
+    desk.launcher.judge = lambda spec, times: ending
+    for _ in range(4):
+        driver = desk.driver(n_parallel=2)
+        driver.adopt()
+        assert searched(driver) == "every point was tried"
+
+    assert len(desk.launcher.created) == tries * len(RATES)
+
+
+def test_a_point_that_was_cut_off_is_tried_again_once_its_limit_was_raised(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: DONE if spec.max_runtime_minutes > 6 else CUT_OFF
+    for minutes in (6, 24):
+        driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": minutes})
+        driver.adopt()
+        with suppress(JobFailed):
+            searched(driver)
+
+    assert rates(driver) == list(RATES)
+    assert len(desk.launcher.created) == 2 + len(RATES)
 
 
 @pytest.mark.parametrize("n_trials", [2, 6])
