@@ -10,7 +10,6 @@ from datetime import date
 from typing import Any, ClassVar
 
 from paretune.commands.command import command_of, describe_opened_run
-from paretune.core.clock import SystemClock
 from paretune.core.errors import LaunchRefused, refuse
 from paretune.core.result import CommandOutput, Result, Row
 from paretune.core.untrusted import printable
@@ -63,7 +62,7 @@ class PriceTable(Result):
         possible = list(dict.fromkeys([*instances(), *priced]))  # the smallest size first
         refuse([unknown_type(name, possible) for name in instance_types if name not in possible])
         names = instance_types or [name for name in possible if name in priced]
-        return cls(region=region, prices={name: priced.get(name) for name in names}, today=_today())
+        return cls(region=region, prices={name: priced.get(name) for name in names}, today=date.today())
 
     @property
     def title(self) -> str:
@@ -159,8 +158,7 @@ def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str
     """Read today's prices and keep them; return what has changed as text and as a document."""
     print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
     before = PriceList(listed=PriceList.read(environment).listed).of_region(region)
-    today = _today()
-    read = read_prices(region, environment, today)
+    read = read_prices(region, environment, date.today())
     path = keep(environment, read)
     changes = [
         {"instance_type": new.instance_type, "old": old.usd_per_hour, "new": new.usd_per_hour}
@@ -210,10 +208,6 @@ def _price(name: str, region: str, usages: Mapping[float, str], today: date) -> 
         instance_type=name,
         confidence="uncertain" if doubt else "confirmed",
     )
-
-
-def _today() -> date:
-    return date.fromtimestamp(SystemClock().now())
 
 
 COMMAND = command_of(PricesRequest, run_prices)

@@ -36,13 +36,9 @@ class Attribution:
         return {**tags, **self.named()}
 
     def aws_tags(self) -> dict[str, str]:
-        """The AWS tags that name the owner."""
-        return {f"{AWS_PREFIX}{name}": aws_tag_value(text) for name, text in self.named().items()}
-
-
-def aws_tag_value(text: str) -> str:
-    """The text as a valid value of an AWS tag: forbidden characters become hyphens, and it is cut to the limit."""
-    return _FORBIDDEN.sub("-", text)[:_LONGEST_VALUE].strip()
+        """The AWS tags that name the owner, cut to AWS's limit, with hyphens for what it forbids."""
+        values = {name: _FORBIDDEN.sub("-", text)[:_LONGEST_VALUE].strip() for name, text in self.named().items()}
+        return {f"{AWS_PREFIX}{name}": value for name, value in values.items()}
 
 
 def tag_faults(tags: Mapping[str, str]) -> list[str]:

@@ -68,7 +68,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """The typed parameters, completed by those of the file that have an effect on the job; "" means not typed."""
-    without_effect = _without_effect(spell(texts.get("instance_type")), texts.get("launcher"))
+    types, launcher = split_list(spell(texts.get("instance_type"))), texts.get("launcher")
+    on_instances = any(name.startswith("ml.") for name in types) or launcher == "sagemaker"
+    without_effect = set() if on_instances else _ONLY_INSTANCES
     profile = {name: value for name, value in read_profile(environment).items() if name not in without_effect}
     return _merged(profile, {name: text for name, text in texts.items() if spell(text).strip()})
 
@@ -85,9 +87,3 @@ def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str,
     """
     values = _merged({name: value for name, value in read_profile(environment).items() if name in CHARGED}, job)
     return values | ({"budget": absolute(str(values["budget"]))} if values.get("budget") else {})
-
-
-def _without_effect(instance_types: str, launcher: str | None) -> set[str]:
-    """Parameters of a file that have no effect on a job on any of the comma-separated instance types."""
-    on_instances = any(name.startswith("ml.") for name in split_list(instance_types)) or launcher == "sagemaker"
-    return set() if on_instances else _ONLY_INSTANCES

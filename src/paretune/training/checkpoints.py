@@ -47,7 +47,8 @@ def seal(checkpoint: Path, *, keep: int | None, best: str | None) -> None:
     Of the complete checkpoints beside it the newest `keep` stay, all with None, and the `best` if a path is given.
     """
     processes.wait_for_all()
-    sizes = {name: size for part in processes.gather(_file_sizes(checkpoint)) for name, size in part.items()}
+    own = {str(path.relative_to(checkpoint)): path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()}
+    sizes = {name: size for part in processes.gather(own) for name, size in part.items()}
     if processes.is_first():
         write_json(checkpoint / COMPLETE, sizes)
     if keep is None:
@@ -77,8 +78,3 @@ def _is_complete(checkpoint: Path) -> bool:
         return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError):
         return False
-
-
-def _file_sizes(folder: Path) -> dict[str, int]:
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path.relative_to(folder)): path.stat().st_size for path in files}

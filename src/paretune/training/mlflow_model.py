@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from paretune.core.errors import first_line
+from paretune.estimating.architecture import config_in
 from paretune.specification.container import write_json
 
 CLASSIFICATION, GENERATION = "text-classification", "text-generation"
@@ -49,7 +50,7 @@ def describe(folder: Path) -> str:
     if (folder / "MLmodel").is_file():
         text = (folder / "MLmodel").read_text(encoding="utf-8", errors="replace")
         return "" if "python_function" in text else "its MLmodel has no flavour python_function"
-    config = _config(folder)
+    config = config_in(folder) or {}
     names = config.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
     task = next((task for end, task in _PIPELINES.items() if architecture.endswith(end)), "")
@@ -103,11 +104,3 @@ def _write(folder: Path, task: str, architecture: str) -> None:
     signature = {name: value and json.dumps(value) for name, value in columns.items()}
     flavors = {"transformers": transformers, "python_function": pyfunc}
     write_json(folder / "MLmodel", {"flavors": flavors, "signature": {**signature, "params": None}})
-
-
-def _config(folder: Path) -> dict[str, object]:
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, dict) else {}

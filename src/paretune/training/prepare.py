@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.hub import accepts_connections, hub_address
 from paretune.core.packages import can_be_imported
 from paretune.specification.container import TELLS, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.training.processes import StopSignal
-from paretune.training.rows import hub
 
 
 def main(arguments: list[str]) -> int:
@@ -34,8 +34,9 @@ def main(arguments: list[str]) -> int:
     logging.disable(logging.WARNING)
     try:
         local = (BUNDLED, ".", "/", "~")
-        if any(not name.startswith(local) and not Path(name).exists() for name in (spec.model, spec.dataset)):
-            hub.go_offline_if_unreachable()
+        is_of_hub = any(not name.startswith(local) and not Path(name).exists() for name in (spec.model, spec.dataset))
+        if is_of_hub and not accepts_connections(hub_address(os.environ), os.environ):
+            os.environ["HF_HUB_OFFLINE"] = "1"  # read by imports below; else each file takes minutes of retries
         write_json(answer, _prepare(spec, cache, *arguments[3:]))
     except BadInput as error:
         write_json(answer, {"faults": error.faults})

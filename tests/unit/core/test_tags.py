@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
-from paretune.core.tags import Attribution, aws_tag_value
+from paretune.core.tags import Attribution
 from paretune.specification.job import JobSpec
 
 TAKEN = re.compile(r"[\w .:/=+\-@]{0,256}")
@@ -15,10 +15,10 @@ TAKEN = re.compile(r"[\w .:/=+\-@]{0,256}")
 
 @given(st.text(max_size=400))
 def test_whatever_the_name_aws_takes_its_value(text: str) -> None:
-    value = aws_tag_value(text)
+    tags = Attribution(user=text).aws_tags()
 
-    assert TAKEN.fullmatch(value)
-    assert aws_tag_value(value) == value
+    assert all(TAKEN.fullmatch(value) for value in tags.values())
+    assert not tags or Attribution(user=tags["paretune:user"]).aws_tags() in (tags, {})
 
 
 @pytest.mark.parametrize("name", ["paretune:run", "Paretune:team", "aws:cloudformation:stack-name", "AWS:x"])

@@ -341,7 +341,7 @@ def _dollars(item: Estimate | None) -> str:
     if item is None or item.price is None:
         return "-" if item is None else "no price"
     middle, low, high = (_usd(item.usd(getattr(item.time, name)) or 0.0) for name in _SECONDS)
-    doubts = item.price.doubts(date.fromtimestamp(SystemClock().now()))
+    doubts = item.price.doubts(date.today())
     return ", ".join([f"{middle} ({low} to {high})", *(f"price {doubt}" for doubt in doubts)])
 
 

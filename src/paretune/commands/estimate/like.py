@@ -283,7 +283,7 @@ def _cluster(item: Estimate) -> str:
 def _between(item: Estimate) -> str:
     low, high = item.time.seconds_low, item.time.seconds_high
     dollars = f"{usd(item.usd(low) or 0.0)} to {usd(item.usd(high) or 0.0)}"
-    doubts = item.price.doubts(date.fromtimestamp(SystemClock().now())) if item.price else []
+    doubts = item.price.doubts(date.today()) if item.price else []
     return ", ".join(
         [
             f"{dollars} and {duration(low)} to {duration(high)} in 80 % of such jobs",

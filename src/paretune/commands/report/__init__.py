@@ -86,8 +86,8 @@ def _run(request: ReportRequest) -> CommandOutput:
     from paretune.tracking.recorded_job import RecordedJob
     from paretune.tracking.store import Tracking
 
-    environment, clock = dict(os.environ), SystemClock()
-    prices, tracking = PriceList.read(environment), Tracking(environment, clock)
+    environment = dict(os.environ)
+    prices, tracking = PriceList.read(environment), Tracking(environment, SystemClock())
     is_job = f"tags.`{schema.STATE}` != ''"  # every job has a state as soon as it is created, and no other run has one
     jobs = [RecordedJob(run) for run in tracking.runs(" and ".join(filter(None, [is_job, request.filter])))]
     if not jobs:
@@ -96,7 +96,7 @@ def _run(request: ReportRequest) -> CommandOutput:
         text = f"no job{fitting} is recorded in {without_secrets(tracking.uri)}{first}"
         return CommandOutput(text=text, document={"rows": []})
     if request.view == "runs":
-        report = costs_report(request, jobs, prices, date.fromtimestamp(clock.now()))
+        report = costs_report(request, jobs, prices, date.today())
     else:
         report = groups_report(jobs, request.by or SHAPE)
     csv, is_simulated = report.csv(), {job.origin for job in jobs} == {"simulated"}

