@@ -19,6 +19,7 @@ from paretune.pricing import price_remarks
 from paretune.specification import metrics
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import Event
+from paretune.specification.parameters import spell
 from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
@@ -230,6 +231,9 @@ def _described(file: StudyFile) -> str:
         for name, value in given.get(section, {}).items()
         if section != "job" or name not in _MAY_CHANGE
     }
+    if file.design is not None:  # its trials know their rows by number only
+        digest = sha256(spell(file.design.rows).encode()).hexdigest()[:12]
+        described |= {"points seed": file.seed, "points rows": f"{len(file.design.rows)}, digest {digest}"}
     return json.dumps(described, ensure_ascii=False)
 
 

@@ -98,8 +98,8 @@ class StudyTable:
             for name, text in attributes.items():
                 self.study.set_user_attr(name, text)
         if attributes[_DESCRIBED] != described:
-            text = f"study {self._file.name} was begun with another search space, job or objectives: give it another "
-            text += f"name (name=...), or the same file ({_difference(attributes[_DESCRIBED], described)})"
+            text = f"study {self._file.name} was begun with another search space, rows, job or objectives: give it "
+            text += f"another name (name=...), or the same file ({_difference(attributes[_DESCRIBED], described)})"
             raise BadInput([text])
         return str(attributes[_MARK])
 

@@ -155,3 +155,37 @@ def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_pa
     begin("beta")
     with pytest.raises(CallAgain, match="beta"):
         begin("alpha")
+
+
+DESIGN = """name: design
+job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 800}
+points: {table: rows.csv}
+objectives: {cost_usd: minimize, job_seconds: minimize}
+"""
+
+
+@pytest.mark.parametrize(
+    ("points", "rows", "words", "difference"),
+    [
+        ("table: rows.csv", "learning_rate\n1e-5\n3e-5\n", ["--seed", "7"], "seed: 42 then, 7 now"),
+        ("table: rows.csv", "learning_rate\n1e-5\n3e-5\n1e-4\n", [], "rows: "),
+        ("table: rows.csv", "learning_rate\n1e-5\n1e-4\n", [], "rows: "),
+        ("full: {learning_rate: [1e-5, 3e-5]}", "", ["--seed", "7"], "seed: 42 then, 7 now"),
+    ],
+)
+def test_a_design_whose_rows_have_changed_is_refused(
+    workplace: Path, capsys: pytest.CaptureFixture[str], points: str, rows: str, words: list[str], difference: str
+) -> None:
+    (workplace / "design.yaml").write_text(DESIGN.replace("table: rows.csv", points))
+    (workplace / "rows.csv").write_text("learning_rate\n1e-5\n3e-5\n")
+    assert main(["study", "design.yaml"]) == 0
+    (workplace / "rows.csv").write_text(rows)
+    count = len(MlflowClient().search_runs(["0"]))
+    capsys.readouterr()
+
+    assert main(["study", "design.yaml", *words]) == 2
+
+    message = capsys.readouterr().err
+    assert "study design was begun with another search space, rows, job or objectives: give it another name" in message
+    assert difference in message
+    assert len(MlflowClient().search_runs(["0"])) == count
