@@ -208,6 +208,14 @@ def database(workplace: Path) -> Path:
 
 
 @pytest.fixture
+def client(workplace: Path) -> Any:
+    """An MlflowClient of the workplace's store."""
+    from mlflow import MlflowClient
+
+    return MlflowClient()
+
+
+@pytest.fixture
 def no_store(database: Path) -> None:
     """No MLflow store in the workplace yet."""
     database.unlink()

@@ -1,8 +1,12 @@
 """Completed jobs as their runs tell them, made up for tests of reports."""
 
 import itertools
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
 
 from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
@@ -26,6 +30,20 @@ def recorded(
             started=started,
         )
     )
+
+
+def put_run(
+    store: MlflowClient, params: Mapping[str, str], tags: Mapping[str, str], metrics: Mapping[str, float], **run: Any
+) -> str:
+    """Put a run into the store; its id. Tags are named without their prefix; `run` has arguments of its creation."""
+    run_id = str(store.create_run(os.environ.get("MLFLOW_EXPERIMENT_ID", "0"), **run).info.run_id)
+    store.log_batch(
+        run_id,
+        metrics=[Metric(name, value, 0, 0) for name, value in metrics.items()],
+        params=[Param(name, text) for name, text in params.items()],
+        tags=[RunTag(f"paretune.{name.removeprefix('paretune.')}", text) for name, text in tags.items()],
+    )
+    return run_id
 
 
 def on_p3(count: int, seconds: Sequence[float], f1: float = 0.9, **also: Any) -> list[RecordedJob]:

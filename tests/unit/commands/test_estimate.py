@@ -10,7 +10,7 @@ from typing import Any
 import mlflow.artifacts
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Run
 
 from paretune.commands.estimate import EstimateRequest
 from paretune.commands.estimate.estimate import COLUMNS, EstimateTable, on_front
@@ -21,14 +21,9 @@ from paretune.estimating.evidence import Evidence
 from paretune.estimating.timing import Prediction
 from paretune.pricing import Price
 from paretune.specification.job import JobSpec
+from tests.recorded_jobs import put_run
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def client(workplace: Path) -> MlflowClient:
-    """A client of an empty store."""
-    return MlflowClient()
 
 
 @pytest.fixture
@@ -57,11 +52,8 @@ def table_of(recorded: Run, folder: Path) -> list[dict[str, str]]:
 
 def put_job(client: MlflowClient, origin: str, seconds: float, **changes: Any) -> None:
     """Record a finished job."""
-    client.log_batch(
-        client.create_run("0").info.run_id,
-        params=[Param(name, text) for name, text in JobSpec(**changes).as_text().items()],
-        tags=[RunTag("paretune.origin", origin), RunTag("paretune.state", "Completed")],
-        metrics=[Metric("billable_seconds", seconds, 0, 0)],
+    put_run(
+        client, JobSpec(**changes).as_text(), {"origin": origin, "state": "Completed"}, {"billable_seconds": seconds}
     )
 
 

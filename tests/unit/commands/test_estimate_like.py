@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from botocore.exceptions import NoCredentialsError
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
 
 from paretune.commands.estimate.like import of_description
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
+from tests.recorded_jobs import put_run
 from tests.stand_ins.aws import Aws
 from tests.unit.cli.conftest import Run
 
@@ -34,12 +34,6 @@ DESCRIBED: dict[str, Any] = {
 
 
 @pytest.fixture
-def client(workplace: Path) -> MlflowClient:
-    """A client of an empty store."""
-    return MlflowClient()
-
-
-@pytest.fixture
 def answer(workplace: Path, typed: Run, monkeypatch: pytest.MonkeyPatch) -> Answer:
     """The JSON of `paretune estimate --like ...`."""
     for name in [name for name in os.environ if name.startswith("PARETUNE_")]:
@@ -56,14 +50,8 @@ def answer(workplace: Path, typed: Run, monkeypatch: pytest.MonkeyPatch) -> Answ
 
 
 def recorded(client: MlflowClient, seconds: float, **changes: Any) -> str:
-    run_id: str = client.create_run("0").info.run_id
-    client.log_batch(
-        run_id,
-        params=[Param(name, text) for name, text in JobSpec(**{**BERT, **changes}).as_text().items()],
-        tags=[RunTag("paretune.origin", "measured"), RunTag("paretune.state", "Completed")],
-        metrics=[Metric("billable_seconds", seconds, 0, 0)],
-    )
-    return run_id
+    tags = {"origin": "measured", "state": "Completed"}
+    return put_run(client, JobSpec(**{**BERT, **changes}).as_text(), tags, {"billable_seconds": seconds})
 
 
 def test_a_run_of_the_store_is_shown_as_it_ran_and_on_what_was_asked_for(client: MlflowClient, answer: Answer) -> None:

@@ -25,12 +25,6 @@ ROWS = (
 TOLD = {"model": "m", "dataset": "d", "num_train_epochs": "1", "max_seq_length": "128", "precision": "auto"}
 
 
-@pytest.fixture
-def store(workplace: Path) -> MlflowClient:
-    """A client of an empty store."""
-    return MlflowClient()
-
-
 def price_of(spec: JobSpec) -> Price | None:
     if spec.instance_type != "ml.g5.xlarge":
         return None
@@ -50,13 +44,13 @@ def bring(path: str, **typed: str) -> dict[str, Any]:
     return import_runs(request, Tracking({}, SystemClock()), price_of).to_dict()
 
 
-def runs(store: MlflowClient) -> list[Run]:
-    return sorted(store.search_runs(["0"]), key=lambda run: int(run.data.tags["paretune.source_line"]))
+def runs(client: MlflowClient) -> list[Run]:
+    return sorted(client.search_runs(["0"]), key=lambda run: int(run.data.tags["paretune.source_line"]))
 
 
-def test_each_row_becomes_a_run_with_its_whole_specification(store: MlflowClient) -> None:
+def test_each_row_becomes_a_run_with_its_whole_specification(client: MlflowClient) -> None:
     imported = bring(table(), model="bert-base-uncased", max_train_samples="5000")
-    first, memory, unpriced = runs(store)
+    first, memory, unpriced = runs(client)
 
     assert (len(imported["run_ids"]), imported["known"]) == (3, 0)
     assert (first.data.tags["paretune.origin"], first.data.tags["paretune.source"]) == ("published", "theirs.csv")
@@ -72,28 +66,28 @@ def test_each_row_becomes_a_run_with_its_whole_specification(store: MlflowClient
     assert "no price of ml.p3.2xlarge is known: the cost is absent" in str(imported["remarks"])
 
 
-def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(store: MlflowClient) -> None:
+def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(client: MlflowClient) -> None:
     bring(table())
     again = bring(table())
     longer = bring(table([*ROWS, "ml.g5.xlarge,4,16,5e-5,300,0.75,Completed"]))
 
     assert (len(again["run_ids"]), again["known"]) == (0, 3)
     assert (len(longer["run_ids"]), longer["known"]) == (1, 3)
-    assert len(runs(store)) == 4
+    assert len(runs(client)) == 4
 
 
-def test_an_import_that_was_killed_is_finished_by_the_next(store: MlflowClient) -> None:
+def test_an_import_that_was_killed_is_finished_by_the_next(client: MlflowClient) -> None:
     bring(table())
-    key = runs(store)[0].data.tags["paretune.row_key"]
-    store.delete_run(runs(store)[0].info.run_id)
-    half = store.create_run("0", tags={"paretune.origin": "published", "paretune.row_key": key}).info.run_id
+    key = runs(client)[0].data.tags["paretune.row_key"]
+    client.delete_run(runs(client)[0].info.run_id)
+    half = client.create_run("0", tags={"paretune.origin": "published", "paretune.row_key": key}).info.run_id
     again = bring(table())
 
     assert (again["run_ids"], again["known"]) == ([half], 2)
-    assert store.get_run(half).data.metrics["f1"] == 0.8
+    assert client.get_run(half).data.metrics["f1"] == 0.8
 
 
-def test_a_store_that_goes_away_is_said(store: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_goes_away_is_said(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object, **__: object) -> None:
         raise OSError("gone")
 
@@ -102,11 +96,11 @@ def test_a_store_that_goes_away_is_said(store: MlflowClient, monkeypatch: pytest
         bring(table())
 
 
-def test_the_dollars_and_the_data_size_of_a_table_are_kept(store: MlflowClient) -> None:
+def test_the_dollars_and_the_data_size_of_a_table_are_kept(client: MlflowClient) -> None:
     columns = ",hourly_price_usd,price_as_of,cost_usd,dataset_size"
     path = table([f"{ROWS[0]},3.825,2021-08,0.57,100000"], columns.replace("hourly_price_usd", "usd an hour"))
     bring(path, columns='{"usd an hour": "hourly_price_usd"}')
-    (run,) = runs(store)
+    (run,) = runs(client)
 
     assert run.data.metrics["cost_usd"] == 0.57  # and not 900 x 2 x 3.825 / 3600
     assert run.data.params["dataset_size"] == "100000"

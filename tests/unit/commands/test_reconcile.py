@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any
 import mlflow.artifacts
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
 from moto import mock_aws
 
 from paretune.cli import main
 from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker.storage import s3_client
 from tests.bills import BEGIN, in_focus, in_legacy, later, line, of_month, write
+from tests.recorded_jobs import put_run
 
 Run = Callable[..., tuple[int, Any, str]]
 VOLUME = {"identity_line_item_id": "volume"}
@@ -33,16 +32,11 @@ def store(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
 
 def recorded(store: MlflowClient, cost_usd: float = 2.8, hours: float = 2.0, state: str = "Completed") -> str:
     """A run of a job on one ml.g5.xlarge that has begun with the bill."""
-    run_id = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], start_time=int(BEGIN.timestamp() * 1000)).info.run_id
-    tags = {"job_name": job_name(run_id, 1), "launcher": "sagemaker", "state": state, "origin": "measured"}
+    tags = {"launcher": "sagemaker", "state": state, "origin": "measured"}
     params = {"instance_type": "ml.g5.xlarge", "instance_count": "1", "dataset": "d"}
     metrics = {"cost_usd": cost_usd, "billable_seconds": 3600 * hours, "f1": 0.9}
-    store.log_batch(
-        run_id,
-        metrics=[Metric(name, value, 0, 0) for name, value in metrics.items()],
-        params=[Param(name, text) for name, text in params.items()],
-        tags=[RunTag(f"paretune.{name}", text) for name, text in tags.items()],
-    )
+    run_id = put_run(store, params, tags, metrics, start_time=int(BEGIN.timestamp() * 1000))
+    store.set_tag(run_id, "paretune.job_name", job_name(run_id, 1))
     store.set_terminated(run_id, end_time=int((BEGIN + timedelta(hours=hours)).timestamp() * 1000))
     return run_id
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
 
 from paretune.core.clock import SystemClock
 from paretune.estimating import evidence
@@ -16,6 +15,7 @@ from paretune.estimating.evidence import Evidence, collect, read
 from paretune.specification.job import JobSpec
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.store import Tracking
+from tests.recorded_jobs import put_run
 
 A10G = {"instance_type": "ml.g5.xlarge", "max_train_samples": 1600, "per_device_train_batch_size": 32}
 MEASURED = {"billable_seconds": 500.0, "throughput_samples_per_second": 64.0, "peak_memory_gib": 3.0}
@@ -102,24 +102,13 @@ def test_a_job_counts_where_it_ran_and_not_where_it_was_asked_to() -> None:
     assert time.step_seconds == 0.5  # the global batch size is still 32
 
 
-Put = Callable[..., None]
+Put = Callable[[RecordedRun], str]
 
 
 @pytest.fixture
-def put(workplace: Path) -> Put:
+def put(client: MlflowClient) -> Put:
     """Puts a run into an empty store."""
-    client = MlflowClient()
-
-    def run(recorded: RecordedRun) -> None:
-        run_id = client.create_run("0").info.run_id
-        client.log_batch(
-            run_id,
-            params=[Param(name, text) for name, text in recorded.params.items()],
-            tags=[RunTag(name, text) for name, text in recorded.tags.items()],
-            metrics=[Metric(name, value, 0, 0) for name, value in recorded.metrics.items()],
-        )
-
-    return run
+    return lambda run: put_run(client, run.params, run.tags, run.metrics)
 
 
 def collected(**how: Any) -> Evidence:

@@ -35,11 +35,6 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def client(workplace: Path) -> MlflowClient:
-    return MlflowClient()
-
-
-@pytest.fixture
 def run(client: MlflowClient) -> Run:
     return Run(client, client.create_run("0").info.run_id, SystemClock())
 

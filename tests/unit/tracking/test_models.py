@@ -44,11 +44,6 @@ def model(checkpoint: Path) -> JobModel:
 
 
 @pytest.fixture
-def client(workplace: Path) -> MlflowClient:
-    return MlflowClient()
-
-
-@pytest.fixture
 def run_id(client: MlflowClient) -> str:
     run_id = str(client.create_run("0").info.run_id)
     client.log_param(run_id, "learning_rate", "0.01")

@@ -11,8 +11,8 @@ from typing import Any
 import mlflow.artifacts
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
 
+from tests.recorded_jobs import put_run
 from tests.unit.cli.conftest import Run
 
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
@@ -34,19 +34,12 @@ def record(store: MlflowClient) -> Callable[..., str]:
     """Records a job of an hour on one instance for 1 USD; its run id."""
 
     def make(**others: Any) -> str:
-        run_id = store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], run_name="a job").info.run_id
         params = {"instance_type": "ml.g5.xlarge", "instance_count": "1", "learning_rate": "5e-5", "dataset": "d"}
         metrics = {"f1": 0.9, "billable_seconds": 3600.0, "cost_usd": 1.0}
         tags = {"origin": "measured", "state": "Completed", "price_usd_per_hour": "1", "price_region": "us-east-1"}
         for name, value in others.items():
             (params if name in params else tags if name in tags else metrics)[name] = value
-        store.log_batch(
-            run_id,
-            metrics=[Metric(name, number, 0, 0) for name, number in metrics.items()],
-            params=[Param(name, text) for name, text in params.items()],
-            tags=[RunTag(f"paretune.{name}", text) for name, text in tags.items()],
-        )
-        return str(run_id)
+        return put_run(store, params, tags, metrics, run_name="a job")
 
     return make
 
