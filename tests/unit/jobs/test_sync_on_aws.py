@@ -1,19 +1,21 @@
-"""`sync` beside other teams: the next attempt of a job belongs to those who launched it."""
+"""Jobs in an AWS account: each is paid once, and its next attempt belongs to those who launched it."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paretune.core.clock import Interruption
+from paretune.core.errors import LostContact
 from paretune.jobs.launch import begin_job
 from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
 from tests.fake_clock import FakeClock
-from tests.stand_ins.aws import Aws
+from tests.stand_ins.aws import BUCKET, Aws
 from tests.unit.launchers.sagemaker.conftest import aws, clock, nothing_of_this_machine
 
 __all__ = ["aws", "clock", "nothing_of_this_machine"]
@@ -39,15 +41,48 @@ def process(clock: FakeClock, workplace: Path) -> Callable[..., Workplaces]:
     return make
 
 
+@pytest.fixture
+def script(workplace: Path) -> str:
+    """A script of the user's own, which needs nothing prepared."""
+    path = workplace / "train.py"
+    path.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("refusals", [2, 99])
+def test_a_job_whose_creation_was_not_confirmed_and_that_aws_lists_and_does_not_describe_yet_is_paid_once(
+    aws: Aws, process: Callable[..., Workplaces], script: str, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    meet = aws.meet
+
+    def create_twice(operation: str) -> None:  # as boto does if the first answer is lost
+        meet(operation)
+        if operation == "CreateTrainingJob" and not aws.training.jobs:
+            aws.training.create(aws.of(operation)[-1].parameters)
+            aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", refusals)
+
+    monkeypatch.setattr(aws, "meet", create_twice)
+    spec = JobSpec(instance_type="ml.g5.xlarge", entry_script=script)
+    workplace = process({"PARETUNE_ROLE": "Trainer", "PARETUNE_BUCKET": BUCKET}).of(spec)
+    may_be_lost = nullcontext() if refusals == 2 else pytest.raises(LostContact, match="`paretune sync` finds it")
+
+    with may_be_lost:
+        begin_job(spec, workplace)
+
+    (job,) = aws.training.jobs.values()
+    (run,) = workplace.tracking.unfinished()
+    assert job.request["Environment"]["PARETUNE_RUN"] == run.run_id
+    assert job.name == run.tags["paretune.job_name"]
+
+
 def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_launched_it(
     aws: Aws,
     clock: FakeClock,
     workplace: Path,
     process: Callable[..., Workplaces],
+    script: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    script = workplace / "train.py"
-    script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
     roles = {aws.add_role(f"Team{team}") for team in "AB"}
     for name in ("bucket-of-a", "bucket-of-b"):
         aws.add_bucket(name)
@@ -56,7 +91,7 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
         "b": ({}, {"PARETUNE_ROLE": "TeamB", "PARETUNE_BUCKET": "bucket-of-b"}),
     }
     for given, environment in teams.values():
-        spec = JobSpec(instance_type="ml.g5.xlarge", entry_script=str(script), **given)
+        spec = JobSpec(instance_type="ml.g5.xlarge", entry_script=script, **given)
         begin_job(spec, process(environment).of(spec)).record.leave()
     for name in list(aws.training.jobs):
         aws.end(name, "Failed", reason=OUT_OF_MEMORY, BillableTimeInSeconds=60)

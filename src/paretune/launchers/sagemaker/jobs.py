@@ -335,8 +335,6 @@ class SageMakerJob(Job):
         if self._files is None:
             storage = self._storage
             try:
-                if not storage.bucket:  # of a job that was deleted before it was described
-                    return {}
                 self._files, self._model = read_output(storage, self._prefix, _RESULT_FILE.fullmatch)
             except AWS_ERRORS as error:
                 if is_transient(error):

@@ -22,7 +22,7 @@ from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of
 from paretune.launchers import archive
-from paretune.launchers.base import GONE_AFTER_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder
+from paretune.launchers.base import GONE_AFTER_S, LOOK_EVERY_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder
 from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
@@ -150,8 +150,15 @@ class SageMakerLauncher(Launcher):
         return SageMakerJob(document.job_name, self.account, self._clock, request)
 
     def attach(self, job_name: str) -> SageMakerJob | None:
+        until = self._clock.monotonic() + GONE_AFTER_S
         with refused_to(f"look at the training job {job_name}"):
-            description = described(self.account, job_name)
+            while (description := described(self.account, job_name)) == {}:  # nobody knows yet whose it is
+                if self._clock.monotonic() > until:
+                    raise LaunchRefused(
+                        f"AWS lists the training job {job_name}, and has not described it for {GONE_AFTER_S:g} s: "
+                        "try again in a few minutes"
+                    )
+                self._clock.sleep(LOOK_EVERY_S)
         return None if description is None else SageMakerJob(job_name, self.account, self._clock, description)
 
     def price(self, spec: JobSpec) -> Price | None:
