@@ -1,6 +1,5 @@
 """A tracking server that is away: before the launch nothing is launched, later nothing is lost."""
 
-import os
 import socket
 from collections import Counter
 from contextlib import ExitStack
@@ -10,9 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.core.clock import SystemClock
 from paretune.specification.container import Event, EventReader, JobFolder
-from paretune.tracking.store import Tracking
 from tests.processes import command, free_port, paretune, tracking_server, use_one_core, wait_until, working_in
 
 WITHIN_S = 120.0
@@ -50,17 +47,6 @@ def test_nothing_is_launched_when_the_server_is_down_or_does_not_answer(
     assert "secret" not in message
     assert not (workplace / ".paretune" / "jobs").exists()
     assert working_in(workplace / ".paretune") == []
-
-
-def test_a_metric_with_a_name_that_mlflow_refuses_keeps_no_other_one_from_being_recorded(workplace: Path) -> None:
-    run = Tracking(os.environ, SystemClock()).begin("a run")
-
-    run.log_events([Event(time=1.0, step=1, metrics={"eval/acc@1": 0.5, "train/loss": 0.25})])
-    run.log_metrics({"hits@10": 0.75, "f1": 1.0})
-
-    (found,) = MlflowClient().search_runs(["0"])
-    assert found.data.metrics == {"eval/acc_1": 0.5, "train/loss": 0.25, "hits_10": 0.75, "f1": 1.0}
-    assert not run.has_gap
 
 
 @pytest.mark.slow

@@ -87,7 +87,6 @@ class PriceTable(Result):
         return [text for name in unknown for text in price_remarks(None, name, self.region, self.today)]
 
     def __str__(self) -> str:
-        """The table for a terminal."""
         if not self.prices:
             return "\n".join(self.notes())
         several = [row["accelerator"] and f"{row['accelerator_count']} x {row['accelerator']}" for row in self.rows()]

@@ -86,7 +86,6 @@ class CommandOutput:
     exit_code: int = 0
 
     def __str__(self) -> str:
-        """The text for the terminal."""
         return self.text
 
     def to_dict(self) -> dict[str, object]:

@@ -50,12 +50,12 @@ def losses(*steps: int, since: float = 1000.0) -> list[Event]:
 
 def test_a_value_that_mlflow_refuses_is_left_out_and_holds_nothing_back(store: MlflowClient) -> None:
     run = tracking().begin("job")
-    run.log_metrics({"n" * 300: 1.0, "f1": 0.5})
-    run.log_events(losses(1))
+    run.log_metrics({"n" * 300: 1.0, "hits@10": 0.75, "f1": 0.5})
+    run.log_events([Event(time=1.0, step=1, metrics={"eval/acc@1": 0.5, "train/loss": 1.0})])
     run.set_tags({"t" * 300: "x", "paretune.state": "Completed"})
 
     recorded = store.get_run(run.run_id).data
-    assert recorded.metrics == {"f1": 0.5, "train/loss": 1.0}
+    assert recorded.metrics == {"f1": 0.5, "hits_10": 0.75, "train/loss": 1.0, "eval/acc_1": 0.5}
     assert recorded.tags["paretune.state"] == "Completed"
     run.has_gap = False
     run.flush()

@@ -120,7 +120,6 @@ class EstimateTable(Result):
         return [f"{of}; data and model are counted, storage is not", *sentences]
 
     def __str__(self) -> str:
-        """The table for a terminal with remarks and warnings."""
         return "\n".join([aligned(self._columns()), "", f"{self.title}; {_MARK}", *self.notes()])
 
     def _columns(self) -> dict[str, list[str]]:

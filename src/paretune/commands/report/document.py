@@ -56,7 +56,6 @@ class Report:
         return template("paretune.commands.report", "report.html").render(report=self)
 
     def __str__(self) -> str:
-        """The report for a terminal."""
         blocks = [" ".join(self.about)]
         for section in self.sections:
             blocks += [f"{section.heading}:", aligned(section.table), *(f"- {text}" for text in section.sentences)]
