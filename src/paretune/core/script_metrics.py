@@ -37,9 +37,10 @@ _MOST_LINES = 100_000  # kept for metric_definitions; of more, the newest count
 _LARGEST_FILE = 5_000_000  # bytes of a file with results
 _DEEPEST = 4  # levels of folders that are searched for files with results
 _NEVER_SEARCHED = {"paretune", "mlruns", ".git"}
-_NAME, _NUMBER = r"[A-Za-z_][\w./@-]{0,99}", r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NAME, _NUMBER = r"[A-Za-z_][\w./@-]{0,99}", r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 _PAIR = re.compile(rf"({_NAME}(?: {_NAME})?)\s*[=:]\s*({_NUMBER})")
 _PAIR_AFTER_COUNTER = re.compile(rf"({_NAME}(?: {_NAME})?)(?:\s*[=:]\s*|\s+)({_NUMBER})")  # `step 5: val loss 0.4`
+_NOT_FINITE = re.compile(r"(:\s*-?)(?:nan|inf(?:inity)?)\b", re.I)  # in a printed dictionary
 _COUNTER = re.compile(r"(?:(?:epoch|step|iter|iteration|round)\W{0,2})?\[?\d+(?:/\d+)?\]?(?:[:,]|(?=\s|$))\s*", re.I)
 _DURATION = re.compile(r"[\d.]+(?:m|u|µ)?s(?:/\w+)?")  # `2ms/step` of Keras
 _BETWEEN = re.compile(r"\s*[\t|;,]\s*|\s+-+\s+")  # the numbers of one line
@@ -72,29 +73,32 @@ class PrintedNumbers:
 
     def results(
         self, files: Numbers, logged: Mapping[str, float], renamed: Mapping[str, str]
-    ) -> tuple[dict[str, float], str]:
-        """All metrics of the training, and their sources in one line.
+    ) -> tuple[dict[str, float], list[str], str]:
+        """All metrics of the training, the names of those that ended NaN or infinite, and the sources in one line.
 
         Printed lines come first, then `files`, then `logged` to MLflow, then the metric definitions; later ones win.
         Metrics that are `renamed` appear under both names.
         """
         numbers = {name: (value, "printed") for name, value in self._values.items()}
         numbers.update(files)
-        numbers.update({name: (value, "MLflow") for name, value in finite_numbers(logged).items()})
+        numbers.update({name: (value, "MLflow") for name, value in numbers_of(logged).items()})
         numbers.update(self._defined())
-        metrics = {name: value for name, (value, _) in numbers.items()}
+        values = {name: value for name, (value, _) in numbers.items()}
+        values = {**{renamed[name]: value for name, value in values.items() if name in renamed}, **values}
+        metrics = finite_numbers(values)
         names: dict[str, list[str]] = {}
         for name, (_, source) in sorted(numbers.items()):
-            names.setdefault(source, []).append(renamed.get(name, name))
+            if name in metrics:
+                names.setdefault(source, []).append(renamed.get(name, name))
         sources = "; ".join(f"{source}: {', '.join(group)}" for source, group in names.items())
-        return {**{renamed[name]: value for name, value in metrics.items() if name in renamed}, **metrics}, sources
+        return metrics, sorted(set(values) - set(metrics)), sources
 
     def _defined(self) -> Numbers:
         numbers: dict[str, tuple[float, str]] = {}
         for definition in self._definitions:
             name, expression = definition["Name"], re.compile(definition["Regex"])
             matches = filter(None, map(expression.search, reversed(self._lines)))
-            last = next(filter(None, (finite_numbers({name: match[1]}) for match in matches)), {})
+            last = next(filter(None, (numbers_of({name: match[1]}) for match in matches)), {})
             numbers.update({key: (value, "metric_definitions") for key, value in last.items()})
         return numbers
 
@@ -106,16 +110,14 @@ def numbers_in(line: str) -> dict[str, float]:
     """
     text = line.strip()
     if match := _PAIR.fullmatch(text):
-        return finite_numbers({match[1].replace(" ", "_"): match[2]})
+        return numbers_of({match[1].replace(" ", "_"): match[2]})
     if text.startswith("|"):  # cells of words beside those of a name and a number
         cells = filter(None, (_PAIR_AFTER_COUNTER.fullmatch(cell.strip()) for cell in text.split("|")))
         return _metrics_of({match[1].replace(" ", "_"): match[2] for match in cells})
     counter = _COUNTER.match(text)
     text = text[counter.end() :] if counter else text
-    if text.startswith("{") and text.endswith("}"):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, AttributeError):
-            return _metrics_of(ast.literal_eval(text))
-        return {}
+    if text.startswith("{"):
+        return _metrics_of(dictionary_in(text))
     pair = _PAIR_AFTER_COUNTER if counter else _PAIR
     parts = _BETWEEN.split(text.lstrip("|-, "))
     pieces = [piece for part in parts for piece in ([part] if pair.fullmatch(part) else _BEFORE_NAME.split(part))]
@@ -123,18 +125,31 @@ def numbers_in(line: str) -> dict[str, float]:
     return _metrics_of({match[1].replace(" ", "_"): match[2] for match in matches if match}) if all(matches) else {}
 
 
+def dictionary_in(text: str) -> dict[Any, Any]:
+    """A printed dictionary, with an infinite number for NaN, of which Python reads none; empty for other text."""
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        values = ast.literal_eval(_NOT_FINITE.sub(r"\g<1>1e999", text))
+        return values if isinstance(values, dict) else {}
+    return {}
+
+
 def _metrics_of(values: Any) -> dict[str, float]:
-    return {name: number for name, number in finite_numbers(values).items() if name not in _NOT_METRICS}
+    return {name: number for name, number in numbers_of(values).items() if name not in _NOT_METRICS}
 
 
 def finite_numbers(values: Mapping[Any, Any]) -> dict[str, float]:
-    """The entries that are finite numbers, including numbers as text, which transformers 5 writes."""
+    """Those of `numbers_of` that are neither NaN nor infinite."""
+    return {name: number for name, number in numbers_of(values).items() if math.isfinite(number)}
+
+
+def numbers_of(values: Mapping[Any, Any]) -> dict[str, float]:
+    """The entries that are numbers, including numbers as text, which transformers 5 writes."""
     numbers = {}
     for name, value in values.items():
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             if not isinstance(value, bool):
                 numbers[str(name)] = float(value)
-    return {name: number for name, number in numbers.items() if math.isfinite(number)}
+    return numbers
 
 
 def numbers_of_files(roots: Iterable[Path], began: float) -> Numbers:

@@ -352,24 +352,28 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
-    """A sentence if a user's own script or project has left no metric of an evaluation, and how it leaves one."""
+    """Sentences on metrics of a user's own script or project that are NaN, or on how it leaves one of an evaluation."""
     if report is None or not spec.runs_user_code:
         return []
+    lost = ", ".join(report.not_finite)
+    remarks = [f"not recorded, because the last value was NaN or infinite: {lost}"] if lost else []
     if spec.project is not None:
         no_metric = (
             "the command has left no metric: it may log them to MLflow, write numbers into a metrics.json or "
             f"all_results.json, or print lines such as accuracy=0.9; {_DEFINITION}"
         )
-        return [] if report.metrics else [no_metric]
+        return remarks if report.metrics or lost else [no_metric]
     evaluated, of_training = ("eval", "val_", "valid", "test"), ("train_", "throughput_")
-    others = (name for name in report.metrics if "loss" not in name or name.startswith(evaluated))
+    names = [*report.metrics, *report.not_finite]
+    others = (name for name in names if "loss" not in name or name.startswith(evaluated))
     if any(not name.startswith(of_training) for name in others):
-        return []
+        return remarks
     switches = json.dumps({"do_train": True, "do_eval": True})
     return [
+        *remarks,
         f"{at_home(str(spec.entry_script)).name} has left no metric of an evaluation: print a line such as "
         "`accuracy: 0.9`, or save metrics in output_dir (Trainer.save_metrics), as Hugging Face's examples do with "
-        f"{options(training_arguments=switches)}; {_DEFINITION}"
+        f"{options(training_arguments=switches)}; {_DEFINITION}",
     ]
 
 

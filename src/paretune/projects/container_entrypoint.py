@@ -71,8 +71,8 @@ def main(ml: Path) -> int:
     if not code and is_first() and not supervisor.was_stopped:
         files = script_metrics.numbers_of_files((project, ml / "model", ml / "output" / "data"), began)
         logged = metrics_of_store(ml)
-        metrics, sources = printed.results(files, logged, document["renamed"])
-        report = {"metrics": metrics, "facts": {"metrics_from": sources}}
+        metrics, not_finite, sources = printed.results(files, logged, document["renamed"])
+        report = {"metrics": metrics, "not_finite": not_finite, "facts": {"metrics_from": sources}}
         (ml / "output" / "data" / "report.json").write_text(json.dumps(report), encoding="utf-8")
     return code
 
@@ -139,15 +139,16 @@ def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
         printed.read(line.decode(errors="replace"))
 
 
-def metrics_of_store(ml: Path) -> dict[str, float]:
-    """The last values of the metrics in the store: newer runs win over older ones, and the first one over all."""
+def metrics_of_store(ml: Path) -> dict[str, Any]:
+    """The last values of the metrics in the store, a text for NaN: newer runs win, and the first one over all."""
     path = ml / "output" / "data" / STORE / "mlflow.db"
     if not path.is_file():
         return {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(path))) as database:
         query = (
-            "SELECT m.key, m.value FROM latest_metrics m JOIN runs r ON r.run_uuid = m.run_uuid "
-            "WHERE r.lifecycle_stage = 'active' AND NOT m.is_nan ORDER BY r.start_time = "
+            "SELECT m.key, CASE WHEN m.is_nan THEN 'nan' ELSE m.value END "
+            "FROM latest_metrics m JOIN runs r ON r.run_uuid = m.run_uuid "
+            "WHERE r.lifecycle_stage = 'active' ORDER BY r.start_time = "
             "(SELECT MIN(start_time) FROM runs WHERE lifecycle_stage = 'active'), r.start_time"
         )
         return dict(database.execute(query).fetchall())

@@ -257,6 +257,7 @@ class JobReport(_Document):
     """The results of a job."""
 
     metrics: Metrics  # see `metrics.py` for names and units
+    not_finite: tuple[str, ...] = ()  # metrics of the user's own training that ended NaN or infinite
     facts: dict[str, str | bool | int | float] = {}
     """What the metrics depend on: device, precision, effective batch, versions, library of the model."""
     model_fault: str = ""  # why MLflow cannot load the model that the job has left; empty if it can

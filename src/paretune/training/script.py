@@ -4,7 +4,6 @@ Its command line is that of specification.script_arguments. Dictionaries that th
 numbers of printed lines and of files with results become the report (see core.script_metrics).
 """
 
-import ast
 import os
 import runpy
 import shutil
@@ -14,7 +13,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
 
-from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, finite_numbers, numbers_of_files
+from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, dictionary_in, finite_numbers, numbers_of_files
 from paretune.core.untrusted import at_home
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.metrics import SCRIPT_METRICS
@@ -51,10 +50,11 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
         trim_model_folder(folder.model)
     # Not the files of the current folder: another job may run in it at the same time.
     files = numbers_of_files([folder.report.parent, folder.model], began)
-    metrics, sources = printed.results(files, {}, SCRIPT_METRICS)
+    metrics, not_finite, sources = printed.results(files, {}, SCRIPT_METRICS)
     facts: dict[str, str | bool | int | float] = {"device": device.device_name(), "metrics_from": sources}
     model_fault = mlflow_model.describe(folder.model)  # after the files with results were read: it copies some
-    JobReport(metrics=metrics, facts=facts, model_fault=model_fault).write(folder.report)
+    report = JobReport(metrics=metrics, not_finite=tuple(not_finite), facts=facts, model_fault=model_fault)
+    report.write(folder.report)
 
 
 def trim_model_folder(folder: Path) -> None:
@@ -96,12 +96,9 @@ class PrintedMetrics:
         return getattr(self._stream, name)
 
     def _parse(self, line: str) -> None:
-        if self._events is None or not (line.startswith("{") and line.endswith("}")):
+        if self._events is None or not line.startswith("{"):
             return
-        try:
-            numbers = finite_numbers(ast.literal_eval(line))
-        except (ValueError, SyntaxError, AttributeError):
-            return
+        numbers = finite_numbers(dictionary_in(line))
         if "train_runtime" in numbers or not numbers:
             return  # the summary, which is in train_results.json too
         is_evaluation = any(name.startswith("eval_") for name in numbers)

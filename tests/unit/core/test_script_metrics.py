@@ -1,6 +1,7 @@
 """Numbers of somebody else's training: in printed lines, in files, and by SageMaker's metric definitions."""
 
 import json
+import math
 import time
 from pathlib import Path
 
@@ -25,13 +26,15 @@ from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, numbers_i
         ("2026-11-26 10:00:00 loss: 0.3", {}),
         ("INFO eval_accuracy = 0.93, in all", {}),
         ("Modules in train mode: 3", {}),
-        ("{'loss': nan, 'flag': True}", {}),
-        ("loss: 1e999", {}),
+        ("{'loss': nan, 'f1': 0.5, 'flag': True}", {"loss": math.inf, "f1": 0.5}),
+        ("loss: 1e999", {"loss": math.inf}),
+        ("epoch 2: loss -inf, f1 NaN", {"loss": -math.inf, "f1": math.nan}),
+        ("mode: info", {}),
         ("12:30:01 done", {}),
     ],
 )
 def test_a_printed_line_gives_the_numbers_that_a_reader_sees(line: str, numbers: dict[str, float]) -> None:
-    assert numbers_in(line) == numbers
+    assert numbers_in(line) == pytest.approx(numbers, nan_ok=True)
 
 
 def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() -> None:
@@ -61,7 +64,20 @@ def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
     for line in ("loss=0.9\n", "loss=0.5\rloss=0.25\r\n", "x" * LONGEST_LINE + " loss=0.1\n"):
         printed.read(line)
 
-    assert printed.results({}, {}, {}) == ({"loss": 0.25}, "printed: loss")
+    assert printed.results({}, {}, {}) == ({"loss": 0.25}, [], "printed: loss")
+
+
+def test_a_metric_whose_last_value_is_not_finite_is_named_instead_of_recorded() -> None:
+    printed = PrintedNumbers([{"Name": "own", "Regex": r"own (\S+)"}])
+    for line in ("f1: 0.5", "auc: nan", "own 0.5", "own nan", "own none", "{'eval_f1': nan}", "f1: inf", "auc: 0.75"):
+        printed.read(line)
+
+    renamed = {"eval_f1": "validation_f1"}
+    assert printed.results({}, {"loss": float("nan")}, renamed) == (
+        {"auc": 0.75},
+        ["eval_f1", "f1", "loss", "own", "validation_f1"],
+        "printed: auc",
+    )
 
 
 def test_metric_definitions_are_read_as_sagemaker_reads_them() -> None:
@@ -101,6 +117,7 @@ def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_p
     assert numbers_of_files([tmp_path], time.time() + 60) == {}
     assert PrintedNumbers().results(numbers, {"loss": 3.0}, {"eval_f1": "f1"}) == (
         {"f1": 0.3, "loss": 3.0, "eval_loss": 0.7, "eval_f1": 0.3, "train_runtime": 4.5, "eval_accuracy": 0.8},
+        [],
         "eval_results.txt: eval_accuracy; out/all_results.json: f1, train_runtime; "
         "eval_results.json: eval_loss; MLflow: loss",
     )

@@ -157,6 +157,15 @@ def test_a_script_is_told_what_it_left_out_only_if_it_left_no_measure(names: tup
     ] * lacks
 
 
+@pytest.mark.parametrize("job", [{"entry_script": "train.py"}, {"project": "mine"}])
+def test_a_training_of_the_users_own_is_told_which_metrics_ended_nan(job: dict[str, str]) -> None:
+    report = JobReport(metrics={}, not_finite=("f1", "loss"))
+
+    remarks = script_remarks(JobSpec(**job), report)
+
+    assert remarks == ["not recorded, because the last value was NaN or infinite: f1, loss"]
+
+
 ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml.g5.2xlarge")
 
 

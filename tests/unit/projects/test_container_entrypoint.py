@@ -106,6 +106,7 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
     report = json.loads((ml / "output" / "data" / "report.json").read_text())
     logged_and_printed = {"auc": 0.8, "fold": 0.4, "loss": 0.2, "rows": 3.0, "eval_f1": 0.5, "f1": 0.5, "pace": 2.0}
     assert report["metrics"] == logged_and_printed
+    assert report["not_finite"] == ["bad", "strange"]
     sources = "MLflow: auc, f1, fold; out/all_results.json: loss, rows; metric_definitions: pace"
     assert report["facts"] == {"metrics_from": sources}
     assert "auc=0.1" in lines

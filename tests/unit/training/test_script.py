@@ -19,12 +19,14 @@ def test_printed_dictionaries_of_texts_become_curves(tmp_path: Path) -> None:
 
     print({"loss": "0.6931", "learning_rate": "5e-05", "epoch": "0.5"}, file=output)
     print({"eval_loss": "0.5", "eval_f1": "0.75", "epoch": "0.5"}, file=output)
+    print({"loss": float("nan"), "epoch": 0.75}, file=output)
     print({"loss": 0.25, "epoch": 1.0}, file=output)
 
     assert [(event.step, event.metrics) for event in events.new()] == [
         (10, {"train/loss": 0.6931, "train/learning_rate": 5e-05, "train/epoch": 0.5}),
         (10, {"eval/loss": 0.5, "eval/f1": 0.75, "eval/epoch": 0.5}),
-        (20, {"train/loss": 0.25, "train/epoch": 1.0}),
+        (20, {"train/epoch": 0.75}),
+        (30, {"train/loss": 0.25, "train/epoch": 1.0}),
     ]
 
 
@@ -52,7 +54,7 @@ def test_the_report_says_whether_mlflow_can_load_what_a_script_has_left(
 ) -> None:
     folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
     folder.make()
-    script.write_text(f"import pathlib, sys\npathlib.Path({str(folder.model)!r}, {left!r}).touch()\n")
+    script.write_text(f"import pathlib, sys\npathlib.Path({str(folder.model)!r}, {left!r}).touch()\nprint('f1: nan')")
     monkeypatch.setattr("sys.argv", [])
     monkeypatch.setattr("sys.path", list(sys.path))
 
@@ -61,3 +63,4 @@ def test_the_report_says_whether_mlflow_can_load_what_a_script_has_left(
     report = JobReport.read_json(folder.report.read_bytes())
     assert report is not None
     assert report.model_fault == fault
+    assert report.not_finite == ("f1",)

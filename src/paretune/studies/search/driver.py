@@ -59,12 +59,12 @@ _STATUSES = {
 class TrialJob:
     """A trial under way."""
 
-    def __init__(self, trial: Trial, run: Run, workplace: Workplace, study: str) -> None:
-        self.trial = trial
+    def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile) -> None:
+        self.trial, self._objectives = trial, file.objectives
         self.number = trial.number
         self.spec = trial.spec
         self._workplace = workplace
-        self.record = JobRecord(self.spec, workplace, run=run, study=study)
+        self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
         self._job = Attempts(self.record)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
@@ -131,6 +131,9 @@ class TrialJob:
 
     def _ended(self, end: JobOutcome) -> Trial:
         kind = None if end.failure is None else end.failure[0]
+        not_finite = () if end.report is None else {*end.report.not_finite} - {*end.metrics}
+        if end.has_completed and (lost := [name for name in self._objectives if name in not_finite]):
+            return self._end(TrialStatus.DIVERGED, f"{', '.join(lost)} ended NaN or infinite")
         if end.has_completed:
             measured, verdicts = dict(end.metrics), tuple(end.verdicts)
             return self._end(TrialStatus.COMPLETED, "", measured=measured, verdicts=verdicts)
@@ -402,7 +405,7 @@ class Driver:
         if not (adopt or self.trials or self.running):
             points = self.file.size() or "any number of"
             self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
-        job = self._jobs[number] = TrialJob(trial, run, self.workplace, self.file.name)
+        job = self._jobs[number] = TrialJob(trial, run, self.workplace, self.file)
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)
             if end.status.is_retryable and self.history.refused >= MOST_REFUSED:

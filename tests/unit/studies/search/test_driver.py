@@ -203,6 +203,23 @@ def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_says_what_they_
     assert "eval_ndcg" in reason
 
 
+def test_a_search_goes_on_after_trials_whose_objective_is_no_finite_number(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report(job: ScriptedJob) -> JobReport:
+        is_high = job.document.spec.learning_rate in RATES[:3]
+        return JobReport(metrics={} if is_high else {"f1": 0.8}, not_finite=("f1", "loss") if is_high else ())
+
+    monkeypatch.setattr(ScriptedJob, "report", report)
+    (desk.folder / "own.py").write_text("p.add_argument('--learning_rate')\n")
+    driver = desk.driver(job={"instance_type": SMALL, "entry_script": str(desk.folder / "own.py")})
+
+    assert searched(driver) == "every point was tried"
+    assert rates(driver) == [RATES[3]]
+    assert rates(driver, TrialStatus.DIVERGED) == list(RATES[:3])
+    assert {trial.reason for trial in driver.trials.values()} == {"", "f1 ended NaN or infinite"}
+
+
 def test_what_a_dead_driver_was_running_is_taken_over(desk: Desk) -> None:
     first = desk.driver()
     first.adopt()
