@@ -79,7 +79,6 @@ class Run:
     def log_params(self, params: Mapping[str, str]) -> None:
         """Record parameters but for empty ones, which have their default, and those that `mlflow run` has recorded."""
         self._put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
-        self._record()
 
     def log_dataset(self, name: str, digest: str, source: str, rows: Mapping[str, float]) -> None:
         """Name the data of the run; the UI shows it beside the metrics, once for each context.
@@ -93,35 +92,35 @@ class Run:
             profile = json.dumps({"num_rows": int(count)})
             dataset = Dataset(title, digest[:_LONGEST_DIGEST], source_type=kind, source=location, profile=profile)
             self._datasets.append(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)]))
-        self._record()
+        self._put()
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; None leaves a tag absent."""
         texts = {name: without_secrets(text)[: schema.LONGEST_TAG] for name, text in tags.items() if text is not None}
         self._put(*(RunTag(name, text) for name, text in texts.items()))
-        self._record()
 
     def log_events(self, events: Iterable[Event]) -> None:
         """Add the events' metrics to the curves, in whatever order they come; no step of a curve is written twice."""
+        points = []
         for event in events:
             for name, value in _named_for_mlflow(event.metrics).items():
                 if event.step not in self._steps_of(name):
                     self._steps[name].add(event.step)
-                    self._put(Metric(name, value, int(event.time * 1000), event.step))
-        self._record()
+                    points.append(Metric(name, value, int(event.time * 1000), event.step))
+        self._put(*points)
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Record headline values; one that the run has already is not written twice.
 
         They are at step 0, or at the last step of their curve: MLflow shows the latest value of the last step.
         """
-        is_read = self._read()
+        is_read, points = self._read(), []
         for name, value in _named_for_mlflow(metrics).items():
             if self._headlines.get(name) != value:
                 time_ms, step = self._place_of_headline(name, name in self._headlines or not is_read)
-                self._put(Metric(name, float(value), time_ms, step))
+                points.append(Metric(name, float(value), time_ms, step))
                 self._headlines[name] = value
-        self._record()
+        self._put(*points)
 
     def _place_of_headline(self, name: str, may_be_there: bool) -> tuple[int, int]:
         """Time in milliseconds and step of a new headline value, after those before it by any clock."""
@@ -174,6 +173,32 @@ class Run:
         """Mark the run as running again."""
         self._attempt(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
+    def flush(self) -> None:
+        """Write everything that waits, in order, in one request unless that exceeds MLflow's limits.
+
+        Datasets come last, so that a server that denies them has all else.
+        """
+        params = [value.key for value in self._waiting.values() if isinstance(value, Param)]
+        if params and not self._read():
+            return
+        for name in self._known_params:
+            self._waiting.pop((Param, name), None)
+        self._known_params.update(params)
+        size = _AT_ONCE
+        while self._waiting:
+            batch = dict(islice(self._waiting.items(), size))
+            answer = self._ask(partial(self._send, [*batch.values()]), warns=len(batch) == 1)
+            if answer is None:
+                return
+            if not answer and len(batch) > 1:  # one by one, to find the value or the operation that MLflow refuses
+                size = 1
+                continue
+            size = size if answer else _AT_ONCE
+            self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
+        if self._datasets:
+            answer = self._ask(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets))
+            self._datasets = self._datasets if answer is None else []
+
     def _steps_of(self, name: str) -> set[int]:
         if name not in self._steps:
             history = []
@@ -181,16 +206,6 @@ class Run:
                 history = [] if self._is_new else self._client.get_metric_history(self.run_id, name)
             self._steps[name] = {point.step for point in history}
         return self._steps[name]
-
-    def flush(self) -> None:
-        """Write everything that waits: first the values, so that a server that refuses datasets has them all."""
-        params = [value.key for value in self._waiting.values() if isinstance(value, Param)]
-        if params and not self._read():
-            return
-        for name in self._known_params:
-            self._waiting.pop((Param, name), None)
-        self._known_params.update(params)
-        self._send()
 
     def _read(self) -> bool:
         """Read once what the run has, unless this process has just created it; returns whether MLflow has answered."""
@@ -203,35 +218,13 @@ class Run:
 
         return self._has_read or self._attempt(read)
 
-    def _record(self) -> None:
-        if not self._is_held:
-            self.flush()
-
     def _put(self, *values: _Value) -> None:
         """Add values; a later param or tag of a name, or metric of a name, step and time, replaces the earlier one."""
         for value in values:
             place = (value.step, value.timestamp) if isinstance(value, Metric) else ()
             self._waiting[type(value), value.key, *place] = value
-
-    def _send(self) -> None:
-        """Send all that waits, in order, in one request unless that exceeds MLflow's limits.
-
-        Datasets come last, so that a server that denies them has all else.
-        """
-        size = _AT_ONCE
-        while self._waiting:
-            batch = dict(islice(self._waiting.items(), size))
-            answer = self._ask(partial(self._send_batch, [*batch.values()]), warns=len(batch) == 1)
-            if answer is None:
-                return
-            if not answer and len(batch) > 1:  # one by one, to find the value or the operation that MLflow refuses
-                size = 1
-                continue
-            size = size if answer else _AT_ONCE
-            self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
-        if self._datasets:
-            answer = self._ask(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets))
-            self._datasets = self._datasets if answer is None else []
+        if not self._is_held:
+            self.flush()
 
     def _attempt(self, write: Callable[[], object]) -> bool:
         """Whether MLflow has done this; if not, a later process must do it again."""
@@ -244,16 +237,14 @@ class Run:
         try:
             write()
         except TROUBLE as error:
-            if not is_refused(error):
+            has_answered = is_refused(error)
+            self.has_gap = self.has_gap or not has_answered
+            if warns or not has_answered:
                 self._warn(error)
-                self.has_gap = True
-                return None
-            if warns:
-                self._warn(error)
-            return False
+            return False if has_answered else None
         return True
 
-    def _send_batch(self, values: list[_Value]) -> None:
+    def _send(self, values: list[_Value]) -> None:
         """In one request; a single value by the operation of its own, which may be allowed where LogBatch is not."""
         if len(values) > 1:
             metrics = [value for value in values if isinstance(value, Metric)]
