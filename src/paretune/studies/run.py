@@ -29,7 +29,8 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.page import live_chart
 from paretune.studies.results.trials import label
-from paretune.studies.search.driver import ROUND_S, Driver
+from paretune.studies.search.driver import ROUND_S
+from paretune.studies.search.money import Money
 from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable
@@ -123,6 +124,9 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     jobs, common = some_jobs(file, _MOST_CHECKED), file.job.changed()
     workplace = Workplaces.of_process().of(jobs[0])
     _check_jobs(jobs, workplace)
+    if file.design is not None:
+        with closing(StudyTable(file, "sqlite://")) as table:  # in memory: a study that is to begin
+            _refuse_dear_rows(file, Money(file, table, workplace))
     listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
     rows, lines = list[dict[str, object]](), list[str]()
     for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
@@ -190,7 +194,7 @@ def drive(writer: StudyRunWriter) -> StudyResult:
             if isinstance(suggesting, Split):
                 writer.predicted = suggesting.predicted
             if file.design is not None and not driver.trials and not driver.running:
-                _refuse_dear_rows(driver)
+                _refuse_dear_rows(file, driver.money)
             reason = driver.run(suggesting.propose)
             if not driver.trials and driver.money.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
@@ -211,11 +215,10 @@ def drive(writer: StudyRunWriter) -> StudyResult:
     return writer.finish(reason, verification.reasons)
 
 
-def _refuse_dear_rows(driver: Driver) -> None:
+def _refuse_dear_rows(file: StudyFile, money: Money) -> None:
     """Refuse a designed experiment whose rows may cost more than its budget: a part of it would tell little."""
-    specs = [spec for _, spec in driver.file.jobs_at()]
-    worst = [driver.money.worst_usd(driver.money.limited(spec)) for spec in specs]
-    budget_usd, total_usd = driver.file.budget_usd, sum(filter(None, worst))
+    specs, budget_usd = [spec for _, spec in file.jobs_at()], file.budget_usd
+    total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
     if budget_usd is not None and total_usd > budget_usd:
         raise BudgetRefused(
             f"the {len(specs)} rows cost at worst {total_usd:.4g} USD together, and budget_usd is {budget_usd:g}: "

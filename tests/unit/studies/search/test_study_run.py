@@ -11,6 +11,8 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import CallAgain
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
+from paretune.studies.run import drive
+from paretune.studies.search.driver import Start
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
@@ -189,3 +191,31 @@ def test_a_design_whose_rows_have_changed_is_refused(
     assert "study design was begun with another search space, rows, job or objectives: give it another name" in message
     assert difference in message
     assert len(MlflowClient().search_runs(["0"])) == count
+
+
+@pytest.mark.parametrize("more", [[], ["--dry_run"]])
+def test_a_budget_below_the_rows_of_a_design_is_refused(
+    workplace: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    (workplace / "design.yaml").write_text(DESIGN.replace("table: rows.csv", "full: {learning_rate: [1e-5, 3e-5]}"))
+
+    assert main(["study", "design.yaml", "--budget_usd", "0.1", *more]) == 4
+
+    assert "the 2 rows cost at worst " in (message := capsys.readouterr().err)
+    assert "USD together, and budget_usd is 0.1: raise it, take rows out" in message
+
+
+def test_a_design_whose_rows_run_goes_on_with_a_budget_below_them(workplace: Path) -> None:
+    tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
+
+    def begin(budget_usd: float) -> StudyRunWriter:
+        job = {"instance_type": SMALL, "max_runtime_minutes": 6, "force": "limit"}
+        points = {"full": {"learning_rate": [1e-5, 3e-5]}}
+        file = StudyFile(name="rows", job=job, points=points, budget_usd=budget_usd)
+        here = make_workplace(launcher=launcher, tracking=tracking, home=workplace, clock=clock)
+        table = StudyTable(file, f"sqlite:///{workplace / 'studies.db'}")
+        return StudyRunWriter(file, table, here, given=file, say=lambda _: None)
+
+    begin(1.0).driver.begin(Start({"row": 1}))  # by a command that was killed
+    drive(begin(0.11))
+    assert len(launcher.created) == 2  # both rows, the second one in what the first has left
