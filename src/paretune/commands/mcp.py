@@ -33,6 +33,7 @@ from paretune.launchers.processes import is_alive, process_text
 from paretune.specification.catalog import instances
 from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH
 from paretune.specification.parameters import Parameters, parameter, spell
 from paretune.specification.profile import with_profile
 
@@ -47,10 +48,8 @@ _JOB_OF_AGENTS = {
     *("model", "init", "task", "fine_tuning", "lora", "precision", "seed", "training_arguments"),
     *("dataset", "validation_file", "test_file", "text_column", "label_column", "missing_rows"),
     *("max_train_samples", "max_eval_samples", "max_seq_length", "num_train_epochs"),
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size", "micro_batches"),
-    *("learning_rate", "learning_rate_scaling"),
-    *("strategy", "tensor_parallel_degree", "pipeline_parallel_degree", "hybrid_shard_degree"),
-    *("cpu_offload", "launcher", "instance_type", "instance_count", "fallback_instance_types"),
+    *(*OF_THE_BATCH, "learning_rate", "learning_rate_scaling", *OF_STRATEGY),
+    *("launcher", "instance_type", "instance_count", "fallback_instance_types"),
     *("spot", "max_runtime_minutes", "max_cost_usd", "probe_steps", "profile_steps"),
 }
 """The parameters of a job that an agent may set: none chooses code, account or money, or what is recorded of a job."""

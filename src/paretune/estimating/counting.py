@@ -21,7 +21,7 @@ from paretune.estimating.workload import (
 )
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import DEVICE_MAP, OF_STRATEGY, SHARDED, BatchPlan
+from paretune.specification.parallelism import DEVICE_MAP, DIVISIONS, SHARDED, BatchPlan
 from paretune.specification.parameters import spell
 
 TCP = "tcp"
@@ -53,7 +53,7 @@ _UPDATE_BYTES, _MASTER_BYTES, _UPDATE_KERNELS = 24.0, 12.0, 41
 _LOOP_BYTES, _LOOP_KERNELS = 84.0, 150
 _BYTES_OF_A_WEIGHT = 4.0  # as it is saved
 # Parameters that divide the devices, with their defaults.
-_DIVISIONS = {name: JobSpec.model_fields[name].default for name in OF_STRATEGY if name != "strategy"}
+_DIVISIONS = {name: JobSpec.model_fields[name].default for name in DIVISIONS}
 
 
 @dataclass(frozen=True, kw_only=True)

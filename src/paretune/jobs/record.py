@@ -25,7 +25,7 @@ from paretune.specification import metrics
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import BatchPlan
+from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import own_settings, takes_seed
 from paretune.tracking import schema
@@ -216,9 +216,7 @@ def params_of(spec: JobSpec) -> dict[str, str]:
         | spec.changed()
         | {
             "learning_rate": spell(spec.unscaled_learning_rate),
-            "per_device_train_batch_size": str(plan.per_device_train_batch_size),
-            "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
-            "global_batch_size": str(plan.global_batch_size),
+            **{name: str(getattr(plan, name)) for name in OF_THE_BATCH},
             "scaled_learning_rate": repr(plan.learning_rate),
         }
     )

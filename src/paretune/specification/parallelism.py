@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that share the weights
-OF_STRATEGY = (
-    *("strategy", "tensor_parallel_degree", "pipeline_parallel_degree", "micro_batches", "hybrid_shard_degree"),
-    "cpu_offload",
+DIVISIONS = (
+    *("tensor_parallel_degree", "pipeline_parallel_degree", "micro_batches", "hybrid_shard_degree", "cpu_offload"),
 )
-"""Parameters of a job that say how it is spread over devices; their defaults are right for one device."""
+"""Parameters of a job that say how its devices share the model; their defaults are right for one device."""
+OF_STRATEGY = ("strategy", *DIVISIONS)
+OF_THE_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
+"""Parameters of a job, and fields of its plan, that say how many rows a step has."""
 
 DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE = 16
 REFERENCE_BATCH_SIZE = 16  # the global batch size for which a learning rate is given

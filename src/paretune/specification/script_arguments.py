@@ -16,17 +16,16 @@ from paretune.core.untrusted import at_home
 from paretune.specification.inputs import IN_S3, INPUT_FILES, split_configuration
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
-from paretune.specification.parallelism import OF_STRATEGY, BatchPlan
+from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH, BatchPlan
 from paretune.specification.parameters import affecting, extra_of, spell
 
 LOGGING_STEPS = 10
 _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
 """Parameters to the arguments of Hugging Face's scripts, if these have another name or several."""
-_PLANNED = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
     *("project", "entry_point", "environment"),
-    *("learning_rate_scaling", *_PLANNED),
+    *("learning_rate_scaling", *OF_THE_BATCH),
 }
 """Parameters that reach a script by other ways: its processes, the batch plan, arguments of its own."""
 OF_SCRIPTS = tuple(
@@ -48,7 +47,7 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
     if script.has_hugging_face_parser:
         usual = {"output_dir": output_dir, "learning_rate": plan.learning_rate}
-        usual |= {name: getattr(plan, name) for name in _PLANNED[:2]}
+        usual |= {name: getattr(plan, name) for name in OF_THE_BATCH[:2]}
         usual |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
         values = {**usual, "disable_tqdm": True, "report_to": "none", **values}
     elif script.argument("output_dir"):
@@ -91,7 +90,7 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
 
 def own_settings(spec: JobSpec) -> str:
     """The settings given to the user's own training, but for its files, in words: `lr=0.1 epochs=3`."""
-    names = [name for name in (*_PLANNED, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
+    names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
     given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
     return " ".join(f"{name}={spell(value)}" for name, value in given.items())
 
@@ -123,7 +122,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
     faults = [f"{fault}; leave it out, or {remedy}" for fault in unknown_arguments(path, names)]
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
     if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
-        parameter_of = {f"--{_name_in(script, name)}": name for name in (*_PLANNED, *OF_SCRIPTS)}
+        parameter_of = {f"--{_name_in(script, name)}": name for name in (*OF_THE_BATCH, *OF_SCRIPTS)}
         added = [parameter_of.get(name, f"training_arguments.{name.removeprefix('--')}") for name in missing]
         values = options(**dict.fromkeys(added, "VALUE"))
         faults.append(f"{path.name} does not run without {', '.join(missing)}: add {values}")
@@ -184,15 +183,15 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
     """The given parameters with their values, by the script's own names; the learning rate as scaled to the batch."""
     values = dict[str, Any]()
     has_plan = script.has_hugging_face_parser  # which gets the whole plan anyway
-    if spec.model_fields_set.intersection(_PLANNED) and not has_plan:
-        names = _PLANNED[:2] if script.reads_anything else [name for name in _PLANNED if _name_in(script, name)]
-        values = {name: getattr(plan, name) for name in names or _PLANNED[:1]}
-        if plan.gradient_accumulation_steps > 1 and not {*_PLANNED[1:]} & values.keys():
+    if spec.model_fields_set.intersection(OF_THE_BATCH) and not has_plan:
+        names = OF_THE_BATCH[:2] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
+        values = {name: getattr(plan, name) for name in names or OF_THE_BATCH[:1]}
+        if plan.gradient_accumulation_steps > 1 and not {*OF_THE_BATCH[1:]} & values.keys():
             # The script does not accumulate: it takes the whole batch at once, or is refused.
-            if not spec.model_fields_set.intersection(_PLANNED[:2]):
-                values[_PLANNED[0]] *= plan.gradient_accumulation_steps
+            if not spec.model_fields_set.intersection(OF_THE_BATCH[:2]):
+                values[OF_THE_BATCH[0]] *= plan.gradient_accumulation_steps
             else:
-                values[_PLANNED[1]] = plan.gradient_accumulation_steps
+                values[OF_THE_BATCH[1]] = plan.gradient_accumulation_steps
     values |= {name: getattr(spec, name) for name in OF_SCRIPTS if name in spec.model_fields_set}
     if "learning_rate" in values:
         values["learning_rate"] = plan.learning_rate

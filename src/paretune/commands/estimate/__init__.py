@@ -14,16 +14,13 @@ from paretune.core.result import Result
 from paretune.specification.catalog import region_faults
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
-from paretune.specification.parallelism import OF_STRATEGY
+from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
 from paretune.specification.parameters import Parameters, affecting, parameter, spell, split_list
 from paretune.specification.rules import launch_faults
 
-DIVISIONS = tuple(name for name in OF_STRATEGY if name != "strategy")
-"""Parameters that say how the devices of a job share its model."""
 # Parameters of which several can be compared. Elsewhere a comma belongs to the value.
 MAY_BE_LISTS = (
-    *("instance_type", "instance_count", "strategy"),
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size"),
+    *("instance_type", "instance_count", "strategy", *OF_THE_BATCH),
     *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paretune.commands.estimate import DIVISIONS, OF_THE_DATA, EstimateRequest
+from paretune.commands.estimate import OF_THE_DATA, EstimateRequest
 from paretune.core import pareto
 from paretune.core.clock import SystemClock
 from paretune.core.errors import collecting, refuse
@@ -30,6 +30,7 @@ from paretune.pricing import PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
 from paretune.specification.parameters import spell
 from paretune.specification.profile import completed
 from paretune.tracking import schema
@@ -63,7 +64,6 @@ device, 0 if not even one row fits.
 """
 MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
-_OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
 _DAY_S = 24 * 3600.0
 _UNKNOWN = "nothing known: run one"
@@ -300,7 +300,7 @@ def _row(spec: JobSpec, item: Estimate | None, is_best: bool) -> Row:
         row |= {f"{phase}_{name}": round(getattr(seconds, name), 1) for name in _SECONDS}
     row |= {f"seconds_{part}": round(seconds, 1) for part, seconds in item.time.parts.items()}
     if (memory := item.memory) is not None:
-        row |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
+        row |= {name: getattr(item.plan, name) for name in OF_THE_BATCH}
         row |= {f"memory_gib_{end}": round(getattr(memory, f"gib_{end}"), 3) for end in ("low", "high")}
         row |= {
             "memory_gib_per_device": round(memory.gib, 3),

@@ -29,11 +29,11 @@ from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification.catalog import instances, usual_region
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.parameters import split_list
 from paretune.specification.rules import launch_faults
 from paretune.tracking.recorded_job import RecordedJob
 
-_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _ROWS_ASSUMED = 100_000  # to begin with; their number follows from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
 # Names in the hyperparameters of Hugging Face's examples and of the notebooks of AWS.
@@ -73,9 +73,9 @@ def of_run(job: RecordedJob) -> Reference:
     )
     if seconds is None and step_seconds is None:
         raise BadInput([f"like must name a training with measured seconds, {job.run_id[:8]} has none"])
-    texts = {name: text for name, text in spec.changed().items() if name not in _BATCH}
+    texts = {name: text for name, text in spec.changed().items() if name not in OF_THE_BATCH}
     plan = job.used_plan(spec)
-    texts |= {name: str(getattr(plan, name)) for name in _BATCH[:2]}
+    texts |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
     if spec.runs_user_code:
         texts = {name: text for name, text in texts.items() if name in {*MAY_BE_LISTS, "region"}}
     return Reference(
@@ -195,8 +195,8 @@ def _others(
     Without any that was asked for: one machine of each priced type with accelerators of the same kind, GPUs or none.
     """
     common, batch = dict(texts), str(ran.plan().global_batch_size)
-    if all(texts.get(name) == reference.texts.get(name) for name in _BATCH):  # none was typed
-        common = {name: text for name, text in texts.items() if name not in _BATCH}
+    if all(texts.get(name) == reference.texts.get(name) for name in OF_THE_BATCH):  # none was typed
+        common = {name: text for name, text in texts.items() if name not in OF_THE_BATCH}
         common["global_batch_size"] = batch
     kinds = {name: item.has_gpu for name, item in instances().items()}
     alike = [name for name in priced if kinds.get(name) is (ran.has_instances and kinds[ran.instance_type])]

@@ -12,6 +12,7 @@ from paretune.core.result import Row
 from paretune.presentation.text import dollars, duration
 from paretune.specification import catalog, metrics
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.parameters import spell
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import DATASET_SIZE, RecordedJob
@@ -64,8 +65,7 @@ def _row(job: RecordedJob, factor: str) -> Row:
     devices, tags = _devices(job, spec), {} if spec is None else spec.tags
     if spec is not None:
         plan = job.used_plan(spec)
-        for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
-            values[name] = str(getattr(plan, name))
+        values |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
     outer, _, inner = factor.partition(".")
     if outer in NESTED and inner:
         values[factor] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
