@@ -216,6 +216,21 @@ def client(workplace: Path) -> Any:
 
 
 @pytest.fixture
+def no_settings(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the user's settings for AWS, prices and storage, and a cache of prices in the workplace."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_P", "PARETUNE_S"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
+
+
+@pytest.fixture
+def beside_the_studies(workplace: Path, no_settings: None) -> Path:
+    """A workplace with the project's study files, and nothing of the user's settings."""
+    (workplace / "studies").symlink_to(Path(__file__).parents[1] / "studies")
+    return workplace
+
+
+@pytest.fixture
 def no_store(database: Path) -> None:
     """No MLflow store in the workplace yet."""
     database.unlink()

@@ -2,7 +2,6 @@
 
 import doctest
 import json
-import os
 import re
 from pathlib import Path
 
@@ -18,19 +17,8 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 assert NOTEBOOKS
 
 
-@pytest.fixture
-def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the project's studies, and nothing of the user's settings."""
-    (workplace / "studies").symlink_to(ROOT / "studies")
-    for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_P"))]:
-        monkeypatch.delenv(name)
-    for name in ("XDG_CACHE_HOME", "IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
-        monkeypatch.setenv(name, str(workplace / "user"))
-    return workplace
-
-
 @pytest.mark.slow
-def test_the_page_of_the_python_interface_shows_what_happens(project: Path) -> None:
+def test_the_page_of_the_python_interface_shows_what_happens(beside_the_studies: Path) -> None:
     result = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)
 
     assert result.attempted
@@ -39,9 +27,11 @@ def test_the_page_of_the_python_interface_shows_what_happens(project: Path) -> N
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 @pytest.mark.slow
-def test_the_notebook_runs_to_its_end(path: Path, project: Path) -> None:
+def test_the_notebook_runs_to_its_end(path: Path, beside_the_studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(beside_the_studies / "user"))
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(project)}}).execute()
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(beside_the_studies)}}).execute()
 
     view = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     tables = [output["data"]["text/html"] for output in view if "text/html" in output.get("data", {})]
@@ -72,7 +62,9 @@ def command_in(text: str, name: str) -> list[str]:
     return next(words[1:] for words in commands_of(text) if job_of(words)[0] == name)
 
 
-def test_readme_says_of_the_estimate_what_it_prints(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_readme_says_of_the_estimate_what_it_prints(
+    beside_the_studies: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     readme = " ".join((ROOT / "README.md").read_text().split())
 
     assert main([*command_in((ROOT / "README.md").read_text(), "estimate"), "--json"]) == 0
@@ -91,7 +83,7 @@ def test_readme_says_of_the_estimate_what_it_prints(project: Path, capsys: pytes
 
 
 def test_the_worst_cases_in_the_pages_are_those_of_their_commands(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    beside_the_studies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     money = (ROOT / "docs" / "money.md").read_text()
     (line,) = [words for words in commands_of(money) if "--max_cost_usd" in words]
@@ -108,10 +100,8 @@ def test_the_worst_cases_in_the_pages_are_those_of_their_commands(
         assert re.search(rf"worst\s+case(?:, here|:) {worst_usd:.2f} USD", page)
 
 
-def test_the_page_of_money_counts_the_prices_that_come_along(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
+@pytest.mark.usefixtures("no_settings")
+def test_the_page_of_money_counts_the_prices_that_come_along(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "money.md").read_text()
     (counts,) = re.findall(r"(\d+) types in us-east-1 and (\d+) in us-west-2", page)
 

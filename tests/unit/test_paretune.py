@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,16 +13,6 @@ import paretune
 from paretune.core.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def beside_the_studies(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty place with the project's study files, and nothing of the user's AWS settings."""
-    (workplace / "studies").symlink_to(ROOT / "studies")
-    for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_P"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
-    return workplace
 
 
 def test_at_most_eleven_names_are_offered_and_each_is_there_with_its_docstring() -> None:

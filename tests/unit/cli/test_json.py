@@ -18,15 +18,11 @@ SIMULATED = ("--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--ma
 
 
 @pytest.fixture
-def run(workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command in an empty place; (exit code, document, standard error)."""
-    (workplace / "studies").symlink_to(ROOT / "studies")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
+def run(run: Callable[..., tuple[int, str, str]], beside_the_studies: Path) -> Run:
+    """Runs a command in a place with the studies; (exit code, document, standard error)."""
 
     def command(*words: str) -> tuple[int, Any, str]:
-        capsys.readouterr()
-        code = main(words)
-        out, err = capsys.readouterr()
+        code, out, err = run(*words)
         return code, json.loads(out), err
 
     return command

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,8 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(client: MlflowClient, workplace: Path, typed: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+def run(no_settings: None, typed: Command) -> Command:
     """Runs `paretune estimate ...` in an empty place; (exit code, standard output, its error)."""
-    for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PARETUNE_HOME", str(workplace / ".paretune"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
     return lambda **texts: typed("estimate", *(f"--{name}={text}" for name, text in texts.items()))
 
 

@@ -1,7 +1,6 @@
 """`paretune estimate --like`: what a training that has run would have cost elsewhere."""
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,11 +33,8 @@ DESCRIBED: dict[str, Any] = {
 
 
 @pytest.fixture
-def answer(workplace: Path, typed: Run, monkeypatch: pytest.MonkeyPatch) -> Answer:
+def answer(no_settings: None, typed: Run) -> Answer:
     """The JSON of `paretune estimate --like ...`."""
-    for name in [name for name in os.environ if name.startswith("PARETUNE_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
 
     def ask(like: str, **texts: object) -> dict[str, Any]:
         words = [f"--{name}={text}" for name, text in {"like": like, "region": "us-east-1", **texts}.items()]

@@ -1,6 +1,5 @@
 """`paretune prices` as a user meets it, with AWS's Pricing API in memory."""
 
-import os
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -19,11 +18,8 @@ OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.m5.large,us-east
 
 
 @pytest.fixture
-def run(workplace: Path, typed: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(no_settings: None, typed: Run) -> Run:
     """Runs `paretune prices ...` in an empty place; (exit code, standard output, its error)."""
-    for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
     return partial(typed, "prices")
 
 

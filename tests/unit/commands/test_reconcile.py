@@ -12,7 +12,6 @@ import pytest
 from mlflow import MlflowClient
 from moto import mock_aws
 
-from paretune.cli import main
 from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker.storage import s3_client
 from tests.bills import BEGIN, in_focus, in_legacy, later, line, of_month, write
@@ -23,8 +22,7 @@ VOLUME = {"identity_line_item_id": "volume"}
 
 
 @pytest.fixture
-def store(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
-    client = MlflowClient()
+def store(client: MlflowClient, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     experiment = client.create_experiment("bills", artifact_location=str(workplace / "artifacts"))
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
     return client
@@ -42,13 +40,11 @@ def recorded(store: MlflowClient, cost_usd: float = 2.8, hours: float = 2.0, sta
 
 
 @pytest.fixture
-def run(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(store: MlflowClient, typed: Callable[..., tuple[int, str, str]]) -> Run:
     """Runs a command; (exit code, document, standard error)."""
 
     def command(*words: str) -> tuple[int, Any, str]:
-        capsys.readouterr()
-        code = main([*words, "--json"])
-        out, err = capsys.readouterr()
+        code, out, err = typed(*words, "--json")
         return code, json.loads(out), err
 
     return command

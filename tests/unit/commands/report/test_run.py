@@ -19,13 +19,9 @@ OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-wes
 
 
 @pytest.fixture
-def store(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
-    client = MlflowClient()
+def store(client: MlflowClient, workplace: Path, no_settings: None, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     experiment = client.create_experiment(workplace.parent.name, artifact_location=str(workplace / "artifacts"))
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", experiment)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
-    for name in [name for name in os.environ if name.startswith("PARETUNE_PR")]:
-        monkeypatch.delenv(name)
     return client
 
 
