@@ -1,5 +1,8 @@
 """Jobs in an AWS account: each is paid once, and its next attempt belongs to those who launched it."""
 
+import io
+import json
+import tarfile
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -114,3 +117,35 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
         for part in ("RoleArn", "OutputDataConfig", "CheckpointConfig", "ResourceConfig", "VpcConfig", "Tags"):
             assert request.get(part) == before.get(part)
     assert {request["RoleArn"] for request in second.values()} == roles
+
+
+def test_the_next_attempt_of_a_job_runs_the_script_and_reads_the_data_of_the_first_whatever_was_edited_since(
+    aws: Aws, clock: FakeClock, workplace: Path, process: Callable[..., Workplaces], script: str
+) -> None:
+    data, here = workplace / "rows.csv", process({"PARETUNE_ROLE": "Trainer", "PARETUNE_BUCKET": BUCKET})
+    data.write_text("text,label\nfine,1\n")
+    types = {"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.p3.2xlarge"}  # with different images
+    spec = JobSpec(entry_script=script, dataset=str(data), **types)
+    begin_job(spec, here.of(spec)).record.leave()
+    (name,) = aws.training.jobs
+    aws.end(name, "Failed", reason="CapacityError: Unable to provision requested ML compute capacity")
+    uploads, launched = set(aws.objects), Path(script).read_text()
+    for path in (Path(script), data):
+        path.write_text(path.read_text() + "# edited\n")
+    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it
+
+    Sync(workplace_of=here.of, tracking=Tracking({}, clock), interruption=Interruption()).run()
+
+    first, second = (
+        {channel["ChannelName"]: channel["DataSource"] for channel in call.parameters["InputDataConfig"]}
+        for call in aws.of("CreateTrainingJob")
+    )
+    assert second == first | {"job": second["job"]}
+    key = f"paretune/jobs/{name.removesuffix('-1')}-2/job.json"
+    assert set(aws.objects) - uploads == {key}
+    assert any(package.startswith("transformers") for package in json.loads(aws.objects[key])["packages"])
+    code = aws.objects[first["code"]["S3DataSource"]["S3Uri"].removeprefix(f"s3://{BUCKET}/")]
+    with tarfile.open(fileobj=io.BytesIO(code)) as archive:
+        packed = archive.extractfile("script/train.py")
+        assert packed is not None
+        assert packed.read().decode() == launched

@@ -22,7 +22,16 @@ from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.hardware import accelerator_of
 from paretune.launchers import archive
-from paretune.launchers.base import GONE_AFTER_S, LOOK_EVERY_S, SHOWN_WITHIN_S, Job, Launcher, checkpoint_folder
+from paretune.launchers.base import (
+    GONE_AFTER_S,
+    LOOK_EVERY_S,
+    SHOWN_WITHIN_S,
+    Job,
+    Launcher,
+    checkpoint_folder,
+    job_name,
+    job_of,
+)
 from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
@@ -182,25 +191,29 @@ class SageMakerLauncher(Launcher):
         spec, settings = document.spec, document.spec.sagemaker
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
         storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)
+        uploads = replace(storage, dry=dry or document.attempt > 1)
+        launched, launched_job = self._launched(document, storage)
         image = choose_image(spec, self.account.region)
         deadline = deadline_s(spec, document.max_seconds, self._environment)
+        packages = [_READS_SECRETS] if spec.reads_secrets else []
         if (project := inputs.project) is not None:
             command, code = f"python3 {project.program} /opt/ml", dict[str, Path | str](project.code)
-            channels = {name: storage.upload("files", path) for name, path in project.inputs.items()}
-            job = {"deadline_s": deadline, **project.document}
-            if spec.reads_secrets:
-                code[archive.REQUIREMENTS] = _READS_SECRETS
+            channels = {name: uploads.upload("files", path) for name, path in project.inputs.items()}
+            job = {**project.document, **launched_job, "deadline_s": deadline}
         else:
             command = OUR_TRAINING
-            channels, inner_spec, code = _inputs(spec, inputs, storage, image.requirements)
+            channels, inner_spec, code = _inputs(spec, inputs, uploads)
             code |= archive.package_files(self._package)
+            packages += [*image.requirements, _OURS]
             # The training sees nothing of account, network and money.
             inner_spec = inner_spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")))
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
+        job["packages"] = packages  # not in the code: another instance type may have another image
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
             packed = archive.pack({**code, **{path.name: path for path in _STARTERS}}, Path(folder) / archive.NAME)
-            channels["code"] = storage.upload("code", packed)
+            channels["code"] = uploads.upload("code", packed)
+        channels |= launched
         smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
         smp = {name: value for name, value in smp.items() if value is not None and value is not False}
         runtime_s = max(1, math.ceil(document.max_seconds))
@@ -263,6 +276,27 @@ class SageMakerLauncher(Launcher):
         }
         whole: dict[str, Any] = _without_unset(request)
         return whole
+
+    def _launched(self, document: JobDocument, storage: Storage) -> tuple[dict[str, str], dict[str, Any]]:
+        """Channels and document of the first attempt, which the next ones have, too, whatever was edited since.
+
+        Both are empty for the first attempt itself.
+        """
+        if document.attempt == 1:
+            return {}, {}
+        name = job_name(job_of(document.job_name), 1)
+        if (first := self.attach(name)) is None:
+            raise LaunchRefused(
+                f"AWS no longer knows {name}, whose code and data {document.job_name} would use: launch the job again"
+            )
+        channels = {
+            channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
+            for channel in first.description["InputDataConfig"]
+            if channel["ChannelName"] != "job"
+        }
+        with refused_to(f"read the document of {name}"):
+            answer = storage.s3.get_object(Bucket=storage.bucket, Key=f"{PREFIX}/jobs/{name}/job.json")
+            return channels, json.loads(answer["Body"].read())
 
     def _adopt_after(self, error: Exception, name: str) -> Job:
         """The job that exists although its creation failed: an earlier one, or one whose answer was lost."""
@@ -395,11 +429,10 @@ def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str
 
 
 def _inputs(
-    spec: JobSpec, inputs: JobInputs, storage: Storage, needed: tuple[str, ...]
+    spec: JobSpec, inputs: JobInputs, storage: Storage
 ) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
     """Channels, the specification with the paths inside the job, and the code beside ours: a script, requirements."""
-    channels, moved, own_requirements = dict[str, str](), dict[str, str](), ""
-    files: dict[str, Path | str] = {}
+    channels, moved, files = dict[str, str](), dict[str, str](), dict[str, Path | str]()
     if inputs.dataset is not None:
         channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
     if inputs.model is not None:
@@ -408,14 +441,12 @@ def _inputs(
         script = at_home(spec.entry_script).resolve()
         beside = {**archive.project_files(script.parent), script.name: script}
         if (requirements := beside.pop(archive.REQUIREMENTS, None)) is not None:
-            own_requirements = requirements.read_text().strip()
-        files = {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in beside.items()}
+            files[archive.REQUIREMENTS] = requirements
+        files |= {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in beside.items()}
         moved["entry_script"] = f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"
         for name, channel, path in script_inputs(spec):
             channels[channel] = storage.upload("files", path.resolve())
             moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
-    ours = [_OURS, _READS_SECRETS] if spec.reads_secrets else [_OURS]
-    files[archive.REQUIREMENTS] = "\n".join([own_requirements, *needed, *ours]).strip() + "\n"
     return channels, spec.replace(**moved), files
 
 

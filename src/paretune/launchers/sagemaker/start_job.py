@@ -1,6 +1,6 @@
 """Prepares the container of a training job and replaces itself by the job's command; runs in the job, without paretune.
 
-    python3 start_job.py COMMAND... ML        set SageMaker's variables, install requirements, look at the GPU, run it
+    python3 start_job.py COMMAND... ML        set SageMaker's variables, install packages, look at the GPU, run it
     python3 start_job.py --install FILE ML    install a file of requirements
 
 ML is the folder /opt/ml of the job.
@@ -38,11 +38,12 @@ def main(words: list[str]) -> None:
     """Prepare and run the command."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the first process of a container ignores it by default
     if words[0] == "--install":
-        install(words[1])
+        install(["-r", words[1]])
         return
     os.environ.update(variables())
-    if REQUIREMENTS.is_file():
-        install(str(REQUIREMENTS))
+    packages = json.loads((ML / "input" / "data" / "job" / "job.json").read_text())["packages"]
+    if needed := [*packages, *(["-r", str(REQUIREMENTS)] if REQUIREMENTS.is_file() else [])]:
+        install(needed)
     look_at_gpu()
     sys.stdout.flush()
     if any(text.startswith("secret:arn:") for text in os.environ.values()):
@@ -93,11 +94,11 @@ def gpus() -> list[Path]:
     return list(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def install(requirements: str) -> None:
-    """Install packages; ends the job with pip's last error if that fails."""
+def install(needed: list[str]) -> None:
+    """Install what pip takes as such words; ends the job with pip's last error if that fails."""
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "pip", "install", "-r", requirements],
+        [sys.executable, "-m", "pip", "install", *needed],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -316,6 +316,16 @@ def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
     assert checkpoints(aws) == f"s3://{BUCKET}/paretune/checkpoints/run2/"
 
 
+def test_the_next_attempt_of_a_project_runs_the_command_of_the_first(
+    launcher: SageMakerLauncher, order: Make, aws: Aws
+) -> None:
+    for attempt, command in ((1, "launched"), (2, "edited")):
+        payload = ProjectPayload(code={}, program="run.py", document={"command": command, "requirements": []})
+        launcher.submit(order(attempt=attempt, project="."), JobInputs(project=payload))
+
+    assert told(aws, "paretune-run1-2")["command"] == "launched"
+
+
 def test_the_default_bucket_is_made_once_in_the_right_region(
     aws: Aws, order: Make, clock: FakeClock, package: Path
 ) -> None:

@@ -22,7 +22,8 @@ SCRIPT = Path(request_module.__file__).with_name("start_job.sh")
 def ml(tmp_path: Path) -> Path:
     """The folder of a job on the second of two instances, and beside it `code` with the starters."""
     folder, code = tmp_path / "ml", tmp_path / "code"
-    (folder / "input" / "config").mkdir(parents=True)
+    for name in ("config", "data/job"):
+        (folder / "input" / name).mkdir(parents=True)
     code.mkdir()
     resources = {"current_host": "algo-2", "hosts": ["algo-2", "algo-1"], "network_interface_name": "eth0"}
     for name, content in (
@@ -31,6 +32,7 @@ def ml(tmp_path: Path) -> Path:
         ("hyperparameters", {"mp_parameters": '{"a": 1}', "name": "text"}),
     ):
         (folder / "input" / "config" / f"{name}.json").write_text(json.dumps(content))
+    (folder / "input" / "data" / "job" / "job.json").write_text('{"packages": []}')
     for name in ("start_job.sh", "start_job.py", "with_secrets.py"):
         shutil.copy(SCRIPT.with_name(name), code)
     return folder
@@ -79,7 +81,7 @@ def test_what_pip_cannot_install_is_the_reason_of_the_failure_with_the_next_step
 
 
 def test_an_index_that_cannot_be_reached_names_what_the_subnets_need(ml: Path) -> None:
-    (ml.parent / "code" / "requirements.txt").write_text("not-there==1\n")
+    (ml / "input" / "data" / "job" / "job.json").write_text('{"packages": ["not-there==1"]}')
     closed = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"}
 
     run(ml, "echo", "never", **closed)
