@@ -232,7 +232,7 @@ class Study:
         minutes = max(1.0, factor * job.before_upload_s / 60)
         spec = JobSpec(instance_type=_OF_A_KIND[job.kind], max_runtime_minutes=minutes, entry_script=__file__)
         spec = spec if well_known(job.model) is None else spec.replace(model=job.model)
-        trained_s = min(job.training_s, deadlines.deadline_s(spec, 60 * minutes, {}))
+        trained_s = min(job.training_s, deadlines.deadline_s(spec, {}))
         extra_s = deadlines.first_upload_s(spec, {}) if self._exceeded_s is None else self._exceeded_s
         billed_s = job.downloading_s + trained_s + job.uploading_s
         return Played(

@@ -116,7 +116,7 @@ class Attempts:
             number, spent_s = ran.attempt + 1, self.bill.billable_seconds
             name = job_name(self.record.job, number)
             again = replace(ran, job_name=name, attempt=number, spent_seconds=spent_s, **changes)
-            return again if again.max_seconds > 0 else None
+            return again if self._launcher.deadline_s(again) > 0 else None
 
         if kind is FailureKind.INTERNAL:
             self._internal_errors += 1

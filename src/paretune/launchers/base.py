@@ -202,6 +202,10 @@ class Launcher(ABC):
         """Seconds that a job may be billed beyond its maximum runtime, to stop and upload its results."""
         return self.stop_s
 
+    def deadline_s(self, document: JobDocument) -> float:
+        """Seconds of an attempt of a job after which it stops itself; without any left there is no such attempt."""
+        return document.max_seconds
+
     def location_tags(self) -> Mapping[str, str]:
         """The location that `attach` looks in, as tags without prefix: account and region, or the machine."""
         return {}

@@ -5,6 +5,8 @@ What a job leaves is uploaded after its training, outside AWS's MaxRuntimeInSeco
     upload = START + bytes / RATE              billed after the training
     deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
 
+A next attempt has what is left of both, and there is none once the deadline is over: it would be billed beyond.
+
 Files are uploaded as they are (CompressionType NONE), which no public job shows: its rate is assumed, and its bound at
 about the slowest rate of public jobs that pack a known model with gzip before (read 2026-11-23): DistilBERT, 0.27 GB,
 in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s. Nobody knows what a script or a
@@ -93,11 +95,12 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     return max(0.0, longest - longest_upload_s(spec, environment))
 
 
-def deadline_s(spec: JobSpec, limit_s: float, environment: Mapping[str, str]) -> float:
-    """The seconds after its container's start at which a training with this maximum runtime stops itself.
+def deadline_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """The seconds after its container's start at which a training stops itself.
 
-    What is billed before it and a checkpoint fit into the limit; but the training has at least half of it.
+    What is billed before it and a checkpoint fit into its maximum runtime; but the training has at least half of it.
     """
+    limit_s = spec.max_runtime_minutes * 60
     return max(limit_s / 2, limit_s - BEFORE_CONTAINER_S - _saving_s(spec, environment))
 
 
@@ -105,7 +108,7 @@ def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float
     """The most seconds that a job is billed beyond its maximum runtime: a late stop, saving and the upload."""
     limit_s = spec.max_runtime_minutes * 60
     late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
-    stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, limit_s, environment) + _saving_s(spec, environment)
+    stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, environment) + _saving_s(spec, environment)
     return max(late_s, stopped_s - limit_s) + longest_upload_s(spec, environment)
 
 

@@ -15,6 +15,7 @@ from paretune.core.errors import LostContact
 from paretune.jobs.launch import begin_job
 from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplaces
+from paretune.launchers import deadlines
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
 from tests.fake_clock import FakeClock
@@ -149,3 +150,27 @@ def test_the_next_attempt_of_a_job_runs_the_script_and_reads_the_data_of_the_fir
         packed = archive.extractfile("script/train.py")
         assert packed is not None
         assert packed.read().decode() == launched
+
+
+@pytest.mark.parametrize(("billed_s", "goes_on"), [(60, True), (3390, True), (3405, False), (3599, False)])
+def test_attempts_together_are_billed_for_no_more_than_the_worst_case_of_the_job(
+    aws: Aws, clock: FakeClock, process: Callable[..., Workplaces], script: str, billed_s: float, goes_on: bool
+) -> None:
+    here = process({"PARETUNE_ROLE": "Trainer", "PARETUNE_BUCKET": BUCKET})
+    spec = JobSpec(instance_type="ml.g5.xlarge", entry_script=script, max_runtime_minutes=60.0)
+    begin_job(spec, here.of(spec)).record.leave()
+    (name,) = aws.training.jobs
+    aws.end(
+        name, "Failed", reason="InternalServerError: We encountered an internal error", BillableTimeInSeconds=billed_s
+    )
+    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it
+
+    Sync(workplace_of=here.of, tracking=Tracking({}, clock), interruption=Interruption()).run()
+
+    assert (aws.count("CreateTrainingJob") == 2) is goes_on
+    assert bool(Tracking({}, clock).unfinished()) is goes_on
+    if goes_on:
+        training_s = json.loads(aws.objects[f"paretune/jobs/{name.removesuffix('-1')}-2/job.json"])["deadline_s"]
+        second_s = deadlines.LONGEST_BEFORE_CONTAINER_S + training_s + deadlines.longest_upload_s(spec, {})
+        assert training_s > 0
+        assert billed_s + second_s <= 3600 + deadlines.billed_after_limit_s(spec, {})

@@ -177,6 +177,10 @@ class SageMakerLauncher(Launcher):
         """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
         return billed_after_limit_s(spec, self._environment)
 
+    def deadline_s(self, document: JobDocument) -> float:
+        """Seconds after its container's start: those of the job, less the billed ones of earlier attempts."""
+        return deadline_s(document.spec, self._environment) - document.spent_seconds
+
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""
         spec = document.spec.replace(**self.settings(document.spec))
@@ -194,12 +198,11 @@ class SageMakerLauncher(Launcher):
         uploads = replace(storage, dry=dry or document.attempt > 1)
         launched, launched_job = self._launched(document, storage)
         image = choose_image(spec, self.account.region)
-        deadline = deadline_s(spec, document.max_seconds, self._environment)
         packages = [_READS_SECRETS] if spec.reads_secrets else []
         if (project := inputs.project) is not None:
             command, code = f"python3 {project.program} /opt/ml", dict[str, Path | str](project.code)
             channels = {name: uploads.upload("files", path) for name, path in project.inputs.items()}
-            job = {**project.document, **launched_job, "deadline_s": deadline}
+            job = {**project.document, **launched_job, "deadline_s": self.deadline_s(document)}
         else:
             command = OUR_TRAINING
             channels, inner_spec, code = _inputs(spec, inputs, uploads)
@@ -207,7 +210,7 @@ class SageMakerLauncher(Launcher):
             packages += [*image.requirements, _OURS]
             # The training sees nothing of account, network and money.
             inner_spec = inner_spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")))
-            job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
+            job = replace(document, spec=inner_spec, deadline_s=self.deadline_s(document)).as_json()
         job["packages"] = packages  # not in the code: another instance type may have another image
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
