@@ -65,7 +65,10 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
         connection.isolation_level = None  # else Python's driver begins transactions itself, and later
         connection.execute("PRAGMA busy_timeout = 60000")
 
-    engine = sa.create_engine(with_driver(address), poolclass=sa.NullPool)
+    url = sa.make_url(with_driver(address))
+    if url.drivername.startswith("postgresql+psycopg"):  # AWS's NAT gateways forget a connection idle for 350 s
+        url = url.set(query={"keepalives_idle": "60", **url.query})
+    engine = sa.create_engine(url, poolclass=sa.NullPool)
     if engine.dialect.name == "sqlite":
         # Only an immediate transaction of SQLite keeps others from reading what it is about to change.
         sa.event.listen(engine, "connect", begin_by_hand)

@@ -1,5 +1,7 @@
 """One driver at a time works on a study, on SQLite and on PostgreSQL."""
 
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,6 +71,15 @@ def test_a_driver_whose_lock_has_gone_with_its_connection_is_told() -> None:
             )
         with pytest.raises(LostContact, match="another driver may work on it"):
             lock.check()
+
+
+def test_a_connection_without_queries_is_kept_alive_every_minute() -> None:
+    if missing := postgresql.what_is_missing():
+        pytest.skip(missing)
+    with postgresql.server() as storage, open_engine(storage).connect() as connection:
+        assert connection.connection.dbapi_connection is not None
+        with socket.socket(fileno=os.dup(connection.connection.dbapi_connection.fileno())) as same:
+            assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
 
 
 @pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all.db", "postgresql://me:secret@127.0.0.1:1/none"])
