@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from paretune.commands.command import command_of
-from paretune.core.clock import SystemClock
+from paretune.commands.command import command_of, open_store
 from paretune.core.result import CommandOutput
 from paretune.specification.parameters import Parameters
 
@@ -11,13 +10,8 @@ from paretune.specification.parameters import Parameters
 def _run(_: Parameters) -> CommandOutput:
     from paretune.jobs.progress import watched
     from paretune.jobs.sync import Sync
-    from paretune.jobs.workplace import Workplaces
-    from paretune.tracking.store import Tracking
 
-    workplaces = Workplaces.of_process()
-    tracking = Tracking(workplaces.environment, SystemClock())
-    if tracking.opened_run_id() is not None:
-        tracking.begin("sync")  # `mlflow run` shows a run for every command
+    workplaces, tracking = open_store("sync")
     with watched(workplaces.interruption) as on_events:
         of = replace(workplaces, on_events=on_events).of
         jobs = Sync(workplace_of=of, tracking=tracking, interruption=workplaces.interruption).run()

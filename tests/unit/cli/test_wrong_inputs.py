@@ -71,6 +71,7 @@ WRONG = {  # words to sentences of the one message
     "report --view compare": ["view=compare needs the setting whose values are compared: set by"],
     "report --by strategy": ["by must be one of study,", "set view=compare"],
     "report --view scaling --region us-east-1": ["region prices the runs of view=runs again"],
+    "sync": ["there is no MLflow store here"],
     "sync --all": ["unknown parameter all: there is none"],
     f"{SIMULATED} runs.csv --learning_rate 1e-3": ["no completed runs on all sides"],
     f"{SIMULATED.replace('g5', 'g6')} runs.csv": ["instance_type must be one that"],
