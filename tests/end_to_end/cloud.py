@@ -52,7 +52,14 @@ class Cloud:
 
     def start(self, *words: str, **job: object) -> AbstractContextManager[Command]:
         """The same, while the block runs."""
-        return self._command([*(words or ("train",)), *spelled(job)])
+        return command(paretune(*(words or ("train",)), *spelled(job)), cwd=self.folder, environment=self.environment)
+
+    def start_and_kill(self, *words: str, **job: object) -> None:
+        """The same, killed while its job makes steps."""
+        with self.start(*words, **job) as running:
+            self.until_it_trains(running)
+            running.process.kill()
+            running.process.wait()
 
     @property
     def client(self) -> MlflowClient:
@@ -119,9 +126,6 @@ class Cloud:
         wait_until(trains, within_s=WITHIN_S, what="the training makes steps")
         assert running.process.poll() is None, running.text
         return self.emulator.jobs()[job_number]
-
-    def _command(self, words: list[str]) -> AbstractContextManager[Command]:
-        return command(paretune(*words), cwd=self.folder, environment=self.environment)
 
 
 @dataclass(frozen=True)

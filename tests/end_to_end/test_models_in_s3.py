@@ -1,7 +1,6 @@
 """The model of a SageMaker job stays in S3, where MLflow loads it by its name in the registry."""
 
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -30,10 +29,7 @@ def test_a_model_that_a_job_has_left_in_s3_is_registered_and_loaded_by_its_name(
     job = tiny_job | {"num_train_epochs": 4, "training_arguments": {"logging_steps": 2}, "register": NAME}
     with Emulator(tmp_path / "account") as emulator:
         cloud = Cloud(emulator, workplace)
-        with cloud.start(**job) as running:
-            cloud.until_it_trains(running)
-            running.process.send_signal(signal.SIGKILL)
-            running.process.wait()
+        cloud.start_and_kill(**job)
 
         done = cloud.run("sync")
 

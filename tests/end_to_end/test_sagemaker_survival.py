@@ -34,13 +34,10 @@ def test_the_same_command_and_sync_adopt_what_runs_and_collect_what_has_ended(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
     job = tiny_job | {"num_train_epochs": 25, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
-    with cloud.start(**job) as running:
-        cloud.until_it_trains(running)
-        running.process.send_signal(signal.SIGKILL)
-        running.process.wait()
+    cloud.start_and_kill(**job)
     with cloud.start(**job) as again:
         wait_until(lambda: "watching it" in again.text, within_s=WITHIN_S, what="the same command finds the job")
-        again.process.send_signal(signal.SIGKILL)
+        again.process.kill()
         again.process.wait()
 
     done = cloud.run("sync")

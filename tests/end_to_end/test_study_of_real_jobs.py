@@ -66,10 +66,7 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_fro
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
     write_study(cloud.folder, tiny_job | {"num_train_epochs": 5, "sagemaker": {"keep_alive_minutes": 5}}, n_parallel=2)
-    with cloud.start(*STUDY) as running:
-        cloud.until_it_trains(running)
-        running.process.send_signal(signal.SIGKILL)
-        running.process.wait()
+    cloud.start_and_kill(*STUDY)
     before = set(cloud.emulator.jobs())
 
     done = cloud.run(*STUDY)
