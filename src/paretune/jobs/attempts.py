@@ -235,6 +235,8 @@ class Attempts:
         is_smaller = document.plan != self.document.plan
         has_moved = document.spec.instance_type != self.document.spec.instance_type
         self.document, self.current = document, None
+        if self.record.spec.entry_script is not None:
+            self.inputs = JobInputs()  # the script of the first attempt runs, whatever is there now
         if has_moved:
             self._move(document)
         else:

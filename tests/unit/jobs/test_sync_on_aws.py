@@ -120,8 +120,14 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
     assert {request["RoleArn"] for request in second.values()} == roles
 
 
-def test_the_next_attempt_of_a_job_runs_the_script_and_reads_the_data_of_the_first_whatever_was_edited_since(
-    aws: Aws, clock: FakeClock, workplace: Path, process: Callable[..., Workplaces], script: str
+@pytest.mark.parametrize("change", [lambda path: path.write_text("# edited"), Path.unlink])
+def test_the_next_attempt_of_a_job_runs_the_script_and_reads_the_data_of_the_first_whatever_has_become_of_them(
+    aws: Aws,
+    clock: FakeClock,
+    workplace: Path,
+    process: Callable[..., Workplaces],
+    script: str,
+    change: Callable[[Path], object],
 ) -> None:
     data, here = workplace / "rows.csv", process({"PARETUNE_ROLE": "Trainer", "PARETUNE_BUCKET": BUCKET})
     data.write_text("text,label\nfine,1\n")
@@ -132,7 +138,7 @@ def test_the_next_attempt_of_a_job_runs_the_script_and_reads_the_data_of_the_fir
     aws.end(name, "Failed", reason="CapacityError: Unable to provision requested ML compute capacity")
     uploads, launched = set(aws.objects), Path(script).read_text()
     for path in (Path(script), data):
-        path.write_text(path.read_text() + "# edited\n")
+        change(path)
     aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it
 
     Sync(workplace_of=here.of, tracking=Tracking({}, clock), interruption=Interruption()).run()

@@ -40,7 +40,7 @@ from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, SageMa
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
-from paretune.specification.inputs import script_inputs
+from paretune.specification.inputs import INPUT_FILES, script_inputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.parameters import affecting
@@ -195,28 +195,21 @@ class SageMakerLauncher(Launcher):
         spec, settings = document.spec, document.spec.sagemaker
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
         storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)
-        uploads = replace(storage, dry=dry or document.attempt > 1)
-        launched, launched_job = self._launched(document, storage)
-        image = choose_image(spec, self.account.region)
+        take = self._uploaded if document.attempt == 1 else self._launched
+        channels, told = take(document, inputs, storage)
+        image, deadline = choose_image(spec, self.account.region), self.deadline_s(document)
         packages = [_READS_SECRETS] if spec.reads_secrets else []
         if (project := inputs.project) is not None:
-            command, code = f"python3 {project.program} /opt/ml", dict[str, Path | str](project.code)
-            channels = {name: uploads.upload("files", path) for name, path in project.inputs.items()}
-            job = {**project.document, **launched_job, "deadline_s": self.deadline_s(document)}
+            command = f"python3 {project.program} /opt/ml"
+            job = {**told, "deadline_s": deadline}
         else:
             command = OUR_TRAINING
-            channels, inner_spec, code = _inputs(spec, inputs, uploads)
-            code |= archive.package_files(self._package)
             packages += [*image.requirements, _OURS]
             # The training sees nothing of account, network and money.
-            inner_spec = inner_spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")))
-            job = replace(document, spec=inner_spec, deadline_s=self.deadline_s(document)).as_json()
+            inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **told)
+            job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
         job["packages"] = packages  # not in the code: another instance type may have another image
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
-        with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-            packed = archive.pack({**code, **{path.name: path for path in _STARTERS}}, Path(folder) / archive.NAME)
-            channels["code"] = uploads.upload("code", packed)
-        channels |= launched
         smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
         smp = {name: value for name, value in smp.items() if value is not None and value is not False}
         runtime_s = max(1, math.ceil(document.max_seconds))
@@ -280,13 +273,23 @@ class SageMakerLauncher(Launcher):
         whole: dict[str, Any] = _without_unset(request)
         return whole
 
-    def _launched(self, document: JobDocument, storage: Storage) -> tuple[dict[str, str], dict[str, Any]]:
-        """Channels and document of the first attempt, which the next ones have, too, whatever was edited since.
+    def _uploaded(
+        self, document: JobDocument, inputs: JobInputs, storage: Storage
+    ) -> tuple[dict[str, str], dict[str, Any]]:
+        """Channels of data and code, and what the job is told of them: a project's command, or paths inside the job."""
+        if (project := inputs.project) is not None:
+            channels = {name: storage.upload("files", path) for name, path in project.inputs.items()}
+            told, code = dict(project.document), project.code
+        else:
+            channels, told, code = _inputs(document.spec, inputs, storage)
+            code |= archive.package_files(self._package)
+        with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+            packed = archive.pack({**code, **{path.name: path for path in _STARTERS}}, Path(folder) / archive.NAME)
+            channels["code"] = storage.upload("code", packed)
+        return channels, told
 
-        Both are empty for the first attempt itself.
-        """
-        if document.attempt == 1:
-            return {}, {}
+    def _launched(self, document: JobDocument, _: JobInputs, storage: Storage) -> tuple[dict[str, str], dict[str, Any]]:
+        """The same of the first attempt: the next ones run its code and data, whatever has become of their files."""
         name = job_name(job_of(document.job_name), 1)
         if (first := self.attach(name)) is None:
             raise LaunchRefused(
@@ -295,11 +298,13 @@ class SageMakerLauncher(Launcher):
         channels = {
             channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
             for channel in first.description["InputDataConfig"]
-            if channel["ChannelName"] != "job"
         }
         with refused_to(f"read the document of {name}"):
             answer = storage.s3.get_object(Bucket=storage.bucket, Key=f"{PREFIX}/jobs/{name}/job.json")
-            return channels, json.loads(answer["Body"].read())
+            told = json.loads(answer["Body"].read())
+        paths = ("entry_script", *INPUT_FILES)
+        is_project = document.spec.project is not None
+        return channels, told if is_project else {key: told["spec"][key] for key in paths if key in told["spec"]}
 
     def _adopt_after(self, error: Exception, name: str) -> Job:
         """The job that exists although its creation failed: an earlier one, or one whose answer was lost."""
@@ -433,9 +438,9 @@ def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str
 
 def _inputs(
     spec: JobSpec, inputs: JobInputs, storage: Storage
-) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
-    """Channels, the specification with the paths inside the job, and the code beside ours: a script, requirements."""
-    channels, moved, files = dict[str, str](), dict[str, str](), dict[str, Path | str]()
+) -> tuple[dict[str, str], dict[str, str], dict[str, Path]]:
+    """Channels, parameters with paths inside the job, and the code beside ours: a script, requirements."""
+    channels, moved, files = dict[str, str](), dict[str, str](), dict[str, Path]()
     if inputs.dataset is not None:
         channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
     if inputs.model is not None:
@@ -450,7 +455,7 @@ def _inputs(
         for name, channel, path in script_inputs(spec):
             channels[channel] = storage.upload("files", path.resolve())
             moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
-    return channels, spec.replace(**moved), files
+    return channels, moved, files
 
 
 def _channel(name: str, uri: str) -> dict[str, Any]:
