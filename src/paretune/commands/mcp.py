@@ -205,8 +205,7 @@ class Tools:
             result = json.loads(_text(folder / _DOCUMENT))
         except ValueError:
             result = {"error": {"message": "\n".join(lines) or "no answer"}} if has_ended else None
-        is_running = result is None
-        state, lines = ("running", lines) if is_running else ("ended", [])
+        state, lines = ("running", lines) if result is None else ("ended", [])
         return {"name": name, "state": state, "result": result, "last_lines": lines}
 
 
@@ -253,11 +252,12 @@ def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def _entries(value: Any) -> Collection[str]:
-    """The names in a mapping, or in the JSON of one; whoever reads another value refuses it."""
+def _entries(text: str) -> Collection[str]:
+    """The names in the JSON of a mapping; whoever reads another text refuses it."""
     with suppress(ValueError):
-        value = parse_json(value) if isinstance(value, str) else value
-    return list(value) if isinstance(value, Mapping) else []
+        if isinstance(value := parse_json(text), Mapping):
+            return list(value)
+    return []
 
 
 def _is_below(path: str) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paretune.launchers.base import JobState, job_of
+from paretune.jobs.record import ENDED
+from paretune.launchers.base import job_of
 from paretune.presentation.text import plain
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
@@ -23,7 +24,6 @@ USD_PER_GB_MONTH = 0.023
 _DAY_S = 86_400.0
 _LONGEST_JOB_DAYS = 28  # a job that began earlier has ended: AWS, StoppingCondition
 _SHARED = {"datasets": "data", "models": "base models", "files": "files", "code": "code"}
-_ENDED = {state.value for state in JobState if state.is_terminal}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ def leftovers(
 def _why_kept(run: RecordedRun | None, kind: str, days: float, older_than_days: float, keeps_front: bool) -> str:
     if run is None:
         return "no run of this store has it"
-    if run.tags.get(schema.STATE) not in _ENDED:
+    if run.tags.get(schema.STATE) not in ENDED:
         return "its job runs"
     if run.tags.get(schema.GAP) == "true":
         return "its record has gaps, which `paretune sync` fills"

@@ -31,6 +31,8 @@ from paretune.specification.script_arguments import own_settings, takes_seed
 from paretune.tracking import schema
 from paretune.tracking.run import Run
 
+ENDED = {state.value for state in JobState if state.is_terminal}
+"""What the tag of its state says of a job that has ended."""
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
 """Parameters that are recorded though they have their defaults: people compare jobs by them."""
 _BEAT_S = 60.0  # between two signs of life during an upload; `sync` waits for `CREATED_WITHIN_S`
@@ -106,7 +108,7 @@ class JobRecord:
         self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
         self.is_beside = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
-        self.was_concluded = tags.get(schema.STATE) in {state.value for state in JobState if state.is_terminal}
+        self.was_concluded = tags.get(schema.STATE) in ENDED
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         self.settings = json.loads(tags.get(schema.SETTINGS, "{}"))
         if schema.USER in tags or schema.STUDY in tags:

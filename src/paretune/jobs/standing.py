@@ -22,7 +22,7 @@ from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.store import Tracking
 
 WorkplaceOf = Callable[[JobSpec], Workplace]
-_UNKNOWN = (BadInput, LaunchRefused, LostContact)
+UNKNOWN = (BadInput, LaunchRefused, LostContact)  # why nothing can be said of a job
 _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 _TAIL = 1000  # lines of a log that are read at a time while it is followed
 
@@ -79,7 +79,7 @@ def _standing_job(run: RecordedRun, workplace_of: WorkplaceOf) -> StandingJob:
             price = recorded_price(run.tags, workplace.launcher.price(spec))
             so_far_usd = cost_usd(price, spec, status.billable_seconds)
             usd = so_far_usd if usd is None or so_far_usd is None else max(usd, so_far_usd)
-    except _UNKNOWN as error:
+    except UNKNOWN as error:
         remark = str(error)
     names = [run.tags.get(schema.USER, ""), run.tags.get(schema.STUDY, "") and f"study {run.tags[schema.STUDY]}"]
     trial = run.tags.get(schema.TRIAL)

@@ -16,8 +16,8 @@ from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.record import JobRecord, find_job
-from paretune.jobs.standing import place_of
+from paretune.jobs.record import ENDED, JobRecord, find_job
+from paretune.jobs.standing import UNKNOWN, place_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
 from paretune.launchers.processes import is_alive, process_text
@@ -28,8 +28,6 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.store import Tracking
 
-_UNKNOWN = (BadInput, LaunchRefused, LostContact)
-_ENDED = {state.value for state in JobState if state.is_terminal}
 _RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
 
 
@@ -87,11 +85,11 @@ class Sync:
         """Go on with the next run after what cannot be known of this one."""
         try:
             yield
-        except _UNKNOWN as error:
+        except UNKNOWN as error:
             self._say(run_id, f"{what}{error}")
 
     def _adopt(self, run: RecordedRun) -> None:
-        """Begin to follow the job of a run, or say why it is not followed; raises one of _UNKNOWN."""
+        """Begin to follow the job of a run, or say why it is not followed; raises one of UNKNOWN."""
         watched_by = run.tags.get(schema.WATCHED_BY, "")
         if watched_by != process_text() and is_alive(watched_by):
             self._say(run.run_id, "another process on this machine is watching it")
@@ -171,7 +169,7 @@ def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | N
     booked = {}
     for run_id in ledger.unbooked():
         for run in tracking.runs(f"attributes.run_id = '{run_id}'"):
-            if run.tags.get(schema.STATE) in _ENDED and run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
+            if run.tags.get(schema.STATE) in ENDED and run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
                 booked[run_id] = run.metrics.get(metrics.COST_USD)
                 ledger.book(run_id, booked[run_id])
     return booked
