@@ -56,7 +56,7 @@ def run_demo(request: DemoRequest) -> CommandOutput:
     folder.mkdir(parents=True)
     (folder / _MARK).touch()
     say_on_stderr("simulating a study of the published benchmark of DistilBERT on Amazon Polarity ...")
-    store = f"sqlite:///{folder / 'mlflow.db'}"
+    store = f"sqlite:///{folder / 'runs.db'}"  # what `mlflow ui` opens without a word is another one
     with _isolated(folder, store), without_waiting_for_the_disk():
         result = run_study_file(StudyFile.read(find_file("demo"), {}), say=print_trials)
     page = folder / "pareto.html"
@@ -64,7 +64,7 @@ def run_demo(request: DemoRequest) -> CommandOutput:
     describe_opened_run("demo", "\n".join([*result.answer.opening()[:2], f"Simulated. The page is {page}."]))
     is_opened = request.open and _has_display() and webbrowser.open(page.as_uri())
     return CommandOutput(
-        text=_text(result.answer, page, store, is_opened=is_opened),
+        text=_text(result.answer, page, result.open_command, is_opened=is_opened),
         document=result.to_dict() | {"page": str(page), "tracking_uri": store, "is_opened": is_opened},
     )
 
@@ -91,7 +91,7 @@ def _has_display() -> bool:
     return sys.stdout.isatty() and bool(is_desktop)
 
 
-def _text(answer: "StudyAnswer", page: Path, store: str, *, is_opened: bool) -> str:
+def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool) -> str:
     """The answer beside the published figures, the addresses of its results, and commands to type next."""
     front, picks = answer.front, answer.picks
     steps = {
@@ -120,7 +120,7 @@ def _text(answer: "StudyAnswer", page: Path, store: str, *, is_opened: bool) -> 
     lines += [
         "",
         f"  page    {page}{' (opened in your browser)' if is_opened else ''}",
-        f"  MLflow  mlflow ui --backend-store-uri {store}",
+        f"  MLflow  {open_command}",
         "",
         "Nothing was trained, sent or spent: seconds and F1 are formulas fitted to the published runs",
         "(aws-samples/amazon-sagemaker-huggingface-benchmark). The demo wrote to the folder of its page only.",

@@ -25,6 +25,8 @@ def test_the_demo_plays_a_study_and_leaves_the_users_store_alone(
     assert output["origin"] == "simulated"
     assert len(output["recommended"]) >= 1
     assert "Simulated" in Path(output["page"]).read_text()
+    shown = f"mlflow ui --backend-store-uri {output['tracking_uri']}  # then open http://127.0.0.1:5000/#/experiments/0/runs?"
+    assert output["open_command"] == f"{shown}viewStateShareKey={output['run_id']}&workflowType=machine_learning"
     picked = [each["means"] for each in output["recommended"]]
     assert len(picked) >= 2
     assert max(each["f1"] for each in picked) - min(each["f1"] for each in picked) > 0.005  # a choice between two goods
@@ -42,6 +44,7 @@ def test_readme_shows_what_the_demo_prints(workplace: Path, capsys: pytest.Captu
 
     printed = [line for line in capsys.readouterr().out.splitlines() if line]
     assert printed[: len(shown.splitlines())] == shown.splitlines()
+    assert any("# then open http" in line for line in printed)  # MLflow itself begins with a page for traces
 
 
 def test_a_folder_demo_of_the_user_is_left_alone(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
