@@ -56,7 +56,7 @@ def run_demo(request: DemoRequest) -> CommandOutput:
     folder.mkdir(parents=True)
     (folder / _MARK).touch()
     say_on_stderr("simulating a study of the published benchmark of DistilBERT on Amazon Polarity ...")
-    store = f"sqlite:///{folder / 'runs.db'}"  # what `mlflow ui` opens without a word is another one
+    store = f"sqlite:///{folder / 'runs.db'}"  # by another name than MLflow's own, commands name it
     with _isolated(folder, store), without_waiting_for_the_disk():
         result = run_study_file(StudyFile.read(find_file("demo"), {}), say=print_trials)
     page = folder / "pareto.html"

@@ -138,7 +138,7 @@ def _metrics_of(values: Any) -> dict[str, float]:
 
 
 def finite_numbers(values: Mapping[Any, Any]) -> dict[str, float]:
-    """Those of `numbers_of` that are neither NaN nor infinite."""
+    """The entries that are numbers, also as text, and neither NaN nor infinite."""
     return {name: number for name, number in numbers_of(values).items() if math.isfinite(number)}
 
 

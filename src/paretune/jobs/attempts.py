@@ -236,7 +236,7 @@ class Attempts:
         has_moved = document.spec.instance_type != self.document.spec.instance_type
         self.document, self.current = document, None
         if self.record.spec.entry_script is not None:
-            self.inputs = JobInputs()  # the script of the first attempt runs, whatever is there now
+            self.inputs = JobInputs()  # SageMaker has those of the first attempt; here the script runs where it lies
         if has_moved:
             self._move(document)
         else:

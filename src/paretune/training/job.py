@@ -35,7 +35,8 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     spec = document.spec
     if not device.has_gpu():
         device.keep_freed_memory()
-    # cuDNN's attention makes a plan for each new shape, which takes a second on Hopper; only blocks of text have one.
+    # On Hopper, PyTorch takes cuDNN's attention, which makes a plan for each new shape of a batch: a second each, on a
+    # B200 (modelscope/FunASR issue 3704). Only the blocks of a language model all have one shape.
     torch.backends.cuda.enable_cudnn_sdp(spec.task == metrics.CAUSAL_LM)
     strategies.begin(spec)
     job = _Job(document, folder)
