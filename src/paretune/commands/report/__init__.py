@@ -4,7 +4,7 @@ A report reads runs and changes none. Measured, simulated, published and estimat
 line, and neither do billed and notional dollars. Here: finds the runs, and keeps the report with the command's own run.
 
     jobs.py             recorded jobs as a pandas frame: settings and measurements
-    costs.py            view=runs: every run at its own and at other prices, totals, errors of estimates
+    costs.py            view=runs: every run at its own and at other prices, totals
     groups.py           view=scaling and view=compare: the runs of each value of a setting
     document.py         a report as text, as a page and as CSV
 """

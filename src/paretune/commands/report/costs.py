@@ -1,4 +1,4 @@
-"""view=runs: every run with its cost, also on other terms, totals of dollars, and the errors of estimates."""
+"""view=runs: every run with its cost, also on other terms, and totals of dollars."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -8,7 +8,7 @@ import pandas as pd
 
 from paretune.commands.report import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.document import ALL, Report, Section
-from paretune.commands.report.jobs import ESTIMATED, ESTIMATES, dates, frame_of, records
+from paretune.commands.report.jobs import ESTIMATED, dates, frame_of, records
 from paretune.core import pareto
 from paretune.core.result import Row
 from paretune.presentation.text import dollars, plain, texts
@@ -50,7 +50,7 @@ _ROWS = (
     *(column if isinstance(column, str) else column[0] for column in _RUNS.values()),
     *("run_name", "launcher", "dataset", "spot", "price_source", "new_price_source", "remark"),
 )
-"""Columns of report.csv, before estimates and their errors."""
+"""Columns of report.csv, before estimates."""
 _TOTALS: dict[str, Any] = {
     "origin": "origin",
     "runs": ("jobs", ","),
@@ -64,7 +64,7 @@ _TOTALS: dict[str, Any] = {
 
 
 def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: PriceList, today: date) -> Report:
-    """A row per run, priced again if asked for, totals of dollars, and the errors of estimates."""
+    """A row per run, priced again if asked for, and totals of dollars."""
     frame = frame_of(jobs)
     is_new = bool(request.region or request.on or request.rate != "list")
     new = [new_cost(job, prices, request, today) if is_new else {} for job in jobs]
@@ -74,7 +74,7 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
     rows["difference_usd"] = rows.new_cost_usd - rows.cost_usd
     rows["on_front"], rows["on_new_front"] = _fronts(rows, metrics.COST_USD), _fronts(rows, "new_cost_usd")
     remarks = rows.remark[rows.remark.fillna("") != ""].value_counts(sort=False)
-    sums, (errors, means) = totals(frame, request.by), estimate_errors(frame)
+    sums = totals(frame, request.by)
     remarked = [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
     sections = [
         Section(
@@ -93,13 +93,12 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
             for by, group in sums.groupby("by", sort=False)
             if (group.key != NONE).any()
         ),
-        Section("Errors of estimates", means),
     ]
     return Report(
         title="Report on recorded runs",
         about=[dates(frame)],
-        sections=sections if len(means) else sections[:-1],
-        rows=records(rows.join(errors)[[*_ROWS, *ESTIMATED, *errors]]),
+        sections=sections,
+        rows=records(rows[[*_ROWS, *ESTIMATED]]),
         totals=records(sums),
     )
 
@@ -164,23 +163,3 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
         keyed["key"] = keyed.key.fillna("").replace("", NONE)
         tables.append(keyed.groupby(["by", "key", "origin"]).agg(**measures).reset_index())
     return pd.concat(tables, ignore_index=True)
-
-
-def estimate_errors(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The relative error of each estimate of each completed job, and a table of their means by origin and quantity.
-
-    Simulated jobs are left out: their seconds are those of the estimate itself.
-    """
-    errors, means = pd.DataFrame(index=frame.index), list[Row]()
-    completed = frame[(frame.state == "Completed") & (frame.origin != "simulated")]
-    for estimate, (quantity, measurement) in ESTIMATES.items():
-        measured, low = completed[measurement], completed[f"{estimate}_low"]
-        error = (completed[estimate] / measured.where(measured > 0) - 1).dropna()
-        inside = measured.between(low, completed[f"{estimate}_high"]).astype(float).where(low.notna())
-        errors[f"{estimate}_error"] = error
-        for origin, errors_of_origin in error.abs().groupby(completed.origin):
-            share = inside[errors_of_origin.index].mean()
-            row: Row = {"origin": origin, "quantity": quantity, "runs": str(len(errors_of_origin))}
-            row |= {"mean absolute error": f"{errors_of_origin.mean():.1%}"}
-            means.append(row | {"in 80 % interval": "" if pd.isna(share) else f"{share:.0%}"})
-    return errors, pd.DataFrame(means)

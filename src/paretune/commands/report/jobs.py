@@ -28,13 +28,8 @@ QUANTITIES: dict[str, tuple[str, Callable[[float], str]]] = {
     metrics.ESTIMATED_SECONDS: ("estimated before", duration),
 }
 """Metric to its name and how a value is written."""
-ESTIMATES = {
-    metrics.ESTIMATED_SECONDS: ("billable seconds", metrics.BILLABLE_SECONDS),
-    metrics.ESTIMATED_COST_USD: ("cost, USD", metrics.COST_USD),
-    metrics.ESTIMATED_MEMORY_GIB: ("memory per device, GiB", metrics.PEAK_MEMORY_GIB),
-}
-"""Estimated metric to its name and the one that was measured."""
-ESTIMATED = [f"{name}{end}" for name in ESTIMATES for end in ("", "_low", "_high")]
+_ESTIMATES = (metrics.ESTIMATED_SECONDS, metrics.ESTIMATED_COST_USD, metrics.ESTIMATED_MEMORY_GIB)
+ESTIMATED = [f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_high")]
 _METRICS = list(dict.fromkeys([*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS]))
 VERSIONS = "versions"
 DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}

@@ -13,7 +13,7 @@ import pandas as pd
 
 from paretune.core.errors import BadInput, BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, csv_text, read_rows
-from paretune.presentation.text import aligned, dollars, duration, usd
+from paretune.presentation.text import aligned, dollars, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
@@ -48,15 +48,6 @@ class Pick:
         """All titles, as a heading."""
         title = ", and ".join(self.titles)
         return title[:1].upper() + title[1:]
-
-    @property
-    def on_some_rows(self) -> str:
-        """A sentence about its command if that trains on a part of the rows; else empty."""
-        whole = "leave out --max_train_samples for all of them, and see `paretune estimate` first."
-        trial = self.point.trial
-        rows = trial.spec.max_train_samples if self.command else None
-        are_all = trial.measured.get("train_rows", math.inf) < (rows or 0)  # the data set has fewer than it may have
-        return f"It trains on {rows:,} rows, as the study did; {whole}" if rows and not are_all else ""
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
@@ -222,7 +213,6 @@ class StudyAnswer:
     n_trials: int | None = None  # how many trials it may make, or None
     running: tuple[str, ...] | None = None  # the jobs under way, in words; None once the study has ended
     prices: Mapping[str, str] = field(default_factory=dict)  # instance type to why its price is in doubt or unknown
-    pace: tuple[float, float] | None = None  # dollars an hour, and seconds a trial; None before a trial has ended
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
@@ -267,19 +257,15 @@ class StudyAnswer:
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
     def state(self) -> str:
-        """How far the study is: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81, 0.5 USD per hour, about 3 m left."""
-        front, parts, left = self.front, [counted(self.front.trials)], 0
+        """How far the study is: Running: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81."""
+        front, parts = self.front, [counted(self.front.trials)]
         if self.running is not None and self.n_trials is not None:
-            done = sum(trial.counts for trial in front.trials)
-            parts, left = [f"{done} of {self.n_trials} trials"], self.n_trials - done
+            parts = [f"{sum(trial.counts for trial in front.trials)} of {self.n_trials} trials"]
         if not front.is_foreign:
             of_budget = "" if self.budget_usd is None else f" of {self.budget_usd:g}"
             parts.append(f"{dollars(front.spent_usd)}{of_budget} USD")
         if self.best is not None and front.quality is not None:
             parts.append(f"best {label(front.quality)} {front.number(front.quality, self.best.means[front.quality])}")
-        if self.running is not None and self.pace is not None:
-            parts.append(f"{dollars(self.pace[0])} USD per hour")
-            parts += [f"about {duration(left * self.pace[1])} left"] * (left > 0)
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
@@ -307,7 +293,7 @@ class StudyAnswer:
         if pick.real_command:
             commands = [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
         if pick is self.picks[0]:
-            return "\n  ".join(filter(None, [" ".join(self.opening()), *commands, pick.on_some_rows]))
+            return "\n  ".join([" ".join(self.opening()), *commands])
         head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.front.in_words(pick.point)}"
         return "\n  ".join(filter(None, [head, pick.point.trial.setting(), pick.risk, *commands]))
 

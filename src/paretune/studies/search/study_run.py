@@ -76,7 +76,6 @@ class StudyRunWriter:
             self._run.log_figure(file.design.picture(), "correlation.png")
         on_trial = self.trial_ended
         self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
-        self._began_s, self._spent_before_usd = workplace.clock.now(), table.balance().spent_usd
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
@@ -134,8 +133,6 @@ class StudyRunWriter:
         file, balance, trials = self._file, self._table.balance(), list(self.driver.trials.values())
         goals, quality = file.objectives, file.judged_by
         front = StudyFront.of(trials, goals, file.constraints, predicted=self.predicted(), quality=quality)
-        seconds = self.driver.workplace.clock.now() - self._began_s
-        count, usd = sum(each.ended_at >= self._began_s for each in trials), balance.spent_usd - self._spent_before_usd
         return StudyAnswer(
             name=file.name,
             front=front,
@@ -145,7 +142,6 @@ class StudyRunWriter:
             n_trials=file.n_trials,
             prices=self._doubtful_prices(trials),
             running=tuple(f"trial {job.number} ({job.trial.setting()})" for job in self.driver.running),
-            pace=(3600 * usd / seconds, seconds / count) if seconds and count else None,
         )
 
     def _doubtful_prices(self, trials: Sequence[Trial]) -> dict[str, str]:

@@ -134,18 +134,3 @@ def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() 
     assert (whole["cost_usd"], whole["billed_usd"], whole["failed_usd"]) == (4.0, 1.25, 3.0)
     assert (whole["without_cost"], whole["best_f1"]) == (1, 0.9)
     assert {"billed (USD)", "of failed jobs (USD)", "runs without a cost"} <= set(table)
-
-
-def test_estimates_stand_beside_what_completed_jobs_measured_but_not_beside_simulated_ones() -> None:
-    bounds = {"estimated_seconds_low": 1600.0, "estimated_seconds_high": 1790.0}
-    jobs = [
-        run(1, estimated_seconds=1620.0, **bounds),
-        run(2, estimated_seconds=1980.0),
-        run(3, estimated_seconds=9.0, state="Failed"),
-        run(4, estimated_seconds=900.0, origin="simulated", estimated_cost_usd=2.0),
-    ]
-    made = report(jobs)
-    cells = made.sections[-1].table.to_numpy().tolist()
-
-    assert [row["estimated_seconds_error"] for row in made.rows] == pytest.approx([-0.1, 0.1, None, None])
-    assert cells == [["measured", "billable seconds", "2", "10.0%", "0%"]]

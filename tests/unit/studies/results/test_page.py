@@ -127,10 +127,9 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
 def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again() -> None:
     trials = [trial_of(n, 1.0, 0.9) for n in range(4)]
     trials.append(trial_of(4, 36.0, 0.9, values={}, given={"probe_steps": "40"}))  # is none of the eight
-    running = page_of(trials, n_trials=8, running=("trial 4: batch 32",), pace=(6.0, 450.0))
+    running = page_of(trials, n_trials=8, running=("trial 4: batch 32",))
 
-    assert "Running: 4 of 8 trials, 40.00 of 100 USD, best F1" in running
-    assert "6.00 USD per hour, about 30 m left; under way: trial 4: batch 32." in running
+    assert re.search(r"Running: 4 of 8 trials, 40.00 of 100 USD, best F1 \S+; under way: trial 4: batch 32\.", running)
     assert "location.reload()" in running
     assert "location.reload()" not in page_of([trial_of(0, 1.0, 0.9)])
 

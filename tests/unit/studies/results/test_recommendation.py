@@ -88,14 +88,6 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
     assert set(told) == {"learning_rate", "dataset", "training_arguments"}
 
 
-@pytest.mark.parametrize(("rows", "said"), [(800.0, "It trains on 800 rows, as the study did"), (540.0, "")])
-def test_a_limit_of_rows_is_told_only_where_the_data_set_has_more(rows: float, said: str) -> None:
-    trial = trial_of(0, 1.0, 0.9, given={"max_train_samples": "800"}, measured={"train_rows": rows})
-    (pick,) = recommend(StudyFront.of([trial], COST_AND_F1, {}))
-
-    assert pick.on_some_rows.partition(";")[0] == said
-
-
 @pytest.mark.parametrize(("seconds", "minutes"), [(100.0, 3), (17_000.0, 355)])
 def test_the_line_has_a_limit_that_a_careful_person_would_type(seconds: float, minutes: int) -> None:
     trials = [
