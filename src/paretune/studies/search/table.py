@@ -10,7 +10,7 @@ import logging
 import math
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -46,7 +46,6 @@ _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until o
 _MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
 
 Accepts = Callable[[Point], bool]
-Choose = Callable[[Callable[[], dict[str, Any]]], Mapping[str, Any]]  # one of the points that a sampler draws
 
 
 class StudyTable:
@@ -108,25 +107,19 @@ class StudyTable:
 
         With `accepts` the point is the sampler's first one that this is true of, and `point` only if there is none.
         """
+        self.look_again()
+        self._lock.check()
         own = {name: changes[name] for name in self._of_sampler if name in changes}
-        draws = 0 if accepts is None else _MOST_DRAWS
-        return self._asked(lambda draw: next(filter(accepts, (draw() for _ in range(draws))), {**point, **own}), own)
+        space = self.distributions | {name: self._of_sampler[name] for name in own}
+        self.study.sampler = _Chosen(self._sampler, space, {**point, **own}, accepts)
+        with warnings.catch_warnings(action="ignore"):
+            trial = self.study.ask(space)
+        return trial.number, {name: trial.params[name] for name in self._file.search}
 
     def ask_waiting(self) -> tuple[int, Point] | None:
         """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
-        if not any(trial.state is TrialState.WAITING for trial in self._all()[0]):
-            return None
-        return self._asked(lambda draw: draw())
-
-    def _asked(self, choose: Choose, own: Iterable[str] = ()) -> tuple[int, Point]:
-        self.look_again()
-        self._lock.check()
-        space = self.distributions | {name: self._of_sampler[name] for name in own}
-        self.study.sampler = _Chosen(self._sampler, space, choose)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            trial = self.study.ask(space)
-        return trial.number, {name: trial.params[name] for name in self._file.search}
+        is_waiting = any(trial.state is TrialState.WAITING for trial in self._all()[0])
+        return self.ask({}, {}, lambda point: True) if is_waiting else None
 
     def save(self, trial: Trial) -> None:
         """Record a trial as it stands now: its reservation, its run, its end with what it cost."""
@@ -209,8 +202,7 @@ class StudyTable:
     def _tell(self, number: int, state: TrialState | None, values: Sequence[float] | None = None) -> None:
         self.look_again()
         self._lock.check()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             self.study.tell(number, values, state=state, skip_if_finished=True)
 
     def _id_of(self, number: int) -> int:
@@ -222,10 +214,12 @@ def _later(number: int) -> str:
 
 
 class _Chosen(BaseSampler):
-    """Gives a trial the point that `choose` makes of the points that a sampler draws."""
+    """Gives a trial the first point that a sampler draws and `accepts` is true of, or else `point`."""
 
-    def __init__(self, sampler: BaseSampler, space: dict[str, BaseDistribution], choose: Choose) -> None:
-        self._sampler, self._space, self._choose = sampler, space, choose
+    def __init__(
+        self, sampler: BaseSampler, space: dict[str, BaseDistribution], point: Point, accepts: Accepts | None
+    ) -> None:
+        self._sampler, self._space, self._point, self._accepts = sampler, space, point, accepts
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return self._space
@@ -234,13 +228,13 @@ class _Chosen(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         sampler = self._sampler
-
-        def draw() -> dict[str, Any]:
+        for _ in range(_MOST_DRAWS if self._accepts else 0):
             drawn = sampler.sample_relative(study, trial, sampler.infer_relative_search_space(study, trial))
             rest = {name: each for name, each in search_space.items() if name not in drawn}
-            return drawn | {name: sampler.sample_independent(study, trial, name, each) for name, each in rest.items()}
-
-        return dict(self._choose(draw))
+            drawn |= {name: sampler.sample_independent(study, trial, name, each) for name, each in rest.items()}
+            if self._accepts is not None and self._accepts(drawn):
+                return drawn
+        return dict(self._point)
 
     def sample_independent(self, *_: Any, **__: Any) -> Any:
         raise AssertionError  # every parameter is in the space
@@ -279,8 +273,7 @@ def _opened(file: StudyFile, address: str) -> tuple[RDBStorage, optuna.Study]:
         storage = RDBStorage(with_driver(address), engine_kwargs=options)
     storage = storage or RDBStorage(with_driver(address), engine_kwargs=options)
     directions = [StudyDirection[word.upper()] for word in file.objectives.values()]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         study = optuna.create_study(study_name=file.name, storage=storage, directions=directions, load_if_exists=True)
         if len(study.directions) == len(file.objectives) and not study.metric_names:
             study.set_metric_names(list(file.objectives))  # as the dashboard shows them
