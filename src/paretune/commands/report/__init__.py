@@ -2,11 +2,7 @@
 
 A report reads runs and changes none. Measured, simulated, published and estimated runs never share a mean, a sum or a
 line, and neither do billed and notional dollars. Here: finds the runs, and keeps the report with the command's own run.
-
-    jobs.py             recorded jobs as a pandas frame: settings and measurements
-    costs.py            view=runs: every run at its own and at other prices, totals
-    groups.py           view=scaling and view=compare: the runs of each value of a setting
-    document.py         a report as text, as a page and as CSV
+`tables` makes the report of a view.
 """
 
 import os
@@ -79,8 +75,7 @@ class ReportRequest(Parameters):
 
 
 def _run(request: ReportRequest) -> CommandOutput:
-    from paretune.commands.report.costs import costs_report  # pandas and MLflow take seconds to import
-    from paretune.commands.report.groups import groups_report
+    from paretune.commands.report.tables import costs_report, groups_report  # pandas and MLflow take seconds to import
     from paretune.pricing import PriceList
     from paretune.tracking import schema
     from paretune.tracking.recorded_job import RecordedJob
@@ -120,4 +115,4 @@ def _run(request: ReportRequest) -> CommandOutput:
     )
 
 
-COMMAND = command_of(ReportRequest, _run)
+REPORT = command_of(ReportRequest, _run)

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from paretune.commands.report import TOTAL_KEYS, ReportRequest
-from paretune.commands.report.costs import NONE, costs_report, new_cost, totals
-from paretune.commands.report.document import ALL, Report
-from paretune.commands.report.jobs import frame_of, records
+from paretune.commands.report.tables import ALL, NONE, Report, costs_report, frame_of, new_cost, records, totals
 from paretune.pricing import Price, PriceList
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from tests.recorded_jobs import on_p3, recorded

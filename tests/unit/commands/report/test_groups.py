@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from paretune.commands.report.document import Report
-from paretune.commands.report.groups import groups_report
+from paretune.commands.report.tables import Report, groups_report
 from paretune.tracking.recorded_job import RecordedJob
 from tests.recorded_jobs import on_p3, recorded
 

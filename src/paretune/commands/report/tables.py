@@ -1,0 +1,444 @@
+"""Tables of recorded jobs, a report as text, as a page and as CSV, and the three views.
+
+Recorded jobs are a pandas frame: settings as texts, measurements as numbers. view=runs has every run with its cost,
+also on other terms, and totals of dollars. view=scaling and view=compare have means and deviations by the values of a
+setting, and what each step saves and costs; report.csv has the numbers, for tests of them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from paretune.commands.report import DEVICES, NESTED, SHAPE, TOTAL_KEYS, ReportRequest
+from paretune.core import pareto
+from paretune.core.errors import BadInput
+from paretune.core.result import Row, csv_text
+from paretune.core.untrusted import markdown, printable
+from paretune.presentation.page import template
+from paretune.presentation.text import aligned, dollars, duration, plain, texts
+from paretune.pricing import PriceList, price_remarks
+from paretune.specification import catalog, metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.specification.parameters import COMPUTES, affecting, spell
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import DATASET_SIZE, RecordedJob
+
+ALL = "all runs"  # key of the totals of all
+
+
+class Section(NamedTuple):
+    """A table of texts with its heading, and sentences below it."""
+
+    heading: str
+    table: pd.DataFrame
+    sentences: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The result of `report`."""
+
+    title: str
+    about: Sequence[str]  # sentences on the number, origin and dates of the runs
+    sections: Sequence[Section]
+    rows: Sequence[Row]  # of report.csv, all with the same fields
+    totals: Sequence[Row] = ()  # sums of dollars by study, month, ...; only of view=runs
+
+    @property
+    def findings(self) -> list[str]:
+        """The sentences of all sections."""
+        return [text for section in self.sections for text in section.sentences]
+
+    def csv(self) -> str:
+        """The rows as CSV; unknown values are empty cells."""
+        rows = [{name: printable(it) if isinstance(it, str) else it for name, it in row.items()} for row in self.rows]
+        return csv_text(list(rows[0]), rows)
+
+    def note(self) -> str:
+        """The note of its run: its subject, its first sentence, and where the rest is."""
+        lines = [f"**{self.title}**: {self.about[0]}", *self.findings[:1], "Everything is in `report.html`."]
+        return markdown("\n\n".join(lines))
+
+    def markdown(self) -> str:
+        """The text as a block of code, which no name in it can leave."""
+        return markdown(f"# {self.title}\n\n") + "".join(f"    {line}\n" for line in markdown(str(self)).splitlines())
+
+    def html(self) -> str:
+        """The report as a page of its own, whose tables a click sorts."""
+        return template("paretune.commands.report", "report.html").render(report=self)
+
+    def __str__(self) -> str:
+        blocks = [" ".join(self.about)]
+        for section in self.sections:
+            blocks += [f"{section.heading}:", aligned(section.table), *(f"- {text}" for text in section.sentences)]
+        return "\n\n".join(blocks)
+
+
+QUANTITIES: dict[str, tuple[str, Callable[[float], str]]] = {
+    metrics.THROUGHPUT_SAMPLES: ("samples/s", "{:,.1f}".format),
+    metrics.TRAIN_SECONDS: ("training time", duration),
+    metrics.BILLABLE_SECONDS: ("billed time", duration),
+    metrics.COST_USD: ("cost (USD)", dollars),
+    metrics.PEAK_MEMORY_GIB: ("memory per device (GiB)", "{:,.2f}".format),
+    metrics.F1: ("F1", "{:.4f}".format),
+    metrics.PERPLEXITY: ("perplexity", "{:,.2f}".format),
+    metrics.ESTIMATED_SECONDS: ("estimated before", duration),
+}
+"""Metric to its name and how a value is written."""
+_ESTIMATES = (metrics.ESTIMATED_SECONDS, metrics.ESTIMATED_COST_USD, metrics.ESTIMATED_MEMORY_GIB)
+ESTIMATED = [f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_high")]
+_METRICS = list(dict.fromkeys([*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS]))
+VERSIONS = "versions"
+DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
+_PRICE = ("usd_per_hour", "region", "as_of", "source")
+
+
+def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
+    """A row per job, of at least one.
+
+    Every parameter of a job is a column of texts, and so are `factor`, the shape, devices and versions; what is not
+    recorded has its default. Columns of numbers have NaN where nothing is known: `device_count`, `rows`
+    (of the data set if a table has them, else those trained on), `work` (rows times epochs), `rate` and metrics.
+    """
+    frame = pd.DataFrame([_row(job, factor) for job in jobs])
+    numbers = ["device_count", "rows", "rate", *_METRICS]
+    frame[numbers] = frame[numbers].apply(pd.to_numeric, errors="coerce")
+    return frame.assign(work=frame["rows"] * pd.to_numeric(frame.num_train_epochs, errors="coerce"))
+
+
+def _row(job: RecordedJob, factor: str) -> Row:
+    try:
+        spec = job.spec_as_run()
+    except BadInput:
+        spec = None
+    values = {name: job.param(name) or text for name, text in DEFAULTS.items()}
+    values |= {"instance_type": job.instance_type, "instance_count": str(job.instance_count)}
+    values["precision"] = job.used_precision or values["precision"]
+    devices, tags = _devices(job, spec), {} if spec is None else spec.tags
+    if spec is not None:
+        plan = job.used_plan(spec)
+        values |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
+    outer, _, inner = factor.partition(".")
+    if outer in NESTED and inner:
+        values[factor] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
+    is_notional = not job.instance_type.startswith("ml.")
+    shape, day = f"{job.instance_count} x {job.instance_type or 'local'}", _day(job)
+    return {
+        **values,
+        "run_id": job.run_id,
+        "run_name": job.name,
+        "date": day,
+        "origin": job.origin,
+        "is_notional": is_notional,
+        "kind": f"{job.origin}, notional dollars" if is_notional else job.origin,
+        "launcher": job.launcher,
+        "state": job.state,
+        SHAPE: shape,
+        DEVICES: "" if devices is None else str(devices),
+        VERSIONS: job.versions,
+        "device_count": devices,
+        "rows": job.param(DATASET_SIZE) or job.metric("train_rows") or job.param("max_train_samples"),
+        "rate": job.param("scaled_learning_rate") or job.param("learning_rate"),
+        **{name: job.metric(name) for name in _METRICS},
+        **{f"price_{name}": getattr(job, f"price_{name}") for name in _PRICE},
+        "study": job.run.tags.get(schema.STUDY, ""),
+        "month": day[:7],
+        "user": job.run.tags.get(schema.USER, ""),
+        "team": job.run.tags.get(schema.TEAM) or tags.get("team", ""),
+        "tag": [f"{name}={value}" for name, value in sorted(tags.items())],
+    }
+
+
+def _devices(job: RecordedJob, spec: JobSpec | None) -> int | None:
+    """Accelerators of the whole cluster, or processes on CPUs; None if they are unknown."""
+    if spec is not None:
+        return spec.processes * spec.instance_count
+    instance = catalog.instances().get(job.instance_type)
+    return None if instance is None else max(1, instance.accelerator_count) * job.instance_count
+
+
+def _day(job: RecordedJob) -> str:
+    has_date = job.run.started and not job.row_key
+    return f"{datetime.fromtimestamp(job.run.started, UTC):%Y-%m-%d}" if has_date else ""
+
+
+def dates(frame: pd.DataFrame) -> str:
+    """Number, dates and origins of jobs: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
+    days = sorted(filter(None, frame.date))
+    origins = ", ".join(f"{count} {origin}" for origin, count in sorted(Counter(frame.origin).items()))
+    when = "" if not days else f" of {days[0]}" if days[0] == days[-1] else f" from {days[0]} to {days[-1]}"
+    return f"{len(frame)} job{'s' if len(frame) > 1 else ''}{when} ({origins})."
+
+
+def records(frame: pd.DataFrame) -> list[Row]:
+    """The rows of a frame; unknown values are None."""
+    rows: list[Row] = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return rows
+
+
+NONE = "(none)"
+_COMPARED = ["kind", "dataset"]  # runs that may be compared are equal in these
+_NEW = (*(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "remark")
+_STAR = {True: "*", False: ""}.get
+_RUNS: dict[str, Any] = {
+    "run": ("run_id", lambda run_id: run_id[:8]),
+    "date": "date",
+    "origin": "origin",
+    "state": ("state", lambda state: "" if state == "Completed" else state),
+    "instances": "instance_count",
+    "instance type": "instance_type",
+    "global batch": "global_batch_size",
+    "learning rate": ("learning_rate", "g"),
+    "F1": ("f1", ".4f"),
+    "seconds": ("billable_seconds", ",.0f"),
+    "cost USD": ("cost_usd", ".5g"),
+    "USD/hour": ("price_usd_per_hour", "g"),
+    "region": "price_region",
+    "price of": "price_as_of",
+    "front": ("on_front", _STAR),
+    "new USD/hour": ("new_price_usd_per_hour", "g"),
+    "new region": "new_price_region",
+    "new price of": "new_price_as_of",
+    "new cost USD": ("new_cost_usd", ".5g"),
+    "difference": ("difference_usd", lambda usd: f"{round(usd, 6) or 0.0:+.5g}"),
+    "new front": ("on_new_front", _STAR),
+}
+_ROWS = (
+    *(column if isinstance(column, str) else column[0] for column in _RUNS.values()),
+    *("run_name", "launcher", "dataset", "spot", "price_source", "new_price_source", "remark"),
+)
+"""Columns of report.csv, before estimates."""
+_TOTALS: dict[str, Any] = {
+    "origin": "origin",
+    "runs": ("jobs", ","),
+    "cost (USD)": ("cost_usd", dollars),
+    "billed (USD)": ("billed_usd", dollars),
+    "of failed jobs (USD)": ("failed_usd", dollars),
+    "instance hours": ("instance_hours", lambda hours: plain(hours, 3)),
+    "best F1": ("best_f1", ".4f"),
+    "runs without a cost": ("without_cost", lambda count: f"{count:,}" if count else ""),
+}
+
+
+def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: PriceList, today: date) -> Report:
+    """A row per run, priced again if asked for, and totals of dollars."""
+    frame = frame_of(jobs)
+    is_new = bool(request.region or request.on or request.rate != "list")
+    new = [new_cost(job, prices, request, today) if is_new else {} for job in jobs]
+    rows = frame.assign(learning_rate=frame.rate)
+    rows[[*_NEW]] = pd.DataFrame(new, columns=_NEW, dtype=object)
+    rows["new_cost_usd"] = rows.new_cost_usd.astype(float)
+    rows["difference_usd"] = rows.new_cost_usd - rows.cost_usd
+    rows["on_front"], rows["on_new_front"] = _fronts(rows, metrics.COST_USD), _fronts(rows, "new_cost_usd")
+    remarks = rows.remark[rows.remark.fillna("") != ""].value_counts(sort=False)
+    sums = totals(frame, request.by)
+    remarked = [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
+    sections = [
+        Section(
+            "Newest first",
+            texts(rows, _RUNS),
+            [
+                "front *: no other run of its origin and data set is as cheap and as good; "
+                "cost = seconds x instances x price",
+                *remarked,
+            ],
+        ),
+        *(
+            Section(
+                f"Recorded dollars, by {by.replace('_', ' ')}", texts(group, {by.replace("_", " "): "key", **_TOTALS})
+            )
+            for by, group in sums.groupby("by", sort=False)
+            if (group.key != NONE).any()
+        ),
+    ]
+    return Report(
+        title="Report on recorded runs",
+        about=[dates(frame)],
+        sections=sections,
+        rows=records(rows[[*_ROWS, *ESTIMATED]]),
+        totals=records(sums),
+    )
+
+
+def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
+    marks = pd.Series(None, frame.index, dtype=object)
+    for _, points in frame[[*_COMPARED, cost, metrics.F1]].dropna().groupby(_COMPARED):
+        marks[points.index] = pareto.front(points[[cost, metrics.F1]].to_numpy().tolist(), maximise=(False, True))
+    return marks
+
+
+def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today: date) -> Row:
+    """The cost of a job in another region, on another day or as billed, with why it is unknown or in doubt."""
+    if not job.instance_type.startswith("ml."):
+        return {"new_cost_usd": job.cost_usd, "remark": "local, its notional price is kept"}
+    if request.rate == "effective":
+        usd = job.effective_usd
+        unknown = "no complete bill of it was read, so its effective cost is unknown (`paretune reconcile`)"
+        return {"new_cost_usd": usd, "remark": unknown if usd is None else "cost is the effective cost of its bill"}
+    kind, region = job.instance_type, request.region or job.region
+    if job.billable_seconds is None:
+        return {"remark": "no billable seconds are recorded: it cannot be priced again"}
+    if not region:
+        return {"remark": "no region is recorded: set region"}
+    price = prices.price(kind, region, request.on)
+    remarks = price_remarks(price, kind, region, request.on or today)
+    if price is None and request.on is not None:
+        remarks = [f"price of {kind} in {region} on {request.on} or before is not known, so cost is absent"]
+    row: Row = {"remark": "; ".join(remarks)}
+    if price is not None:
+        row["new_cost_usd"] = price.cost_usd(job.billable_seconds + job.warm_pool_seconds, job.instance_count)
+        row |= {f"new_price_{name}": getattr(price, name) for name in _PRICE}
+    return row
+
+
+def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
+    """Sums over all jobs, then by each of TOTAL_KEYS, or only by one; origins and notional dollars apart.
+
+    A job with several tags counts for each of them. Sums are NaN if no job has a value: dollars by list prices, those
+    on AWS's bill as far as `reconcile` has recorded it, those of failed jobs, and hours times instances. `best_f1` is
+    of the completed jobs, on any data. `without_cost` counts jobs whose dollars are unknown.
+    """
+    seconds = frame.billable_seconds + frame[metrics.WARM_POOL_SECONDS].fillna(0.0)
+    frame = frame.assign(
+        origin=frame.kind,
+        failed_usd=frame.cost_usd.where(frame.state == "Failed"),
+        instance_hours=seconds * frame.instance_count.astype(int) / 3600,
+        best_f1=frame.f1.where(frame.state == "Completed"),
+        without_cost=frame.cost_usd.isna(),
+        **{"instance_type": frame.instance_type.replace("", "local"), ALL: ALL},
+    )
+    sums = ("cost_usd", "billed_usd", "failed_usd", "instance_hours")
+    measures: dict[str, Any] = {
+        "jobs": ("date", "size"),
+        **{name: (name, lambda values: values.sum(min_count=1)) for name in sums},
+        "best_f1": ("best_f1", "max"),
+        "without_cost": ("without_cost", "sum"),
+    }
+    tables = []
+    for name in (ALL, *([by] if by else TOTAL_KEYS)):
+        keyed = frame.assign(by=name, key=frame[name]).explode("key")
+        keyed["key"] = keyed.key.fillna("").replace("", NONE)
+        tables.append(keyed.groupby(["by", "key", "origin"]).agg(**measures).reset_index())
+    return pd.concat(tables, ignore_index=True)
+
+
+_OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
+"""Factors of the cluster, compared for equal work; runs that are compared by another factor have the same shape."""
+_SETTINGS = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - {
+    *("seed", "dataset", "model", "instance_type", "instance_count")
+}
+"""Settings that should not differ between the runs of a table."""
+_KIND = ["origin", "kind", "model", "dataset", "task", "apart"]  # runs that may be compared are equal in these
+_RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "step_saves_seconds": ("saved by this step", duration),
+    "step_costs_usd": ("its dollars", "{:+,.2f}".format),
+    "efficiency": ("efficiency", "{:.0%}".format),
+    "time_ratio": ("billed time / first", "{:.3f}".format),
+    "cost_ratio": ("cost / first", "{:.3f}".format),
+    "f1_difference": ("F1 - first", "{:+.4f}".format),
+}
+"""Columns that compare a row with the one before or with the first: name in report.csv, heading and format."""
+
+
+def groups_report(jobs: Sequence[RecordedJob], factor: str) -> Report:
+    """A table for the completed jobs of each kind, by the values of the factor; raises BadInput if nothing varies.
+
+    Runs of one shape are compared; factors of the cluster are compared for the same rows and epochs, because F1 is only
+    comparable on the same validation rows.
+    """
+    frame = frame_of(jobs, factor)
+    runs = frame[(frame.state == "Completed") & (frame.probe_steps == "")]
+    work = runs.apply(_work, axis="columns") if factor in _OF_THE_CLUSTER else runs[SHAPE]
+    groups = {_title(kind): group for kind, group in runs.assign(apart=work).groupby(_KIND)}
+    several = {title: group for title, group in groups.items() if group[factor].nunique() > 1}
+    if not several:
+        alone = [f"{title}: all with {factor} {group[factor].iloc[0] or 'unknown'}" for title, group in groups.items()]
+        got = "; ".join(alone) or "no completed run"
+        raise BadInput([f"at least two values of {factor} are compared, got {got}: choose more runs, or another by"])
+    tables = {title: numbers_of(group, factor) for title, group in several.items()}
+    about = [dates(frame), "Origins, data sets and models stand in tables of their own: compare within one only."]
+    if left := len(frame) - len(runs):
+        about.append(f"Left out: {left}, not completed or probes.")
+    return Report(
+        title=f"Report by {factor}",
+        about=about,
+        sections=[section_of(title, factor, several[title], numbers) for title, numbers in tables.items()],
+        rows=records(pd.concat(tables.values())),
+    )
+
+
+def _title(kind: Sequence[str]) -> str:
+    _, words, model, dataset, _, apart = kind
+    return f"{words[:1].upper()}{words[1:]}: {model} on {dataset}{f', {apart}' if apart else ''}"
+
+
+def _work(run: pd.Series) -> str:
+    """The rows and epochs that a run has trained on, in words; empty if they are unknown."""
+    return "" if np.isnan(run.work) else f"{run.rows:,.0f} rows x {run.work / run.rows:.3g} epochs"
+
+
+def _sorted(names: Iterable[str]) -> list[str]:
+    try:
+        return sorted(names, key=float)
+    except ValueError:
+        return sorted(names)
+
+
+def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
+    """Means and deviations by the values of the factor, and ratios to the first: seconds, USD, shares.
+
+    Clusters come in the order of their devices; of another setting the default comes first.
+    """
+    names, levels = _sorted(runs[factor].unique()), runs.groupby(factor)
+    names.sort(key=lambda name: name != DEFAULTS.get(factor))
+    if factor in _OF_THE_CLUSTER:
+        names.sort(key=lambda name: levels.device_count.min()[name])
+    numbers = pd.DataFrame({**runs[_KIND].iloc[0], "factor": factor, "level": names}, index=names)
+    counts = levels.device_count.agg(["min", "max"])
+    numbers["devices"] = counts["min"].where(counts["min"] == counts["max"]).astype("Int64")
+    numbers["n"] = levels.size()
+    for name in QUANTITIES:
+        numbers[f"{name}_mean"], numbers[f"{name}_deviation"] = levels[name].mean(), levels[name].std()
+    seconds, usd, f1 = (numbers[f"{name}_mean"] for name in (metrics.BILLABLE_SECONDS, metrics.COST_USD, metrics.F1))
+    numbers["time_ratio"], numbers["cost_ratio"] = seconds / seconds.iloc[0], usd / usd.iloc[0]
+    numbers["f1_difference"] = f1 - f1.iloc[0]
+    if numbers.devices.nunique() > 1:
+        numbers["efficiency"] = numbers.devices.iloc[0] / numbers.devices / numbers.time_ratio
+        numbers["step_saves_seconds"], numbers["step_costs_usd"] = -seconds.diff(), usd.diff()
+    return numbers
+
+
+def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFrame) -> Section:
+    """The numbers of one kind of runs as a table, and a sentence on what else differs between these runs."""
+    table = pd.DataFrame({factor: numbers.level, "devices": numbers.devices.astype("string").fillna("")})
+    for name, (header, written) in QUANTITIES.items():
+        table[header] = list(map(partial(_mean, written), numbers[f"{name}_mean"], numbers[f"{name}_deviation"]))
+    table["n"] = numbers.n.astype(str)
+    for name, (header, written) in _RATIOS.items():
+        if name in numbers:
+            table[header] = ["" if pd.isna(value) else written(value) for value in numbers[name]]
+    # More devices have a larger batch unless somebody fixes it.
+    settings = _SETTINGS - {factor} - ({"global_batch_size"} if factor in _OF_THE_CLUSTER else set())
+    values = {name: _sorted(set(runs[name]) - {""}) for name in sorted(settings)}
+    varying = "; ".join(f"{name} ({', '.join(several)})" for name, several in values.items() if len(several) > 1)
+    return Section(
+        f"{title}, by {factor}: means ± sample standard deviations",
+        table.loc[:, table.ne("").any()],
+        [f"{factor} is not all that differs between these runs: so does {varying}."] if varying else [],
+    )
+
+
+def _mean(written: Callable[[float], str], mean: float, deviation: float) -> str:
+    """A mean ± its sample standard deviation, with as many decimals."""
+    if np.isnan(mean) or np.isnan(deviation):
+        return "" if np.isnan(mean) else written(mean)
+    text = written(mean)
+    error = duration(deviation) if written is duration else f"{deviation:,.{len(text.partition('.')[2])}f}"
+    return f"{text} ± {error}"
