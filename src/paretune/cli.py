@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
     group: str
     about: str
-    module: str  # in `commands`; imported when it is needed
+    module: str  # in `commands`, imported when it is needed; it has the command under its name in capitals
     first_word: str = ""
 
 
@@ -55,11 +55,11 @@ COMMANDS = {
     "prices": Entry("Know before you pay", "the prices of a region; with --refresh, read today's from AWS", "prices"),
     "doctor": Entry("Know before you pay", "what is wrong with machine, AWS account and MLflow", "doctor"),
     "report": Entry("Look at runs", "tables of recorded runs, priced again on other terms", "report"),
-    "status": Entry("Look at runs", "what runs now, with dollars so far and at worst", "status"),
-    "logs": Entry("Look at runs", "what a job prints; with --follow, until it has ended", "logs", "run"),
-    "stop": Entry("Look at runs", "end a job, with everything booked", "stop", "run"),
-    "sync": Entry("Look at runs", "adopt running jobs, collect finished ones, fill MLflow", "sync"),
-    "clean": Entry("Look at runs", "what jobs have left in S3; with --yes, remove what is old", "clean"),
+    "status": Entry("Look at runs", "what runs now, with dollars so far and at worst", "jobs"),
+    "logs": Entry("Look at runs", "what a job prints; with --follow, until it has ended", "jobs", "run"),
+    "stop": Entry("Look at runs", "end a job, with everything booked", "jobs", "run"),
+    "sync": Entry("Look at runs", "adopt running jobs, collect finished ones, fill MLflow", "jobs"),
+    "clean": Entry("Look at runs", "what jobs have left in S3; with --yes, remove what is old", "jobs"),
     "import": Entry("Look at runs", "bring a table of recorded runs into MLflow, marked published", "imports"),
     "reconcile": Entry("Look at runs", "AWS's bill against what was recorded", "reconcile", "bill"),
     "demo": Entry("More", "a whole simulated study in half a minute, with nothing to configure", "demo"),
@@ -175,7 +175,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
 def command_named(name: str) -> "Command":
     """Import the command with this name."""
     module = importlib.import_module(f"paretune.commands.{COMMANDS[name].module}")
-    return cast("Command", module.COMMAND)
+    return cast("Command", getattr(module, name.upper()))
 
 
 def overview() -> str:

@@ -1,26 +1,22 @@
 """The description of a command for the command line: its options, its reader and its runner.
 
-Every command defines one `COMMAND` in a module that imports quickly: `paretune NAME --help` and refused input must not
-wait for MLflow, boto3, pandas or torch, so these are imported in functions.
+Every command is a constant of a module that imports quickly: `paretune NAME --help` and refused input must not wait for
+MLflow, boto3, pandas or torch, so these are imported in functions.
 """
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import collecting, refuse
 from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import markdown
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
+from paretune.specification.parameters import Parameters
 from paretune.specification.profile import with_profile
-
-if TYPE_CHECKING:
-    from paretune.jobs.workplace import Workplaces
-    from paretune.tracking.store import Tracking
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,35 +68,3 @@ def describe_opened_run(kind: str, answer: str) -> None:
 
     run = Tracking(dict(os.environ), SystemClock()).begin(kind)
     run.set_tags({schema.KIND: kind, schema.NOTE: markdown(answer.replace("\n", "\n\n"))})
-
-
-class RunOptions(Parameters):
-    """The options of a command about one recorded job."""
-
-    run: str = parameter("")
-    """the run of the job: its id, the beginning of its id, or the name of the job"""
-
-    rules: ClassVar[Rules] = rules_of(
-        {
-            "run is missing: give the id of a run, or the name of a job; `paretune status` lists those that run": (
-                lambda options: not options.run.strip()
-            )
-        }
-    )
-
-
-def open_store(command: str) -> "tuple[Workplaces, Tracking]":
-    """The workplaces of this process and its MLflow store, for a command about jobs that are there already.
-
-    Raises BadInput if there is no store, TrackingUnavailable if it does not answer.
-    """
-    from paretune.jobs.workplace import Workplaces, has_store
-    from paretune.tracking.store import Tracking
-
-    workplaces = Workplaces.of_process()
-    if not has_store(workplaces.environment):
-        raise BadInput(["there is no MLflow store here: set MLFLOW_TRACKING_URI, or go to the folder of mlflow.db"])
-    tracking = Tracking(workplaces.environment, SystemClock())
-    if tracking.opened_run_id() is not None:
-        tracking.begin(command)  # `mlflow run` shows a run for every command
-    return workplaces, tracking

@@ -136,4 +136,4 @@ def _percent(value_usd: float, published_usd: float) -> str:
     return f"{abs(change):.0%} {'more' if change > 0 else 'less'}"
 
 
-COMMAND = command_of(DemoRequest, run_demo)
+DEMO = command_of(DemoRequest, run_demo)

@@ -264,7 +264,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
         yield from run_check(subject, partial(check, spec, account))
 
 
-COMMAND = Command(
+DOCTOR = Command(
     read=lambda texts: DoctorRequest.from_text(texts, os.environ),
     run=run_doctor,
     options=DoctorOptions,

@@ -207,7 +207,7 @@ def _fill(run: "Run", row: RecordedRow, price: Price | None, source: str, sizes:
     run.end("FINISHED" if state is JobState.COMPLETED else "FAILED")
 
 
-COMMAND = Command(
+IMPORT = Command(
     read=ImportRequest.from_text,
     run=run_import,
     options=ImportOptions,

@@ -267,4 +267,4 @@ def _is_below(path: str) -> bool:
     return Path(absolute(path)).resolve().is_relative_to(Path.cwd().resolve())
 
 
-COMMAND = command_of(McpOptions, _run)
+MCP = command_of(McpOptions, _run)

@@ -209,4 +209,4 @@ def _price(name: str, region: str, usages: Mapping[float, str], today: date) -> 
     )
 
 
-COMMAND = command_of(PricesRequest, run_prices)
+PRICES = command_of(PricesRequest, run_prices)

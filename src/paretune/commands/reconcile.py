@@ -307,4 +307,4 @@ def _effective(lines: "pd.DataFrame") -> "pd.Series":
     return lines["effective_usd"].fillna(usd)
 
 
-COMMAND = command_of(ReconcileRequest, run_reconcile)
+RECONCILE = command_of(ReconcileRequest, run_reconcile)

@@ -40,4 +40,4 @@ def _run(study: StudyFile) -> CommandOutput | Result:
     return run_or_preview(study)
 
 
-COMMAND = Command(read=_read, run=_run, options=StudyOptions, takes_jobs=True, excluded=IN_THE_FILE)
+STUDY = Command(read=_read, run=_run, options=StudyOptions, takes_jobs=True, excluded=IN_THE_FILE)

@@ -23,4 +23,4 @@ def _run(spec: JobSpec) -> Result:
     return launch_here(spec)
 
 
-COMMAND = Command(read=partial(read_with_profile, _read), run=_run, takes_jobs=True)
+TRAIN = Command(read=partial(read_with_profile, _read), run=_run, takes_jobs=True)

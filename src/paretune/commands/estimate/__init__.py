@@ -98,7 +98,7 @@ def _run(request: EstimateRequest) -> Result:
     return run_estimate(request)
 
 
-COMMAND = Command(
+ESTIMATE = Command(
     read=partial(read_with_profile, EstimateRequest.from_text),
     run=_run,
     options=EstimateOptions,

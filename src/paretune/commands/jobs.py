@@ -1,0 +1,179 @@
+"""The commands about jobs that are there already: `status`, `logs`, `stop`, `sync` and `clean`.
+
+`paretune.jobs` does the work.
+"""
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from paretune.commands.command import command_of
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput
+from paretune.core.result import CommandOutput
+from paretune.core.shell import command_line
+from paretune.core.untrusted import printable
+from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
+
+if TYPE_CHECKING:
+    from paretune.jobs.workplace import Workplaces
+    from paretune.tracking.store import Tracking
+
+_MOST = 40  # rows of `clean` that are printed
+
+
+class RunOptions(Parameters):
+    """The options of a command about one recorded job."""
+
+    run: str = parameter("")
+    """the run of the job: its id, the beginning of its id, or the name of the job"""
+
+    rules: ClassVar[Rules] = rules_of(
+        {
+            "run is missing: give the id of a run, or the name of a job; `paretune status` lists those that run": (
+                lambda options: not options.run.strip()
+            )
+        }
+    )
+
+
+def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
+    """The workplaces of this process and its MLflow store, for a command about its jobs.
+
+    Raises BadInput if there is no store, TrackingUnavailable if it does not answer.
+    """
+    from paretune.jobs.workplace import Workplaces, has_store
+    from paretune.tracking.store import Tracking
+
+    workplaces = Workplaces.of_process()
+    if not has_store(workplaces.environment):
+        raise BadInput(["there is no MLflow store here: set MLFLOW_TRACKING_URI, or go to the folder of mlflow.db"])
+    tracking = Tracking(workplaces.environment, SystemClock())
+    if tracking.opened_run_id() is not None:
+        tracking.begin(command)  # `mlflow run` shows a run for every command
+    return workplaces, tracking
+
+
+def _status(_: Parameters) -> CommandOutput:
+    from paretune.jobs.standing import standing
+    from paretune.presentation.text import aligned, duration, plain
+
+    workplaces, tracking = _open_store("status")
+    jobs = standing(tracking, workplaces.of)
+    columns = {
+        "run": [job.run_id[:8] for job in jobs],
+        "job": [job.title[:50] for job in jobs],
+        "on": [job.where for job in jobs],
+        "state": [job.state for job in jobs],
+        "since": [duration(job.since_s) for job in jobs],
+        "USD so far": ["" if job.cost_usd is None else plain(job.cost_usd, 3) for job in jobs],
+        "at worst": ["" if job.worst_usd is None else plain(job.worst_usd, 3) for job in jobs],
+        "of": [job.owner for job in jobs],
+    }
+    remarks = [f"{job.run_id[:8]}: {job.remark}" for job in jobs if job.remark]
+    text = "\n".join([aligned(columns), *remarks]) if jobs else "no job runs"
+    return CommandOutput(text=text, document={"running": [job.row() for job in jobs]})
+
+
+class LogsOptions(RunOptions):
+    """The options of `logs`."""
+
+    follow: bool = parameter(False)
+    """print new lines until the job has ended; Ctrl-C leaves the job alone"""
+    lines: int = parameter(50, ge=1, le=1000)
+    """the last lines that are printed"""
+
+
+def _logs(options: LogsOptions) -> CommandOutput:
+    from paretune.jobs.standing import find_run, followed, lines_of
+
+    workplaces, tracking = _open_store("logs")
+    run = find_run(tracking, options.run.strip())
+    if options.follow:
+        with workplaces.interruption.listening():
+            for line in followed(run, workplaces.of, workplaces.interruption, options.lines):
+                print(printable(line), flush=True)
+        return CommandOutput(text="", document={"run_id": run.run_id})
+    lines, location = lines_of(run, workplaces.of, options.lines)
+    text = "\n".join(lines) or f"it has printed nothing yet; its log is at {location}"
+    return CommandOutput(text=text, document={"run_id": run.run_id, "lines": lines, "log_location": location})
+
+
+def _stop(options: RunOptions) -> CommandOutput:
+    from paretune.jobs.progress import watched
+    from paretune.jobs.standing import find_run, stop
+
+    workplaces, tracking = _open_store("stop")
+    run = find_run(tracking, options.run.strip())
+    with watched(workplaces.interruption) as on_events:
+        end = stop(run, replace(workplaces, on_events=on_events).of)
+    return CommandOutput(text=f"run {run.run_id}: {end.in_one_line()}", document=end.to_dict())
+
+
+def _sync(_: Parameters) -> CommandOutput:
+    from paretune.jobs.progress import watched
+    from paretune.jobs.sync import Sync
+
+    workplaces, tracking = _open_store("sync")
+    with watched(workplaces.interruption) as on_events:
+        of = replace(workplaces, on_events=on_events).of
+        jobs = Sync(workplace_of=of, tracking=tracking, interruption=workplaces.interruption).run()
+    lines = [str(job.result) for job in jobs if job.result is not None]
+    lines += [f"run {job.run_id}: {job.remark}" for job in jobs if job.remark]
+    runs = [
+        {"run_id": job.run_id, "remark": job.remark or None, "result": job.result and job.result.to_dict()}
+        for job in jobs
+    ]
+    return CommandOutput(text="\n".join(lines) or "nothing to do: no run is unfinished", document={"runs": runs})
+
+
+class CleanOptions(Parameters):
+    """The options of `clean`."""
+
+    older_than: float | None = parameter(None, ge=1)
+    """days since an object was written, after which it may be removed"""
+    keep: Literal["front"] | None = parameter(None)
+    """front: keep the models of trials on the front of their study"""
+    yes: bool = parameter(False)
+    """remove what is listed; without it nothing is"""
+
+    rules: ClassVar[Rules] = rules_of(
+        {
+            "older_than is missing: give the days after which an object may be removed, such as --older_than 30": (
+                lambda options: options.older_than is None
+            )
+        }
+    )
+
+
+def _clean(options: CleanOptions) -> CommandOutput:
+    from paretune.jobs.leftovers import found_in_s3, in_words, remove
+
+    workplaces, tracking = _open_store("clean")
+    days = options.older_than or 0.0
+    found, remarks = found_in_s3(tracking, workplaces.environment, days, keeps_front=options.keep == "front")
+    removable = [each for each in found if not each.why_kept]
+    kept = dict.fromkeys(each.why_kept for each in found if each.why_kept)
+    lines = [
+        f"jobs of this store have left {in_words(found)}" if found else "jobs of this store have left nothing in S3"
+    ]
+    lines += [f"  {each.row()['uri']}  {each.size / 1e9:.3f} GB" for each in removable[:_MOST]]
+    lines += [f"  and {len(removable) - _MOST} more"] if len(removable) > _MOST else []
+    for why in kept:
+        size = sum(each.size for each in found if each.why_kept == why)
+        lines.append(f"kept: {size / 1e9:.3f} GB, because {why}")
+    if removable and options.yes:
+        remove(removable, tracking, time.strftime("%Y-%m-%d"))
+        lines.append(f"removed {in_words(removable)}")
+    elif removable:
+        given = options.changed() | {"yes": "true"}
+        lines.append(f"to remove {in_words(removable)}: {command_line('clean', given)}")
+    document = {"removed": options.yes, "found": [each.row() for each in found], "remarks": remarks}
+    return CommandOutput(text="\n".join([*lines, *remarks]), document=document)
+
+
+STATUS = command_of(Parameters, _status)
+LOGS = command_of(LogsOptions, _logs)
+STOP = command_of(RunOptions, _stop)
+SYNC = command_of(Parameters, _sync)
+CLEAN = command_of(CleanOptions, _clean)
