@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.specification.container import JobDocument, JobFolder
-from paretune.training import meter, model
+from paretune.training import meter
 from paretune.training.__main__ import leave
 from paretune.training.job import train
 
@@ -35,7 +35,6 @@ def run(root: str, step: str) -> None:
 
 
 if __name__ == "__main__":
-    model.FILE_BYTES = 50_000.0  # every divided model is written in several files
     meter.AGREE_STEPS = 1  # a job stops after the step that is asked for
     for argument in sys.argv[1:]:
         run(*argument.partition("@")[::2])

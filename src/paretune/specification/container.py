@@ -34,7 +34,6 @@ ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 PROFILE = "profile"  # folder of a profile in a job's output and in the artifacts of its run
 PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
 CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3
-FILE_BYTES = 5e9  # most bytes of a file of a divided model, which the first process holds to write it
 CHECKPOINT_EVERY_S = 120.0  # between two checkpoints of a training that may lose its spot instances
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 

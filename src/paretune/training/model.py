@@ -11,7 +11,6 @@ from unittest.mock import patch
 import torch
 import transformers
 from huggingface_hub import snapshot_download
-from safetensors import safe_open
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.auto import modeling_auto
@@ -20,7 +19,6 @@ from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.specification import metrics
-from paretune.specification.container import FILE_BYTES, write_json
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
@@ -34,7 +32,6 @@ PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qw
 _CAUSAL = "sdpa_causal"  # the name under which transformers knows attention without masks
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
-_SAVED = "model.safetensors"  # the name that transformers gives a single file
 
 
 def find_model(name: str, init: str = "pretrained", revision: str | None = None) -> Path:
@@ -403,27 +400,10 @@ def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], N
 
 
 def _write(model: Any, folder: Path, division: Any) -> None:
-    """Write the weights and the configuration; a divided model in files that are gathered one after another."""
-    if division is None:
-        if processes.is_first():
-            model.save_pretrained(folder)
-        return
-    files, failure = dict[str, str](), None  # name of a weight to that of its file
-    for number, part in enumerate(division.parts_of(model, FILE_BYTES), 1):
-        if processes.is_first() and failure is None:
-            try:
-                model.save_pretrained(folder, state_dict=part)
-                path = (folder / _SAVED).rename(folder / f"model-{number:05}.safetensors")
-                with safe_open(path, "pt") as content:
-                    files |= dict.fromkeys(content.keys(), path.name)
-            except (MemoryError, RuntimeError, OSError) as error:  # raised when the others do not wait any more
-                failure = error
-    if failure is not None:
-        raise failure
-    if len(set(files.values())) == 1:
-        path.rename(folder / _SAVED)
-    elif files:  # by which transformers finds them
-        write_json(folder / f"{_SAVED}.index.json", {"metadata": {}, "weight_map": files})
+    """Write the weights and the configuration; those of a divided model are gathered first."""
+    weights = None if division is None else division.gather_weights(model)
+    if processes.is_first():
+        model.save_pretrained(folder, state_dict=weights)
 
 
 @torch.no_grad()

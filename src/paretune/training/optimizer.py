@@ -103,6 +103,10 @@ class MasterAdamW:
 
     @torch.no_grad()
     def give_masters(self) -> None:
-        """Replace the rounded weights of the model by their masters, to write it in fp32; no step may follow."""
+        """Replace the rounded weights of the model by their masters, to write it in fp32; no step may follow.
+
+        The memory of the moments is freed, because writing takes as much.
+        """
+        self.inner.state.clear()
         for weight, master in self._rounded:
             weight.grad, weight.data = None, master

@@ -260,21 +260,17 @@ class Shards(Replicas):
                 _assign(parameters[name], value)
 
     @torch.no_grad()
-    def parts_of(self, model: Any, most_bytes: float) -> Iterator[dict[str, torch.Tensor]]:
-        """Yield the weights of the whole `model` by name, in parts of up to `most_bytes` or of one weight.
+    def gather_weights(self, model: Any) -> dict[str, torch.Tensor]:
+        """The weights of the whole `model` by name, in the machine's memory; empty except in the first process.
 
-        Parts are empty except in the first process. All processes must take all of them: one weight is gathered at a
-        time. `model` is the attribute, or without its adapters if there are any.
+        All processes must call it: one weight is gathered at a time. `model` is the attribute, or without its adapters
+        if there are any.
         """
-        part, size = dict[str, torch.Tensor](), 0
+        weights = {}
         for name, value in self._weights_of(model):
-            if size and size + value.nbytes > most_bytes:
-                yield part
-                part, size = {}, 0
-            size += value.nbytes
             if processes.is_first():
-                part[name] = value.cpu()
-        yield part
+                weights[name] = value.cpu()
+        return weights
 
     def _weights_of(self, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
         """Name and value of each weight and buffer of a model in files; a tied weight once."""

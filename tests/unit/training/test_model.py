@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -281,19 +280,6 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(base_of: Callable[.
     assert config.id2label == dict(enumerate(LABELS))
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(base, config=config)
     assert torch.allclose(answer(PeftModel.from_pretrained(plain, trained.path)), answer(trained.model), atol=1e-5)
-
-
-def test_a_divided_model_is_written_file_by_file(base_of: Callable[..., Path], make: Make) -> None:
-    trained = make(base_of(), fine_tuning="full")
-    weights = list(trained.model.state_dict().items())
-    division: Any = Mock()
-    division.parts_of.return_value = iter([dict(weights[::2]), dict(weights[1::2])])
-
-    trained.write(division=division)
-
-    assert len([*trained.path.glob("model-0000?.safetensors")]) == 2
-    loaded = classifier(trained.path).state_dict()
-    assert all(torch.equal(loaded[name], item) for name, item in weights)
 
 
 def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
