@@ -17,13 +17,7 @@ from paretune.estimating.estimator import Estimate, known_architecture
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
-from paretune.launchers.disk import (
-    SPARE_GIB,
-    bytes_on_disk,
-    host_bytes,
-    least_volume_gib,
-    volume_for_gib,
-)
+from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib, volume_for_gib
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
@@ -47,7 +41,6 @@ class ForeseenJob:
     disk_bytes: float | None  # most bytes on an instance at one time; None if the model is unknown
     price: Price | None  # price of one instance; None if unknown
     estimate: Estimate | None  # None if its model or its rows are unknown, or its own training has never run
-    host_bytes: tuple[float, float] | None = None  # most bytes of main memory while a known model is loaded, and saved
 
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> ForeseenJob:
@@ -57,7 +50,6 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
         spec=spec,
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
-        host_bytes=None if built is None or spec.runs_user_code else host_bytes(spec, built),
         price=price,
         estimate=workplace.estimate(spec, inputs),
     )
@@ -192,8 +184,8 @@ class JobPreview(Result):
 
     Attributes:
         spec: the job, with dry_run off.
-        document: `specification`, `batch`, `data`, `request` (to SageMaker), `main_memory_gib`, `worst_case_usd`,
-            `budgets` and `warnings`; parts that are not known are absent.
+        document: `specification`, `batch`, `data`, `request` (to SageMaker), `worst_case_usd`, `budgets` and
+            `warnings`; parts that are not known are absent.
     """
 
     spec: JobSpec
@@ -253,8 +245,6 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
-        "main_memory_gib": job.host_bytes
-        and {name: round(size / 2**30, 1) for name, size in zip(("loading", "saving"), job.host_bytes, strict=True)},
         "phases": rounded or None,
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
@@ -272,11 +262,6 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
     disk = job.disk_bytes if spec.has_instances else None
     channels = ", ".join(channel["ChannelName"] for channel in request.get("InputDataConfig", ()))
-    memory = ""
-    if job.host_bytes is not None:
-        loading, saving = (f"{size / 2**30:,.1f} GiB" for size in job.host_bytes)
-        whole = f", of {spec.instance().memory_gib:,.0f} GiB" if spec.has_instances else ""
-        memory = f"{loading} while the model is loaded, {saving} while it is saved, on each machine{whole}"
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
@@ -286,7 +271,6 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         if disk is None
         else f"{disk / 1e9:,.0f} GB at most, of data, model, checkpoints and results: "
         f"a volume of {volume_for_gib(disk):,} GiB",
-        "main memory": memory,
         "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",

@@ -1,45 +1,16 @@
-"""The bytes on an instance's disk, the volume that they need, and the most that its main memory holds."""
+"""The bytes on an instance's disk, and the volume that they need."""
 
 import math
 from pathlib import Path
 
 from paretune.estimating.architecture import Architecture, config_in, of_config
-from paretune.estimating.hardware import DeviceShare
-from paretune.estimating.workload import frozen_weight_bytes, trained_weights
 from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.specification.job import ADAPTERS, JobSpec
-from paretune.specification.parallelism import DEVICE_MAP
 
 SPARE_GIB = 10  # reserve of a volume for what is not counted: packages, logs, temporary files of libraries
 _SMALLEST_VOLUME_GIB = 30
 LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
-_FILE_BYTES = 5e9  # of the files of large models, which a process holds one at a time
-PROCESS_BYTES = 0.65 * 2**30  # of a process with PyTorch and transformers, without a model, as in estimating.memory
-
-
-def host_bytes(spec: JobSpec, built: Architecture) -> tuple[float, float]:
-    """The most bytes of one machine's main memory, while it loads the model and while it saves it.
-
-    Each process loads the whole model there before its GPU has it; with fsdp only the first one. Weights of qlora and
-    device_map go to the GPUs file by file. Then the first process copies the weights to write them. Weights that stay
-    there, without GPUs or with cpu_offload, come on top.
-    """
-    share, trained = DeviceShare(spec), trained_weights(spec, built)
-    precision = "bf16" if share.half and share.precision != "fp16" else "fp32"
-    weights = 4 * trained + frozen_weight_bytes(spec, built, precision) * (built.parameters - trained)
-    processes = 1 if spec.strategy == DEVICE_MAP else share.devices
-    held = 0.0
-    if share.on_processor or spec.cpu_offload:
-        held = processes / (share.degrees.tensor * share.degrees.pipeline) * weights / share.sharers
-    loaded, copied = processes * weights, weights
-    if spec.strategy == "fsdp" and share.devices * share.instances > 1:
-        loaded = held + weights
-    elif spec.strategy == DEVICE_MAP or spec.fine_tuning == "qlora":
-        loaded = max(held, min(weights, _FILE_BYTES))
-        copied = max(weights, 2.0 * built.parameters)  # merged in half precision
-    base = processes * PROCESS_BYTES
-    return base + loaded, base + held + copied
 
 
 def volume_for_gib(size: float) -> int:

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
 from paretune.jobs.preview import ForeseenJob, _summary, limit_refusal, warnings_of
-from paretune.launchers.disk import host_bytes
 from paretune.pricing import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -180,25 +178,3 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
     assert lines["disk"].endswith("a volume of 104 GiB")
     assert lines["budgets"] == "budget team: 10 of 20 USD left"
     assert lines["leaves this machine"].endswith("dataset, model, code")
-
-
-@pytest.mark.parametrize(
-    ("model", "settings", "loading", "saving"),
-    [  # GB of weights in fp32, and 0.7 GB for each of 8 processes; 7B has 6.74 billion weights, 40B has 41.3 billion
-        ("Llama-2-7b-hf", {"strategy": "ddp"}, 8 * 26.95, 26.95),
-        ("Llama-2-7b-hf", {"strategy": "fsdp"}, 26.95, 26.95),
-        ("falcon-40b", {"strategy": "fsdp"}, 165.2, 165.2),
-        ("falcon-40b", {"strategy": "fsdp", "cpu_offload": True}, 2 * 165.2, 2 * 165.2),
-        ("falcon-40b", {"strategy": "fsdp", "fine_tuning": "lora"}, 83, 83),  # frozen weights in half precision
-    ],
-)
-def test_main_memory_is_known_before_a_large_model_is_loaded_and_saved(
-    model: str, settings: dict[str, object], loading: float, saving: float
-) -> None:
-    built = well_known(model)
-    assert built is not None
-    spec = JobSpec.read({"task": "causal-lm", "instance_type": "ml.p4d.24xlarge", **settings})
-
-    found = [size / 1e9 - 8 * 0.698 for size in host_bytes(spec, built)]
-
-    assert found == pytest.approx([loading, saving], rel=0.03)
