@@ -120,7 +120,7 @@ class Tracking:
     def offer_view(self, study: str = "", name: str = "paretune") -> None:
         """Have MLflow's UI offer a view of all runs, or of the trials of the study with this run id, if it can.
 
-        Changes that a user has made in the UI stay.
+        What is there already stays: a user may have changed it.
         """
         key = f"{ui_view.TAG_PREFIX}{study or ui_view.ALL_RUNS}"
         if key in self._offered:
@@ -128,9 +128,8 @@ class Tracking:
         self._offered.add(key)
         with suppress(*TROUBLE):
             tags = self._client.get_experiment(self._experiment).tags
-            wanted = {key: ui_view.view(name, study), ui_view.KIND_TAG: ui_view.KIND}
-            for tag, text in wanted.items():
-                if tags.get(tag) != text and (tag not in tags or ui_view.is_our_own(tags[tag])):
+            for tag, text in {key: ui_view.view(name, study), ui_view.KIND_TAG: ui_view.KIND}.items():
+                if tag not in tags:
                     self._client.set_experiment_tag(self._experiment, tag, text)
 
     def unfinished(self) -> list[RecordedRun]:

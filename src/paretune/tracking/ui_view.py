@@ -14,9 +14,7 @@ KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
 """The tag that makes MLflow's UI open an experiment as one of trainings, and not of traces."""
 TAG_PREFIX = "mlflow.sharedViewState."
 ALL_RUNS = "paretune"  # key of the view of all runs of an experiment
-_MADE_MS = (
-    1_795_737_600_000  # when the view below was last changed, 2026-11-27; a user who changes it sets a later time
-)
+_MADE_MS = 1_795_737_600_000  # 2026-11-27
 _RUN_NAME, _CREATED = "attributes.`Run Name`", "runDateAndNestInfo"
 # Columns of MLflow's table to their widths in pixels; together they fit on a screen of 1,500.
 _COLUMNS = {
@@ -63,12 +61,3 @@ def view(name: str, parent: str = "") -> str:
         "isAccordionReordered": True,  # else the UI puts its own charts of every metric first
     }
     return json.dumps({"name": name, "createdAt": _MADE_MS, "updatedAt": _MADE_MS, "state": json.dumps(state)})
-
-
-def is_our_own(text: str) -> bool:
-    """Whether a recorded view is one of ours that nobody has changed in the UI."""
-    try:
-        recorded = json.loads(text)
-        return bool(recorded["createdAt"] == recorded["updatedAt"])
-    except (ValueError, KeyError, TypeError):
-        return False
