@@ -61,18 +61,18 @@ def _status(_: Parameters) -> CommandOutput:
     workplaces, tracking = _open_store("status")
     jobs = standing(tracking, workplaces.of)
     columns = {
-        "run": [job.run_id[:8] for job in jobs],
-        "job": [job.title[:50] for job in jobs],
-        "on": [job.where for job in jobs],
-        "state": [job.state for job in jobs],
-        "since": [duration(job.since_s) for job in jobs],
-        "USD so far": ["" if job.cost_usd is None else plain(job.cost_usd, 3) for job in jobs],
-        "at worst": ["" if job.worst_usd is None else plain(job.worst_usd, 3) for job in jobs],
-        "of": [job.owner for job in jobs],
+        "run": [job["run_id"][:8] for job in jobs],
+        "job": [job["title"][:50] for job in jobs],
+        "on": [job["where"] for job in jobs],
+        "state": [job["state"] for job in jobs],
+        "since": [duration(job["since_s"]) for job in jobs],
+        "USD so far": ["" if job["cost_usd"] is None else plain(job["cost_usd"], 3) for job in jobs],
+        "at worst": ["" if job["worst_usd"] is None else plain(job["worst_usd"], 3) for job in jobs],
+        "of": [job["owner"] for job in jobs],
     }
-    remarks = [f"{job.run_id[:8]}: {job.remark}" for job in jobs if job.remark]
+    remarks = [f"{job['run_id'][:8]}: {job['remark']}" for job in jobs if job["remark"]]
     text = "\n".join([aligned(columns), *remarks]) if jobs else "no job runs"
-    return CommandOutput(text=text, document={"running": [job.row() for job in jobs]})
+    return CommandOutput(text=text, document={"running": jobs})
 
 
 class LogsOptions(RunOptions):

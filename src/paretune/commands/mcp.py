@@ -178,7 +178,7 @@ class Tools:
         jobs = standing(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
         names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
         launched = [self._described(each) for each in names if name in (None, each)]
-        return {"launched": launched, "running": [job.row() for job in jobs]}
+        return {"launched": launched, "running": jobs}
 
     def stop(self, name: str) -> dict[str, Any]:
         """Stop a launched command by its name, as Ctrl-C does; its cost is booked."""

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import Any
 
 from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact
-from paretune.core.result import Row, as_json
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import recorded_price
@@ -27,26 +26,6 @@ _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 _TAIL = 1000  # lines of a log that are read at a time while it is followed
 
 
-@dataclass(frozen=True, kw_only=True)
-class StandingJob:
-    """A job that has not ended, as far as its run and its launcher tell."""
-
-    run_id: str
-    job: str
-    title: str  # the name of its run
-    where: str  # its instances
-    state: str  # the launcher's own word for its phase, such as Training
-    since_s: float  # seconds since its run was opened
-    cost_usd: float | None  # of its billed seconds so far; None if unknown
-    worst_usd: float | None  # that its budgets hold for it; None if its price is unknown
-    owner: str  # who has started it, and in which study
-    remark: str = ""  # why nothing more is known
-
-    def row(self) -> Row:
-        """The job as a JSON object."""
-        return {name: as_json(value) for name, value in vars(self).items()}
-
-
 def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Workplace]:
     """The specification of a run's job and the workplace where it runs; raises BadInput or LaunchRefused."""
     try:
@@ -59,42 +38,50 @@ def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Work
     return spec, workplace
 
 
-def standing(tracking: Tracking, workplace_of: WorkplaceOf) -> list[StandingJob]:
-    """The jobs of a store that have not ended, oldest first. Raises TrackingUnavailable."""
+def standing(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, Any]]:
+    """The jobs of a store that have not ended, oldest first, a row each. Raises TrackingUnavailable.
+
+    `state` is the launcher's own word for the phase, such as Training; `since_s` are seconds since the run was opened;
+    `cost_usd` are dollars so far, and `worst_usd` those that its budgets hold for it, None if unknown; `remark` says
+    why nothing more is known.
+    """
     runs = tracking.runs(f"tags.`{schema.STATE}` = '{JobState.RUNNING.value}'")
-    return [_standing_job(run, workplace_of) for run in reversed(runs)]
+    return [_row(run, workplace_of) for run in reversed(runs)]
 
 
-def _standing_job(run: RecordedRun, workplace_of: WorkplaceOf) -> StandingJob:
-    recorded, remark, state = RecordedJob(run), "", run.tags.get(schema.SECONDARY_STATUS, "not created yet")
-    usd, worst_usd, since_s, title = recorded.cost_usd, None, 0.0, recorded.name
+def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
+    recorded, tags = RecordedJob(run), run.tags
+    names = [tags.get(schema.USER), tags.get(schema.STUDY) and f"study {tags[schema.STUDY]}"]
+    names.append(f"trial {tags[schema.TRIAL]}" if schema.TRIAL in tags else None)
+    where = f"{recorded.instance_count} x {recorded.instance_type}" if recorded.instance_type != "local" else "local"
+    row: dict[str, Any] = {
+        "run_id": run.run_id,
+        "job": tags.get(schema.JOB_NAME, ""),
+        "title": recorded.name,
+        "where": f"{recorded.instance_count} x {recorded.instance_type}"
+        if recorded.instance_type != "local"
+        else "local",
+        "state": tags.get(schema.SECONDARY_STATUS, "not created yet"),
+        "since_s": 0.0,
+        "cost_usd": recorded.cost_usd,
+        "worst_usd": None,
+        "owner": ", ".join(filter(None, names)),
+        "remark": "",
+    }
     try:
         spec, workplace = place_of(run, workplace_of)
-        title, since_s = run_name(spec), max(0.0, workplace.clock.now() - run.started)
+        row |= {"title": run_name(spec), "since_s": max(0.0, workplace.clock.now() - run.started)}
         with suppress(BudgetRefused):
-            worst_usd = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
+            row["worst_usd"] = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
         if (job := _job(run, workplace)) is not None:
             status = job.status()
-            state = job.detail() or status.state.value
-            price = recorded_price(run.tags, workplace.launcher.price(spec))
-            so_far_usd = cost_usd(price, spec, status.billable_seconds)
-            usd = so_far_usd if usd is None or so_far_usd is None else max(usd, so_far_usd)
+            row["state"] = job.detail() or status.state.value
+            price = recorded_price(tags, workplace.launcher.price(spec))
+            usd = cost_usd(price, spec, status.billable_seconds)
+            row["cost_usd"] = usd if usd is None or recorded.cost_usd is None else max(usd, recorded.cost_usd)
     except UNKNOWN as error:
-        remark = str(error)
-    names = [run.tags.get(schema.USER, ""), run.tags.get(schema.STUDY, "") and f"study {run.tags[schema.STUDY]}"]
-    trial = run.tags.get(schema.TRIAL)
-    return StandingJob(
-        run_id=run.run_id,
-        job=run.tags.get(schema.JOB_NAME, ""),
-        title=title,
-        where=f"{recorded.instance_count} x {recorded.instance_type}" if recorded.instance_type != "local" else "local",
-        state=state,
-        since_s=since_s,
-        cost_usd=usd,
-        worst_usd=worst_usd,
-        owner=", ".join([*filter(None, names), *([] if trial is None else [f"trial {trial}"])]),
-        remark=remark,
-    )
+        row["remark"] = str(error)
+    return row
 
 
 def find_run(tracking: Tracking, name: str) -> RecordedRun:

@@ -46,10 +46,10 @@ def test_jobs_that_run_are_listed_with_dollars_so_far_and_at_worst(desk: Desk) -
 
     (seen,) = standing(desk.tracking, desk.where)
 
-    assert (seen.run_id, seen.job) == (job.record.run.run_id, job.document.job_name)
-    assert seen.cost_usd == pytest.approx(0.01)
-    assert seen.worst_usd == desk.launcher.worst_case_usd(job.record.spec)
-    assert (seen.owner, seen.where) == ("ana", f"1 x {SMALL}")
+    assert (seen["run_id"], seen["job"]) == (job.record.run.run_id, job.document.job_name)
+    assert seen["cost_usd"] == pytest.approx(0.01)
+    assert seen["worst_usd"] == desk.launcher.worst_case_usd(job.record.spec)
+    assert (seen["owner"], seen["where"]) == ("ana", f"1 x {SMALL}")
 
 
 def test_a_job_that_cannot_be_looked_at_is_listed_all_the_same(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_job_that_cannot_be_looked_at_is_listed_all_the_same(desk: Desk, monke
 
     (seen,) = standing(desk.tracking, desk.where)
 
-    assert "in the region eu-west-1, and this command asks us-east-1" in seen.remark
+    assert "in the region eu-west-1, and this command asks us-east-1" in seen["remark"]
 
 
 def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: Desk) -> None:
