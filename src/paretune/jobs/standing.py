@@ -58,9 +58,7 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
         "run_id": run.run_id,
         "job": tags.get(schema.JOB_NAME, ""),
         "title": recorded.name,
-        "where": f"{recorded.instance_count} x {recorded.instance_type}"
-        if recorded.instance_type != "local"
-        else "local",
+        "where": where,
         "state": tags.get(schema.SECONDARY_STATUS, "not created yet"),
         "since_s": 0.0,
         "cost_usd": recorded.cost_usd,

@@ -7,15 +7,12 @@ LoggedModel. What lies in S3 stays there, and MLflow loads it from there: its Lo
 import os
 import shutil
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
 from mlflow.exceptions import MlflowException
-from mlflow.utils.file_utils import local_file_uri_to_path
 
 from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
@@ -27,7 +24,6 @@ _OF_MODEL = (
     *(metrics.COST_USD, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES),
 )
 """Metrics of the run that the list of models shows."""
-_LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor cannot change two at once
 _STATES = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
 """What only the training itself needs."""
 CANDIDATE = "candidate"  # alias of the version of a registered model that was registered last
@@ -110,30 +106,17 @@ def _models_of(client: MlflowClient, run: Run) -> list[LoggedModel]:
 
 
 def _store(client: MlflowClient, logged: LoggedModel, folder: Path) -> None:
-    """Put the files of the folder into MLflow's store; large files are hard links if the store is on the same disk."""
-    store = logged.artifact_location
-    is_here = urlsplit(store).scheme in ("", "file")
+    """Send the files of the folder to MLflow's store, without those that only the training needs."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
-        target = local_file_uri_to_path(store) if is_here else scratch  # type: ignore[no-untyped-call]
-        put = _link if is_here else os.symlink
-        shutil.copytree(folder.resolve(), target, ignore=_left_out, copy_function=put, dirs_exist_ok=True)
-        if not is_here:
-            client.log_model_artifacts(logged.model_id, scratch)
+        links = {"copy_function": os.symlink, "dirs_exist_ok": True}
+        shutil.copytree(folder.resolve(), scratch, ignore=_left_out, **links)
+        client.log_model_artifacts(logged.model_id, scratch)
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
     """States of a training, and links to folders, which may lie elsewhere."""
     links = {name for name in names if (path := Path(folder, name)).is_symlink() and not path.is_file()}
     return links | shutil.ignore_patterns(*_STATES)(folder, names)
-
-
-def _link(source: str, target: str) -> None:
-    Path(target).unlink(missing_ok=True)
-    with suppress(OSError):  # another disk, or one without links
-        if Path(source).stat().st_size >= _LINKED_FROM:
-            os.link(os.path.realpath(source), target)
-            return
-    shutil.copyfile(source, target)
 
 
 def _link_metrics(client: MlflowClient, run: Run, logged: LoggedModel, dataset: tuple[str, str] | None) -> None:
