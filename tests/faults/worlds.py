@@ -168,11 +168,10 @@ class Trial:
     root: Path
 
     @contextmanager
-    def world(self, name: str, disk_mib: int = 0, **emulated: Any) -> Iterator[World]:
+    def world(self, name: str, disk_mib: int = 0) -> Iterator[World]:
         """One, whose books are checked after the block; nothing of it runs then.
 
-        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own. `emulated`: settings of
-        the emulator.
+        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own.
         """
         folder = self.root / name
         folder.mkdir()
@@ -187,8 +186,8 @@ class Trial:
             environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
             world = World(name, folder, environment)
             if name in ("sagemaker", "project"):
-                settings = {"start_delay_s": 0.05, "failure_grace_s": 0.3, **emulated}
-                world.emulator = stack.enter_context(Emulator(self.root / "account", **settings))
+                account = Emulator(self.root / "account", start_delay_s=0.05, failure_grace_s=0.3)
+                world.emulator = stack.enter_context(account)
                 world.environment = Cloud(world.emulator, folder, environment).environment
             _furnish(world)
             stack.callback(world.end)

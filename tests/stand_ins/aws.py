@@ -69,7 +69,7 @@ class Aws:
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.calls: list[Call] = []
-        self.training = Jobs(0.0, lambda job: threading.Thread())
+        self.training = Jobs(lambda job: threading.Thread())
         self.told: dict[str, dict[str, Any]] = defaultdict(dict)
         self.foreign: dict[str, dict[str, Any]] = {}
         self.log: list[dict[str, Any]] = []

@@ -16,7 +16,7 @@ Copied from AWS, and from where:
     names used once; Stop and Update refused after the end       API reference
     spot: interrupted, started again with its checkpoints        user guide, managed spot training
     SIGTERM, a time of grace, SIGKILL; failure file, exit code   user guide, how SageMaker runs your training image
-    channels, resourceconfig.json, archives or loose files       the same; where loose files lie is a guess
+    channels, resourceconfig.json, results as loose files        the same; where the files lie is a guess
     roles that exist, actions that are denied                    IAM: error codes and messages
     warm pools: what fits, how long they are kept and billed     user guide, managed warm pools
 

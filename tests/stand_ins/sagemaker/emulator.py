@@ -57,7 +57,6 @@ class Emulator:
         upload_s: seconds that Uploading is billed and does not take, for tests of long uploads.
         grace_s: between SIGTERM and SIGKILL of a job that is stopped or interrupted.
         failure_grace_s: how long the other instances go on after one has failed.
-        shown_after_s: how long DescribeTrainingJob, ListTrainingJobs and StopTrainingJob do not know a new job.
 
     Attributes:
         url: where it serves.
@@ -78,7 +77,6 @@ class Emulator:
         upload_s: float = 0.0,
         grace_s: float = 120.0,
         failure_grace_s: float = 2.0,
-        shown_after_s: float = 0.0,
     ) -> None:
         self.root = root.resolve()
         self.images = images or {"*": Path(sys.prefix)}
@@ -87,7 +85,6 @@ class Emulator:
         self.upload_s = upload_s
         self.grace_s = grace_s
         self.failure_grace_s = failure_grace_s
-        self.shown_after_s = shown_after_s
 
     def __enter__(self) -> "Emulator":
         if missing := namespaces_are_missing():

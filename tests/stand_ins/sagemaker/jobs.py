@@ -52,7 +52,6 @@ class Job:
         self.resources = request["ResourceConfig"]
         self.is_spot = bool(request.get("EnableManagedSpotTraining"))
         self.hosts = [f"algo-{number + 1}" for number in range(self.resources["InstanceCount"])]
-        self.is_compressed = request["OutputDataConfig"].get("CompressionType") != "NONE"
         self.output = f"{request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{self.name}/output"
         self.status = "InProgress"
         self.failure: str | None = None
@@ -147,17 +146,15 @@ class Job:
             seconds = view["TrainingTimeInSeconds"] = max(1, round(self.training_s))
             view["BillableTimeInSeconds"] = max(1, round(seconds * SPOT_SHARE)) if self.is_spot else seconds
         if self.status in ("Completed", "Stopped") and self.started is not None:
-            name = "model.tar.gz" if self.is_compressed else "model/"
-            view["ModelArtifacts"] = {"S3ModelArtifacts": f"{self.output}/{name}"}
+            view["ModelArtifacts"] = {"S3ModelArtifacts": f"{self.output}/model/"}
         return {name: value for name, value in view.items() if value is not None}
 
 
 class Jobs:
     """All training jobs of the account; `train` makes the thread that runs one."""
 
-    def __init__(self, shown_after_s: float, train: Callable[[Job], threading.Thread]) -> None:
+    def __init__(self, train: Callable[[Job], threading.Thread]) -> None:
         self.jobs: dict[str, Job] = {}
-        self._shown_after_s = shown_after_s
         self._train = train
         self._lock = threading.Lock()
 
@@ -197,7 +194,7 @@ class Jobs:
     def select(self, request: Answer) -> Answer:
         """ListTrainingJobs, newest first."""
         names, status = request.get("NameContains", "").lower(), request.get("StatusEquals")
-        jobs = [job for job in list(self.jobs.values())[::-1] if self._is_shown(job) and names in job.name.lower()]
+        jobs = [job for job in list(self.jobs.values())[::-1] if names in job.name.lower()]
         jobs = [job for job in jobs if status in (None, job.status)]
         for job in jobs:
             job.age()
@@ -236,12 +233,9 @@ class Jobs:
 
     def _find(self, request: Answer) -> Job:
         job = self.jobs.get(request["TrainingJobName"])
-        if job is None or not self._is_shown(job):
+        if job is None:
             raise invalid("Requested resource not found.")
         return job
-
-    def _is_shown(self, job: Job) -> bool:
-        return time.time() - job.created >= self._shown_after_s
 
 
 @cache

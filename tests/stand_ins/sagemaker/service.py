@@ -39,7 +39,7 @@ class Service:
         logs.create_log_group(logGroupName=GROUP)
         policy = json.dumps({"Version": "2012-10-17", "Statement": [_TRUST]})
         iam.create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=policy)
-        self._jobs = Jobs(self._settings.shown_after_s, lambda job: Training(job, self._settings, s3, logs))
+        self._jobs = Jobs(lambda job: Training(job, self._settings, s3, logs))
         self._own: dict[tuple[str, str], Callable[[dict[str, Any]], dict[str, Any]]] = {
             ("sagemaker", "CreateTrainingJob"): self._create,
             ("sagemaker", "DescribeTrainingJob"): self._jobs.describe,
@@ -133,7 +133,7 @@ class Service:
         return list(self._jobs.jobs)
 
     def described(self, name: str) -> dict[str, Any]:
-        """The truth about a job, which DescribeTrainingJob may show late; times in seconds since the epoch."""
+        """The truth about a job; times in seconds since the epoch."""
         return self._jobs.jobs[name].describe()
 
     def secret(self, name: str, text: str) -> str:

@@ -1,10 +1,8 @@
 """The life of one training job."""
 
 import contextlib
-import io
 import itertools
 import signal
-import tarfile
 import threading
 import time
 import traceback
@@ -219,22 +217,14 @@ class Training(threading.Thread):
         self._s3.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())  # at once: a job may empty it meanwhile
 
     def _upload(self, name: str, folder: str) -> None:
-        """The files in a folder of all instances, as one archive or one by one; the first instance wins."""
+        """The files in a folder of all instances, one by one; the first instance wins."""
         files: dict[str, Path] = {}
         for host in self._job.hosts:
             root = self._attempt / host / "ml" / folder
             for path in sorted(path for path in root.rglob("*") if path.is_file()):
                 files.setdefault(path.relative_to(root).as_posix(), path)
-        if not self._job.is_compressed:
-            for below, path in files.items():
-                self._put(path, f"{self._job.output}/{name}/{below}")
-        elif files:
-            archive = io.BytesIO()
-            with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as tar:
-                for below, path in files.items():
-                    tar.add(path, arcname=below)
-            bucket, key = _split(f"{self._job.output}/{name}.tar.gz")
-            self._s3.put_object(Bucket=bucket, Key=key, Body=archive.getvalue())
+        for below, path in files.items():
+            self._put(path, f"{self._job.output}/{name}/{below}")
 
     def _changed(self, before: dict[Path, int]) -> Iterator[tuple[Path, int]]:
         """Checkpoint files that are not as they were, with their moments."""
