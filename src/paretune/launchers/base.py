@@ -145,7 +145,7 @@ class Job(ABC):
     def fetch_output(self, name: str, folder: Path) -> Path:
         """The folder `name` in what a project's command has left, downloaded to `folder` if it is not on this machine.
 
-        It need not exist. Raises LostContact if it cannot be read now, and tarfile.TarError if it is damaged.
+        It need not exist. Raises LostContact if it cannot be read now.
         """
         return folder / name
 

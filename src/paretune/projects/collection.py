@@ -5,7 +5,6 @@ installed here leaves a store that cannot be read: it stays in the job's results
 """
 
 import sqlite3
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -36,8 +35,6 @@ def collect_from(job: Job, run_id: str) -> list[str]:
     try:
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
             return collect(job.fetch_output(STORE, Path(folder)), run_id, MlflowClient())
-    except tarfile.TarError as error:
-        return [_problem(error)]
     except (LostContact, MlflowException, OSError) as error:
         raise LostContact(_problem(error)) from error
 

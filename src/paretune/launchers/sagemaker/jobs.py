@@ -22,7 +22,7 @@ from paretune.launchers.sagemaker.aws_errors import (
     is_transient,
     refused_to,
 )
-from paretune.launchers.sagemaker.storage import Storage, download_output, read_output
+from paretune.launchers.sagemaker.storage import Storage, output_of
 from paretune.launchers.transitions import read_phases, seconds_since_epoch
 from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
 
@@ -264,8 +264,12 @@ class SageMakerJob(Job):
         return {name.removeprefix(folder): files[name] for name in files if name.startswith(folder)}
 
     def fetch_output(self, name: str, folder: Path) -> Path:
+        storage = self._storage
         with refused_to(f"read the results of {self.name}", LostContact):
-            download_output(self._storage, self._prefix, lambda path: path.startswith(f"{name}/"), folder)
+            for path, key in output_of(storage, self._prefix)[0].items():
+                if path.startswith(f"{name}/"):
+                    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                    storage.s3.download_file(storage.bucket, key, str(folder / path))
         return folder / name
 
     def clean_up(self) -> None:
@@ -335,7 +339,9 @@ class SageMakerJob(Job):
         if self._files is None:
             storage = self._storage
             try:
-                self._files, self._model = read_output(storage, self._prefix, _RESULT_FILE.fullmatch)
+                keys, self._model = output_of(storage, self._prefix)
+                wanted = {name: key for name, key in keys.items() if _RESULT_FILE.fullmatch(name)}
+                self._files = {name: storage.read(key) for name, key in wanted.items()}
             except AWS_ERRORS as error:
                 if is_transient(error):
                     return None

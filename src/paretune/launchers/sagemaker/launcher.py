@@ -300,8 +300,7 @@ class SageMakerLauncher(Launcher):
             for channel in first.description["InputDataConfig"]
         }
         with refused_to(f"read the document of {name}"):
-            answer = storage.s3.get_object(Bucket=storage.bucket, Key=f"{PREFIX}/jobs/{name}/job.json")
-            told = json.loads(answer["Body"].read())
+            told = json.loads(storage.read(f"{PREFIX}/jobs/{name}/job.json"))
         paths = ("entry_script", *INPUT_FILES)
         is_project = document.spec.project is not None
         return channels, told if is_project else {key: told["spec"][key] for key in paths if key in told["spec"]}

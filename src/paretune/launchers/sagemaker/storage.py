@@ -13,7 +13,6 @@ names and ETags, so that only changed objects are downloaded again.
 
 import hashlib
 import re
-import tarfile
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -27,7 +26,6 @@ from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3
-from paretune.storage.archives import unpack
 
 _OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
 """Prefix of an output's files. AWS documents that they are loose files, and not where below output/."""
@@ -69,6 +67,11 @@ class Storage:
                 self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode(), **self._encryption())
         return self.uri(key)
 
+    def read(self, key: str) -> bytes:
+        """The content of a small object. Raises boto's errors."""
+        content: bytes = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+        return content
+
     def entries(self, prefix: str) -> dict[str, tuple[int, float]]:
         """Keys that start with `prefix` to bytes and time of writing; raises LaunchRefused."""
         with refused_to(f"list the bucket {self.bucket}"):
@@ -104,37 +107,17 @@ class Storage:
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
 
 
-def read_output(storage: Storage, prefix: str, is_needed: Callable[[str], object]) -> tuple[dict[str, bytes], str]:
-    """The needed files of `download_output` by name, none of a damaged archive; and the model's URI."""
-    with tempfile.TemporaryDirectory(prefix="paretune-") as temporary:
-        folder = Path(temporary)
-        try:
-            model = download_output(storage, prefix, is_needed, folder)
-        except tarfile.TarError:
-            return {}, ""
-        paths = [path for path in folder.rglob("*") if path.is_file()]
-        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}, model
+def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
+    """Names in a job's /opt/ml/output/data to keys in S3, and the URI of its model, "" without one.
 
-
-def download_output(storage: Storage, prefix: str, is_needed: Callable[[str], object], folder: Path) -> str:
-    """Put the needed files of a job's /opt/ml/output/data into `folder`; returns the URI of its model, "" without one.
-
-    SageMaker uploads both at the end below `prefix`, file by file. An output.tar.gz, which it makes otherwise, is read
-    too. Raises boto's errors, and tarfile.TarError if the archive is damaged.
+    SageMaker uploads both at the end below `prefix`, file by file. Raises boto's errors.
     """
-    sizes = storage.sizes(prefix)
-    if (packed := f"{prefix}output.tar.gz") in sizes:
-        with tempfile.NamedTemporaryFile(prefix="paretune-") as archive:
-            storage.s3.download_file(storage.bucket, packed, archive.name)
-            unpack(Path(archive.name), folder, is_needed)
-    model = f"{prefix}model/"
-    for key in () if packed in sizes else sizes:
-        name = _OUTPUT_FOLDER.sub("", key.removeprefix(prefix), count=1)
-        # S3 allows any text as a key: none of a file outside the folder that it is put in.
-        if not key.startswith(model) and not {"", ".", ".."} & set(name.split("/")) and is_needed(name):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            storage.s3.download_file(storage.bucket, key, str(folder / name))
-    return storage.uri(model) if any(key.startswith(model) for key in sizes) else ""
+    keys, model = list(storage.sizes(prefix)), f"{prefix}model/"
+    output = [key for key in keys if not key.startswith(model)]
+    names = {_OUTPUT_FOLDER.sub("", key.removeprefix(prefix), count=1): key for key in output}
+    # S3 allows any text as a key: none of a file outside the folder that it is put in.
+    files = {name: key for name, key in names.items() if not {"", ".", ".."} & set(name.split("/"))}
+    return files, storage.uri(model) if len(output) < len(keys) else ""
 
 
 def _objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:

@@ -1,8 +1,6 @@
 """One training job as the launching wing sees it, through every way in which it can end."""
 
-import io
 import json
-import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -25,16 +23,10 @@ def job(launcher: SageMakerLauncher, order: Callable[..., JobDocument]) -> Job:
     return launcher.submit(order(), JobInputs())
 
 
-def leave(aws: Aws, files: Mapping[str, str], archive_name: str = "output.tar.gz") -> None:
-    """The archive with a job's results."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(text.encode())
-            archive.addfile(entry, io.BytesIO(text.encode()))
-    key = f"paretune/jobs/{NAME}/output/{archive_name}"
-    aws.put(key, packed.getvalue())
+def leave(aws: Aws, files: Mapping[str, str]) -> None:
+    """A job's results."""
+    for name, text in files.items():
+        aws.put(f"paretune/jobs/{NAME}/output/data/{name}", text.encode())
 
 
 def line(step: int, time: float = 1000.0) -> str:
