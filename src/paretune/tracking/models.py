@@ -108,8 +108,7 @@ def _models_of(client: MlflowClient, run: Run) -> list[LoggedModel]:
 def _store(client: MlflowClient, logged: LoggedModel, folder: Path) -> None:
     """Send the files of the folder to MLflow's store, without those that only the training needs."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
-        links = {"copy_function": os.symlink, "dirs_exist_ok": True}
-        shutil.copytree(folder.resolve(), scratch, ignore=_left_out, **links)
+        shutil.copytree(folder.resolve(), scratch, ignore=_left_out, copy_function=os.symlink, dirs_exist_ok=True)
         client.log_model_artifacts(logged.model_id, scratch)
 
 
