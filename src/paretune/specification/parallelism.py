@@ -70,18 +70,6 @@ class ParallelDegrees:
         """Number of copies of the weights, if the strategy shards them."""
         return self.data // self.sharers
 
-    def data_rank(self, rank: int) -> int:
-        """Data-parallel rank of a process, from 0 to `data` - 1."""
-        return rank // self.tensor % self.data
-
-    def is_last_with_its_rows(self, rank: int) -> bool:
-        """Whether a process is the first one in the last stage of all that train on the same rows."""
-        return rank % self.tensor == 0 and self.stage(rank) == self.pipeline - 1
-
-    def stage(self, rank: int) -> int:
-        """Pipeline stage of a process, from 0 to `pipeline` - 1."""
-        return rank // (self.tensor * self.data)
-
     def faults(self) -> list[str]:
         """Degrees that do not divide the devices, each with the degrees that do."""
         for name, degree in (("tensor_parallel_degree", self.tensor), ("pipeline_parallel_degree", self.pipeline)):

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -83,16 +84,10 @@ def divides(spec: JobSpec) -> bool:
 
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
     """Make each layer of `model` keep only its input, if the job asks for it, and compute the rest again later."""
-    if not spec.checkpoints_activations:
-        return
-
-    def run(layer: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-        return checkpoint(layer, *inputs, use_reentrant=False, **options)
-
-    for module in model.modules():
+    for module in model.modules() if spec.checkpoints_activations else ():
         if hasattr(module, "gradient_checkpointing"):  # those of transformers' GradientCheckpointingLayer
             module.gradient_checkpointing = True
-            module._gradient_checkpointing_func = run
+            module._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
 
 
 class Replicas:
@@ -200,15 +195,15 @@ class Shards(Replicas):
 
     def _build(self, spec: JobSpec, build: Build) -> None:
         self._degrees = degrees = spec.degrees
-        rank = distributed.get_rank()
-        self.rank, self.shares = degrees.data_rank(rank), degrees.data
-        self.reports = degrees.is_last_with_its_rows(rank)
-        whole, drawn = build() if rank == 0 else (None, [])
-        self.model, _ = build(drawn=processes.of_first(drawn))
-        self.counts = parameter_counts(self.model)
         shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
         names = ("pipeline", "replicate", "shard", "tensor")  # as the ranks: those of a tensor group are adjacent
         mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=names)
+        stage, replica, sharer, member = map(mesh.get_local_rank, names)
+        self.rank, self.shares = replica * degrees.sharers + sharer, degrees.data
+        self.reports = member == 0 and stage == degrees.pipeline - 1
+        whole, drawn = build() if distributed.get_rank() == 0 else (None, [])
+        self.model, _ = build(drawn=processes.of_first(drawn))
+        self.counts = parameter_counts(self.model)
         self._divide(spec, mesh)
         is_sharded = degrees.replicas * degrees.sharers > 1 or spec.cpu_offload
         self.half = None  # shards are fp32

@@ -13,23 +13,6 @@ def degrees(devices: int = 8, per_instance: int = 8, **arguments: Any) -> Parall
     return ParallelDegrees(devices=devices, per_instance=per_instance, **arguments)
 
 
-def test_members_of_a_tensor_group_are_neighbours_and_train_on_the_same_rows() -> None:
-    result = degrees(tensor=2, hybrid_shard=2)
-
-    assert [result.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert (result.data, result.sharers, result.replicas) == (4, 2, 2)
-    assert {result.stage(rank) for rank in range(8)} == {0}
-    assert [rank for rank in range(8) if result.is_last_with_its_rows(rank)] == [0, 2, 4, 6]
-
-
-def test_stages_are_farthest_apart_and_share_rows_with_the_same_place_of_the_others() -> None:
-    result = degrees(pipeline=2)
-
-    assert [result.stage(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert [result.data_rank(rank) for rank in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
-    assert [rank for rank in range(8) if result.is_last_with_its_rows(rank)] == [4, 5, 6, 7]
-
-
 @pytest.mark.parametrize(
     ("devices", "per_instance", "arguments", "parts"),
     [

@@ -83,7 +83,7 @@ class Stages(Shards):
         if device.choose_precision(spec.precision) == "fp16":  # each stage would scale the loss itself
             raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
         self._group = mesh["pipeline"].get_group()
-        self._number, self._stages = self._degrees.stage(distributed.get_rank()), self._degrees.pipeline
+        self._number, self._stages = mesh.get_local_rank("pipeline"), self._degrees.pipeline
         self._micro_batches = spec.micro_batches or self._stages
         self._is_first, self._is_last = self._number == 0, self._number == self._stages - 1
         self._schedules: dict[tuple[int, ...], Schedule1F1B] = {}
