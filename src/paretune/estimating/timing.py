@@ -24,6 +24,7 @@ to four nodes and on IBM's fms (benchmarks/estimate_error_cold.py).
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,6 @@ _NOISE_WEIGHT = 6.0  # measurements that the noise before any measurement counts
 _NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things as well
 _NOISE_AROUND = 0.25  # of start-up and evaluation together, taken from one job
 _T_DEGREES = 4.0  # of freedom: usual for robust fits (Lange et al., J. Am. Stat. Assoc. 84, 1989)
-_MOST_STEPS, _LEAST_GAIN, _MOST_DAMPING = 50, 1e-6, 1e8  # of a fit, which takes about six steps
 _SLOPE = 1e-4  # step of a central difference; logarithms of constants vary over about 1
 
 
@@ -176,6 +176,8 @@ def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:
     mean, covariance = medians, np.diag(deviations**2)
     if not names:
         return TimeModel(names, mean, covariance, noise)
+    from scipy.optimize import least_squares  # takes a third of a second
+
     parts, all_ = _parts(works, names), _stacked(works)
     kind, index, measured, scatter, is_foreign = map(np.array, zip(*_observed(used), strict=True))
     is_around = kind == _AROUND
@@ -190,32 +192,13 @@ def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:
         return np.concatenate([np.where(is_foreign, robust, scaled), (theta - medians) / deviations])
 
     for _ in range(3):
-        mean, covariance = _minimise(residuals, mean)
+        found = least_squares(residuals, mean, partial(_gradient, residuals), method="lm", ftol=1e-6)
+        mean, covariance = found.x, np.linalg.inv(found.jac.T @ found.jac)  # the inverse of the curvature
         fitted = len(names) - float(np.sum(np.diag(covariance) / deviations**2))
         left = misfits(mean)[~is_around]
         squares = _NOISE_WEIGHT * SECONDS_NOISE_OF_OTHER_DATA**2 + float(left @ left)
         noise = math.sqrt(squares / (_NOISE_WEIGHT + max(0.0, len(left) - fitted)))
     return TimeModel(names, mean, covariance, noise)
-
-
-def _minimise(residuals: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The least sum of squares near `at` by damped Gauss-Newton steps, and the inverse of its curvature.
-
-    Importing an optimiser of SciPy takes longer than all steps for 300 runs.
-    """
-    left, damping = residuals(at), 1e-2
-    slopes = _gradient(residuals, at)
-    for _ in range(_MOST_STEPS):
-        curvature = slopes.T @ slopes
-        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -slopes.T @ left)
-        tried = residuals(at + step)
-        gain = float(left @ left - tried @ tried)
-        damping *= 0.1 if gain > 0 else 10.0
-        if gain > 0:
-            at, left, slopes = at + step, tried, _gradient(residuals, at + step)
-        if 0 <= gain < _LEAST_GAIN * float(left @ left) or damping > _MOST_DAMPING:
-            break
-    return at, np.linalg.inv(slopes.T @ slopes)
 
 
 _STEP, _AROUND, _TOTAL = range(3)
