@@ -68,17 +68,21 @@ class MasterAdamW:
             for (weight, master, _), gradient in zip(held, wide, strict=True):
                 weight.grad, master.grad = None, gradient
         norm = norm_of(self._all)
-        if self.scale is not None:
+        if self.scale is None:
+            self.inner.grad_scale = self._clipping(norm)
+        else:
             norm = norm / self.scale
-            overflows = (~norm.isfinite()).float().to(self.scale.device)
-            self.inner.grad_scale, self.inner.found_inf = self.scale.clone(), overflows  # read by AdamW.step
+            self.inner.grad_scale = self._clipping(norm) * self.scale
+            self.inner.found_inf = overflows = (~norm.isfinite()).float().to(self.scale.device)
             torch._amp_update_scale_(self.scale, self._good_steps, overflows, _GROWTH, _BACKOFF, _GROWS_AFTER)
-        if self._limit < float("inf"):
-            torch.nn.utils.clip_grads_with_norm_(self._all, self._limit, norm)
         self.inner.step()
         self.inner.zero_grad()
         self.round()
         return norm
+
+    def _clipping(self, norm: torch.Tensor) -> torch.Tensor:
+        """What gradients of this norm are divided by, which AdamW does as it reads them: as PyTorch clips."""
+        return ((norm + 1e-6) / self._limit).clamp(min=1)
 
     @torch.no_grad()
     def round(self) -> None:

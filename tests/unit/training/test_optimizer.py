@@ -53,3 +53,17 @@ def test_gradients_of_a_scaled_loss_update_as_those_of_the_loss_and_an_overflow_
     assert torch.equal(weight, before)
     assert optimizer.scale.item() == scale / 2
     assert optimizer.state()["step.weight 0"].item() == 1
+
+
+def test_gradients_are_clipped_as_pytorch_clips_them() -> None:
+    weight, plain = (torch.nn.Parameter(torch.ones(3, 4)) for _ in range(2))
+    optimizer = optimizer_of(weight)
+    reference = torch.optim.AdamW([plain], lr=1e-4, weight_decay=0.1)
+    for size in (9.0, 0.01, 3.0):  # Adam would not tell apart gradients of which each is clipped to the same norm
+        weight.grad, plain.grad = torch.full((3, 4), size), torch.full((3, 4), size)
+        norm = torch.nn.utils.clip_grad_norm_([plain], 1.0)
+        reference.step()
+        assert step(optimizer) == norm.item()
+
+    assert torch.allclose(weight, plain, rtol=0, atol=1e-7)
+    assert (weight - 1).abs().min() > 1e-4
