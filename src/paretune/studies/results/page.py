@@ -92,7 +92,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
 
 
 def _about(front: StudyFront) -> str:
-    """Model, data, machines and day of a study, in one line."""
+    """Model, data, machines and day of a study, in one line; simulated hours may end after today."""
     if front.is_foreign or not front.trials:
         return ""
     spec = front.trials[0].spec
@@ -100,7 +100,7 @@ def _about(front: StudyFront) -> str:
     what += "" if spec.runs_user_code else f" on {spec.dataset.removeprefix(BUNDLED)}"
     types = sorted({trial.spec.instance_type for trial in front.trials})
     machines = ", ".join(platform.node() or "this machine" if name == "local" else name for name in types)
-    ended = datetime.fromtimestamp(max(trial.ended_at for trial in front.trials), UTC)
+    ended = min(datetime.now(UTC), datetime.fromtimestamp(max(trial.ended_at for trial in front.trials), UTC))
     return f"{what}; {machines}; {ended:%Y-%m-%d}"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
 
@@ -143,3 +144,8 @@ def test_the_baseline_is_a_line_where_f1_is_an_axis_and_the_machine_is_named(mon
 
     assert set(drawn["TF-IDF + logistic regression"]) == {0.75}
     assert "workbench, ml.g5.xlarge" in page_of(trials)
+
+
+def test_no_page_is_of_tomorrow_although_simulated_jobs_may_end_then() -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    assert f"{tomorrow:%Y-%m-%d}" not in page_of([trial_of(0, 1.0, 0.9, ended_at=tomorrow.timestamp())])
