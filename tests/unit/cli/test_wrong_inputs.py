@@ -62,6 +62,7 @@ WRONG = {  # words to sentences of the one message
     ],
     "estimate --model nobody/knows": ["model nobody/knows is not well known, and its config.json is needed"],
     "prices --region us-east": ["region must be an AWS region that has SageMaker"],
+    "mcp --budget nowhere.yaml": ["budget must name a YAML file"],
     "reconcile": ["bill must be an export of CUR 2.0 or FOCUS"],
     "reconcile none.csv": ["a file, a folder, or s3://BUCKET/PREFIX/, got 'none.csv': there is none"],
     "report --view runz": ["view must be one of runs, scaling, compare, got 'runz'; did you mean runs?"],

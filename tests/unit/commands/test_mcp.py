@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 from mcp import Client
 
-from paretune.cli import main
 from paretune.commands import mcp
 from paretune.commands.estimate.estimate import MAIN_COLUMNS
 from paretune.specification.inputs import split_configuration
@@ -129,8 +128,3 @@ def test_a_launch_finds_a_free_name_after_a_folder_was_deleted_and_beside_anothe
     assert names == ["train-1", "train-2", "train-3"]
     assert agent.call("launch", parameters=JOB)["name"] == "train-1"
     assert agent.call("launch", parameters=JOB)["name"] == "train-4"
-
-
-def test_a_wrong_budget_is_refused_before_the_server_begins(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["mcp", "--budget", "nowhere.yaml"]) == 2
-    assert "budget must name a YAML file" in capsys.readouterr().err

@@ -1,24 +1,15 @@
 """Studies against budgets that they share with others."""
 
-import math
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.jobs.workplace import Workplaces
-from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import Driver
 from tests.scripted_jobs import SECONDS, SMALL
 from tests.scripted_study import Desk, searched
 
-STUDIES = Path(__file__).parents[3] / "studies"
-BUDGETED_DESIGNS = [
-    path
-    for path in sorted(STUDIES.glob("*.yaml"))
-    if {"points:", "budget_usd:"} <= {line.partition(" ")[0] for line in path.read_text().splitlines()}
-]
 STUDY = """
 name: two rates
 job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 2000}
@@ -31,21 +22,6 @@ PROFILE = 'budget = "team.yaml"\ntags = {team = "nlp", user = "ana"}\n'
 
 def budgets(usd: float) -> None:
     Path("team.yaml").write_text(f"budgets: [{{name: nlp, usd_per_month: {usd}, tags: {{team: nlp}}}}]\n")
-
-
-@pytest.mark.parametrize("path", BUDGETED_DESIGNS, ids=lambda path: path.stem)
-def test_the_budget_of_a_shipped_design_covers_all_of_its_jobs(
-    path: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prices = STUDIES / ("compiler_prices.csv" if path.stem == "compiler" else "polarity_prices.csv")
-    if path.stem.startswith(("polarity", "compiler")):
-        monkeypatch.setenv("PARETUNE_PRICES", str(prices))
-    file = StudyFile.read(str(path), {"launcher": "simulated"})
-    assert file.budget_usd is not None
-    jobs = [spec for _, spec in file.jobs_at()]
-    launcher = Workplaces.of_process().of(jobs[0]).launcher
-
-    assert sum(launcher.worst_case_usd(spec) or math.inf for spec in jobs) <= file.budget_usd
 
 
 def tags_of_trials() -> set[tuple[str | None, ...]]:
