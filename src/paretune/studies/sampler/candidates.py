@@ -53,7 +53,6 @@ class Candidate:
     spec: JobSpec
     plan: BatchPlan
     is_probe: bool
-    changes: Mapping[str, int]  # parameters of its job that differ from its point's
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
@@ -109,9 +108,8 @@ class Space:
         if key not in self._jobs:
             try:
                 spec = make_spec(self._job, {self._full[name]: value for name, value in point.items()})
-                changes = {PROBE: PROBE_STEPS} if is_probe else {}
-                spec = spec.replace(**changes) if changes else spec
-                self._jobs[key] = Candidate(dict(point), spec, spec.plan(), is_probe, changes)
+                spec = spec.replace(probe_steps=PROBE_STEPS) if is_probe else spec
+                self._jobs[key] = Candidate(dict(point), spec, spec.plan(), is_probe)
             except BadInput as fault:
                 self._jobs[key], self._fault = None, fault
         return self._jobs[key]
@@ -120,11 +118,6 @@ class Space:
     def keys(self) -> np.ndarray:
         """The inputs of the quality of all candidates."""
         return self.quality_keys(self.candidates)
-
-    @cached_property
-    def usd_per_s(self) -> np.ndarray:
-        """Dollars a second of all candidates."""
-        return np.array([self.price_of(job.spec) for job in self.candidates])
 
     @property
     def terms(self) -> "Terms":
@@ -247,7 +240,8 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space) -> list[Row]:
         params = trial.params if is_over else {**trial.system_attrs.get(CLAIM, {}), **trial.params}
         is_probe = params.get(PROBE, 0) > 0
         is_fine = trial.state == TrialState.COMPLETE or (is_probe and trial.state == TrialState.PRUNED)
-        status = _status(told.get(OUTCOME), is_fine) if is_over else TrialStatus.RUNNING
+        outcome = told.get(OUTCOME, "completed" if is_fine else "failed").upper()
+        status = TrialStatus.__members__.get(outcome, TrialStatus.FAILED) if is_over else TrialStatus.RUNNING
         if status.is_retryable or trial.state == TrialState.WAITING or not space.searched.keys() <= params.keys():
             continue
         point = {name: params[name] for name in space.searched}
@@ -256,13 +250,6 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space) -> list[Row]:
             seconds = told.get(SECONDS, trial.duration.total_seconds() if trial.duration is not None else 0.0)
             rows.append(Row(job, status, seconds, told.get(STARTUP_S), told.get(STEP_S), values, told.get(BASELINE)))
     return rows
-
-
-def _status(outcome: str | None, is_fine: bool) -> TrialStatus:
-    """How a trial ended, by its user attribute if it has one."""
-    if outcome is None:
-        return TrialStatus.COMPLETED if is_fine else TrialStatus.FAILED
-    return TrialStatus.__members__.get(outcome.upper(), TrialStatus.FAILED)
 
 
 _NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: what a fit misses, and an effect before any run
@@ -307,24 +294,22 @@ class SecondsModel:
         startups = [row.startup_s for row in rows if row.startup_s is not None]
         # nobody limits jobs to less than twice what starting, or a training of their own, takes
         half_s = min((30.0 * job.spec.max_runtime_minutes for job in space.candidates), default=math.inf)
-        usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
+        usual_s, own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = float(np.median(startups)) if startups else usual_s
         ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]
         terms = Terms.of(space, [row.job for row in ran])
         billed = np.array([row.seconds for row in ran])
-        step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / terms.steps
-        told = np.array([np.nan if row.step_s is None else row.step_s for row in ran])
-        step_s = np.where(np.isnan(told), step_s, told)
         self.is_seen = np.array([(terms.types == index).any() for index in range(len(space.types))])
         if space.is_own:
             cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF]
-            keys = np.vstack([terms.effects, space.seconds_keys([row.job for row in cut_off])])
+            terms = Terms.of(space, [row.job for row in [*ran, *cut_off]])
             billed = np.append(billed, [_BEYOND * row.seconds for row in cut_off])
-            prices = np.append(terms.usd_per_s, [space.price_of(row.job.spec) for row in cut_off])
-            self._own_usd = self._own_s * float(np.median([space.price_of(job.spec) for job in space.candidates]))
-            usd = np.log(np.maximum(billed, 1e-3) * prices / self._own_usd)
-            self._own = Surface(keys, usd, _own_hypotheses(len(usd)))
+            self._own_usd = own_s * float(np.median(space.terms.usd_per_s))
+            usd = np.log(np.maximum(billed, 1e-3) * terms.usd_per_s / self._own_usd)
+            self._own = Surface(terms.effects, usd, _own_hypotheses(len(usd)))
             return
+        step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / terms.steps
+        step_s = np.array([rest if row.step_s is None else row.step_s for row, rest in zip(ran, step_s, strict=True)])
         self._effect = np.zeros(terms.effects.shape[1])
         for _ in range(_FITS):
             effect = np.exp(terms.effects @ self._effect)

@@ -115,7 +115,7 @@ class Decision:
     def first(self) -> Candidate | None:
         """The training with the most usual settings, on the cheapest cluster that is in time."""
         keys, is_own = self._space.keys, self._space.is_own
-        usd = self._space.usd_per_s if is_own else self._usd  # whatever parameter of a script makes it large
+        usd = self._space.terms.usd_per_s if is_own else self._usd  # whatever parameter of a script makes it large
         usable = self._usable & self._is_few & self._is_new
         in_time = usable & self._aims.meets(self._usd, self._expected[0], np.full(len(usd), self._sign * math.inf))
         usable = in_time if in_time.any() else usable
@@ -135,15 +135,12 @@ class Decision:
         return None
 
     def predicted(self) -> list[tuple[Candidate, Any]]:
-        """Candidates that were not run, are as good as known, and that no other such one beats; with their beliefs."""
+        """Candidates that were not run and are as good as known, with their beliefs."""
         if not self._has_quality or not self._jobs:
             return []
         belief = self._belief
         chosen = belief[belief.usable & belief.known & belief.new & belief.meets]
-        points = self._points[chosen.index]
-        best = {tuple(point) for point in _front_of(points)}
-        pairs = zip(chosen.itertuples(), points, strict=True)
-        return [(self._jobs[each.Index], each) for each, point in pairs if tuple(point) in best]
+        return [(self._jobs[each.Index], each) for each in chosen.itertuples()]
 
     def _accepts(self, job: Candidate) -> bool:
         space, is_seen, expected = self._space, self._seconds.is_seen, None
@@ -240,7 +237,7 @@ class Decision:
 
     @cached_property
     def _usd(self) -> np.ndarray:
-        return np.asarray(self._expected[0] * self._space.usd_per_s)
+        return np.asarray(self._expected[0] * self._space.terms.usd_per_s)
 
     @cached_property
     def _usable(self) -> np.ndarray:

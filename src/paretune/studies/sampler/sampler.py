@@ -137,7 +137,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return self._is_over(self._decision(study))
 
     def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Any]]:
-        """Candidates that were not run, are as good as known, and that no other such one beats; with their beliefs."""
+        """Candidates that were not run and are as good as known, with their beliefs."""
         return self._decision(study).predicted()
 
     def __getstate__(self) -> dict[str, Any]:

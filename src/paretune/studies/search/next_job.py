@@ -12,6 +12,7 @@ from scipy.special import stdtrit
 
 from paretune.core import pareto
 from paretune.core.errors import BudgetRefused, refuse
+from paretune.estimating.workload import PROBE_STEPS
 from paretune.jobs.preparation import known_inputs
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
@@ -23,7 +24,7 @@ from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.results.answer import Pick
 from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration, is_feasible
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
-from paretune.studies.sampler.candidates import Candidate
+from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.decision import Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
@@ -155,7 +156,7 @@ class Split:
         job = self.sampler.next_job(driver.table.study)
         if job is None:
             return self._why_none()
-        limit, changes = self._limited[job.identity], dict[str, Any](job.changes)
+        limit, changes = self._limited[job.identity], dict[str, Any]({PROBE: PROBE_STEPS} if job.is_probe else {})
         if driver.money.has_budget:  # not that of the estimate: probes have measured this job
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
         return Start(job.point, changes)
