@@ -46,7 +46,7 @@ preview checks a job and bounds its dollars; launch starts a job within the budg
 goes; front shows the best trade-offs of a study, which a person has started."""
 _JOB_OF_AGENTS = {
     *("model", "init", "task", "fine_tuning", "lora", "precision", "seed", "training_arguments"),
-    *("dataset", "validation_file", "test_file", "text_column", "label_column", "missing_rows"),
+    *("dataset", "validation_file", "test_file", "text_column", "label_column"),
     *("max_train_samples", "max_eval_samples", "max_seq_length", "num_train_epochs"),
     *(*OF_THE_BATCH, "learning_rate", "learning_rate_scaling", *OF_STRATEGY),
     *("launcher", "instance_type", "instance_count", "fallback_instance_types"),

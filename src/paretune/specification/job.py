@@ -123,8 +123,6 @@ class JobSpec(Parameters):
     """column with the text"""
     label_column: str = parameter("label", "data evaluation quality", basic=True)
     """column with the class, the labels (multi-label: lists, a|b, or 0/1 columns as a,b), or a label per word"""
-    missing_rows: Literal["refuse", "drop"] = parameter("refuse", "data evaluation quality")
-    """rows without text or label: refuse the data, or drop them"""
     task: Literal["classification", "multi-label", "token-classification", "causal-lm"] = parameter(
         metrics.CLASSIFICATION, "data evaluation quality seconds memory", instead=OTHER_TASKS
     )

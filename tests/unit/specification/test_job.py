@@ -202,7 +202,7 @@ def test_what_only_some_clusters_can_run_is_refused_at_launch() -> None:
 
 CHANGES_THE_RESULT = """
 model=gpt2 init=random dataset=rows test_file=t.csv text_column=t label_column=c
-missing_rows=drop task=causal-lm max_train_samples=10 max_eval_samples=9 max_seq_length=64
+task=causal-lm max_train_samples=10 max_eval_samples=9 max_seq_length=64
 per_device_train_batch_size=8 global_batch_size=32 gradient_accumulation_steps=2 learning_rate=1e-4
 learning_rate_scaling=sqrt seed=1 num_train_epochs=2 precision=fp32 fine_tuning=head
 training_arguments.weight_decay=0.1 entry_script=t.py instance_count=2 probe_steps=40 environment.A=b

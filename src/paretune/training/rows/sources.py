@@ -21,7 +21,6 @@ from paretune.specification.inputs import (
     ROW_FILES,
     column_faults,
     encoding_fault,
-    missing_rows,
     separator,
     split_configuration,
     used_columns,
@@ -47,18 +46,9 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """
     tables = _read_tables(spec)
     refuse(_column_faults(spec, tables))
-    dropped = 0
-    if spec.missing_rows == "drop":
-        before = sum(map(len, tables.values()))
-        tables = {split: _without_missing(spec, table) for split, table in tables.items()}
-        dropped = before - sum(map(len, tables.values()))
     ids, names = read_targets(spec, tables)
     rows = {
-        split: Rows(
-            texts=_texts(spec, tables[origin], index),
-            labels=ids[origin][index] if ids else None,
-            dropped=dropped if split == "train" else 0,
-        )
+        split: Rows(texts=_texts(spec, tables[origin], index), labels=ids[origin][index] if ids else None)
         for split, (origin, index) in _pick(spec, tables, ids).items()
     }
     refuse(missing_faults(spec, rows["train"].labels, names))
@@ -164,15 +154,6 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
             held = getattr(kind, "dtype", kind)
             faults.append(f"text_column {spec.text_column!r} must hold text, and holds {held}")
     return faults
-
-
-def _without_missing(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
-    missing = {
-        row
-        for parameter, column in used_columns(spec, table.column_names)
-        for row in missing_rows(spec, parameter, column, cells_of(table, column))
-    }
-    return table.select([row - 1 for row in range(1, len(table) + 1) if row not in missing]) if missing else table
 
 
 def _pick(

@@ -24,7 +24,7 @@ import torch
 from paretune.core.errors import BadInput
 from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import CAUSAL_LM, DROPPED_ROWS, TOKEN_CLASSIFICATION, TRUNCATED_SHARE
+from paretune.specification.metrics import CAUSAL_LM, TOKEN_CLASSIFICATION, TRUNCATED_SHARE
 from paretune.specification.parallelism import BatchPlan
 from paretune.training.tasks import text_baselines, word_baselines
 
@@ -43,7 +43,6 @@ class Rows:
 
     texts: Sequence[str]
     labels: np.ndarray | None = None
-    dropped: int = 0  # rows of all splits without a text or label, left out; told with the training rows
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -213,7 +212,6 @@ def prepare(
             facts = _write_splits(spec, rows, tokenizer, made, tell)
             tell("computing baselines to compare with")
             facts |= _baselines(spec, rows, labels)
-            facts |= {DROPPED_ROWS: dropped} if (dropped := rows["train"].dropped) else {}
             PreparedDataset(key=key, folder=made, labels=labels, facts=facts).write()
             if not (folder / "dataset.json").exists():  # another process may have been faster
                 shutil.rmtree(folder, ignore_errors=True)  # incomplete, from an interrupted copy
@@ -239,7 +237,7 @@ def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], token
     else:  # truncation and padding are those of the last call
         rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     rules = [rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)]
-    header = [_FORMAT, spec.task, spec.max_seq_length, rules, rows["train"].dropped, labels, content]
+    header = [_FORMAT, spec.task, spec.max_seq_length, rules, labels, content]
     return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
 
 

@@ -140,24 +140,6 @@ def test_causal_lm_needs_no_labels(tmp_path: Path) -> None:
         assert (len(rows["train"]), len(rows["validation"])) == (18, 2)
 
 
-@pytest.mark.parametrize("task", ["classification", "multi-label", "token-classification", "causal-lm"])
-def test_rows_without_a_value_are_dropped_and_the_others_keep_their_labels(tmp_path: Path, task: str) -> None:
-    texts: list[Any] = [f"{number} rows" for number in range(20)]
-    labels = [f"{('bad', 'good')[number % 2]}{' O' * (task == 'token-classification')}" for number in range(20)]
-    texts[3] = texts[8] = None
-    path = write(tmp_path / "rows.parquet", texts, labels)
-
-    rows, names = read_rows(spec(path, task=task, missing_rows="drop"))
-
-    assert rows["train"].dropped == 2
-    kept = {text: label.split()[0] for text, label in zip(texts, labels, strict=True) if text is not None}
-    assert sorted([*rows["train"].texts, *rows["validation"].texts]) == sorted(kept)
-    for part in rows.values():
-        for text, target in zip(part.texts, [] if part.labels is None else part.labels, strict=part.labels is not None):
-            number = np.argmax(target) if task == "multi-label" else np.atleast_1d(target)[0]
-            assert names[number] == kept[text]
-
-
 # --- faults
 
 
