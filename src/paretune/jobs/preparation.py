@@ -130,9 +130,6 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
                 child.wait()
         if not answer.exists():
             tail = [line for line in _lines(log) if not line.startswith(TELLS)]
-            if any("No space left on device" in line for line in tail):
-                full = f"the disk that holds {workplace.home} is full: make room, or set PARETUNE_HOME to another one"
-                raise BadInput([full])
             reason = tail[-1] if tail else f"it ended with exit code {child.returncode}"
             raise JobFailed("preparation", reason, tail[-15:])
         prepared = json.loads(answer.read_text())

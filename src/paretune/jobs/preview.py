@@ -83,7 +83,9 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
         (first, text), differ = cases[0], len({text for _, text in cases}) > 1
         cluster = f"{first.spec.instance_count} x {first.spec.instance_type}"
         warnings.append(f"{len(cases)} of {len(jobs)} jobs, the first on {cluster}: {text}" if differ else text)
-    return [*warnings, *dict.fromkeys(text for job in jobs for text in doubtful_price(job))]
+    today, paid = datetime.now(UTC).date(), [job for job in jobs if job.spec.has_instances]
+    doubts = (text for job in paid for text in price_remarks(job.price, job.spec.instance_type, job.region, today))
+    return [*warnings, *dict.fromkeys(doubts)]
 
 
 def unscaled_rate(job: ForeseenJob) -> str:
@@ -169,13 +171,6 @@ def small_disk(job: ForeseenJob) -> str:
         f"with {SPARE_GIB} GiB to spare: a full disk fails a job when most of it is paid; "
         f"{options(**{'sagemaker.volume_size_in_gb': needed})}, or leave it out"
     )
-
-
-def doubtful_price(job: ForeseenJob) -> list[str]:
-    """Warn if the price of an instance is uncertain, old or unknown."""
-    if not job.spec.has_instances:
-        return []
-    return price_remarks(job.price, job.spec.instance_type, job.region, datetime.now(UTC).date())
 
 
 @dataclass(frozen=True, kw_only=True)
