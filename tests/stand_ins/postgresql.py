@@ -3,7 +3,6 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+from tests.processes import free_port
 
 _SERVER = "postgres"
 
@@ -55,7 +56,7 @@ def cluster() -> Iterator[Cluster]:
     programs = _programs()
     assert programs is not None  # `what_is_missing` has looked
     folder = Path(tempfile.mkdtemp(prefix="paretune-postgresql-"))
-    data, log, port = folder / "data", folder / "log", _free_port()
+    data, log, port = folder / "data", folder / "log", free_port()
     user = _server_user()
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)
@@ -103,9 +104,3 @@ def _programs() -> Path | None:
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     result = str(debian[-1]) if debian else shutil.which("initdb")
     return None if result is None else Path(result).resolve().parent
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

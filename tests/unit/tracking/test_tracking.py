@@ -1,13 +1,11 @@
 """The door to MLflow, against a real store in a file and real servers on the loopback."""
 
-import http.server
 import json
 import logging
 import os
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -249,34 +247,6 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
 
 
-EXPERIMENT = {"experiment": {"experiment_id": "7", "name": "Default", "lifecycle_stage": "active"}}
-
-
-@contextmanager
-def half_a_server() -> Iterator[str]:
-    """Host and port of an HTTP server that knows an experiment; 500 to all else."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(EXPERIMENT).encode()
-            self.send_response(200 if "experiments/get-by-name" in self.path else 500)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_GET  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            """Stay silent."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
-        threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}).start()
-        try:
-            yield f"127.0.0.1:{listening.server_port}"
-        finally:
-            listening.shutdown()
-
-
 def test_a_server_that_is_not_there_is_said_within_seconds(
     store: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,21 +263,19 @@ def test_a_server_that_is_not_there_is_said_within_seconds(
 
 
 def test_no_message_shows_the_password_of_a_server_that_goes_away(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: MlflowClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with half_a_server() as address:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@{address}")
-        actual = tracking()
-        output = actual.open_command("abc")
+    address = f"http://me:secret@127.0.0.1:{free_port()}"
+    here = tracking()
+    here.uri = address
+    run = Run(MlflowClient(address), "abc", SystemClock())
     with caplog.at_level(logging.WARNING, logger="paretune"):
-        run = actual.run("abc")
         run.log_metrics({"f1": 0.5})
 
     assert run.has_gap
-    assert "secret" not in output
     messages = [record.getMessage() for record in caplog.records if record.name.startswith("paretune")]
     assert messages
-    assert not [message for message in messages if "secret" in message]
+    assert not [text for text in [*messages, here.open_command("abc")] if "secret" in text]
 
 
 @pytest.mark.parametrize(
