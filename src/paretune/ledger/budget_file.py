@@ -17,7 +17,7 @@ from paretune.core.errors import BadInput
 from paretune.core.untrusted import at_home, is_file
 from paretune.specification.parameters import Fault, Parameters, parameter, rules_of
 from paretune.storage.database import address_fault
-from paretune.storage.files import FileKind, Node, read_yaml
+from paretune.storage.files import Document, FileKind
 
 BUDGETS = FileKind("budget", "budgets", "budgets: [{name: nlp, usd_per_month: 500, tags: {team: nlp}}]")
 _EXAMPLE = "a budget is like {{name: nlp, usd_per_month: 500}}"
@@ -56,10 +56,9 @@ class BudgetFile(Parameters):
         if is_file(path) and at_home(path).stat().st_nlink > 1:
             text = f"{path} has a second name (a hard link), where its budgets would be spent again: use one copy"
             raise BadInput([f"{text}, made by `cp`"])
-        nodes, faults = read_yaml(path, BUDGETS)
-        root = Node(1, nodes)
-        file, value_faults = cls.check(root.texts() | {"path": path})
-        faults += [(root.line_at(fault.path), fault.text) for fault in value_faults]
+        document = Document(path, BUDGETS)
+        file, value_faults = cls.check(document.values | {"path": path})
+        faults = document.faults + [(document.line_at(fault.path), fault.text) for fault in value_faults]
         if faults or file is None:
             raise BadInput([f"{path}:{line}: {text}" for line, text in sorted(faults, key=lambda item: item[0])])
         if file.storage is None or not file.storage.startswith(_SQLITE) or file.storage.startswith(f"{_SQLITE}/"):

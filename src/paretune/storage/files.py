@@ -1,4 +1,4 @@
-"""Files that people write: YAML as trees that know their line numbers, and how a path leads to a file.
+"""Files that people write: YAML with the lines of its values, and how a path leads to a file.
 
 Values stay the text in the file, and the type of the parameter decides what it means, because YAML 1.1 reads `1e-4` as
 a text, `no` as a boolean and `010` as 8.
@@ -8,7 +8,7 @@ folders `studies/` and `examples/` of the installed package, or of the clone tha
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,64 +37,66 @@ class FileKind:
 STUDY = FileKind("study", "name and search", "studies/smoke.yaml", is_shipped=True)
 
 
-@dataclass(frozen=True)
-class Node:
-    """One value of the file. `line` counts from 1, at its key; `is_plain` means a scalar without quotes."""
+class Document:
+    """The content of a file of this kind, with lines that count from 1; raises BadInput if it is no mapping in YAML.
 
-    line: int
-    value: "str | list[Node] | dict[str, Node]"
-    is_plain: bool = False
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether a key has no value."""
-        return isinstance(self.value, str) and (
-            not self.value.strip() or (self.is_plain and self.value.lower() in ("~", "null"))
-        )
-
-    def described(self) -> str:
-        """The value, shortened, or its kind, for a message."""
-        if isinstance(self.value, str):
-            return repr(self.value if len(self.value) <= 60 else f"{self.value[:57]}...")
-        return "a list" if isinstance(self.value, list) else "a mapping"
-
-    def line_at(self, keys: Sequence[str | int]) -> int:
-        """The line of the value that these keys lead to, or of the last of them that is there."""
-        if not keys or isinstance(self.value, str):
-            return self.line
-        inner = self.value.get(str(keys[0])) if isinstance(self.value, dict) else self.value[int(keys[0])]
-        return self.line if inner is None else inner.line_at(keys[1:])
-
-    def texts(self) -> Any:
-        """The texts, lists and mappings of the value."""
-        if isinstance(self.value, dict):
-            return {name: node.texts() for name, node in self.value.items()}
-        return [node.texts() for node in self.value] if isinstance(self.value, list) else self.value
-
-
-def read_yaml(path: str, kind: FileKind) -> tuple[dict[str, Node], list[tuple[int, str]]]:
-    """The mapping in a file of this kind, and the line and fault of each key that is given twice.
-
-    Raises BadInput if it is no such mapping.
+    Attributes:
+        values: its mapping. A text without quotes is what `plain` makes of it; None is a key without a value.
+        faults: line and fault of each key that is given twice.
     """
-    must = f"{kind.word} must name a YAML file, and "
-    text = read_text(path, LARGEST_SETTINGS, must=must, hint=_hint(kind, path))
-    reader = _Reader(path)
-    try:
-        document = yaml.compose(text, Loader=yaml.SafeLoader)
-        if document is None:
-            raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
-        root = reader.node(document)
-        if not isinstance(root.value, dict):
-            rule = f"a {kind.word} file is a mapping with keys such as {kind.keys}"
-            raise BadInput([f"{path}:{root.line}: {rule}, got {root.described()}"])
-    except RecursionError as error:
-        raise BadInput([f"{path}: its values are nested too deeply: a {kind.word} file needs five levels"]) from error
-    except yaml.MarkedYAMLError as error:
-        raise BadInput([f"{path}:{_problem(error)}"]) from error
-    except yaml.YAMLError as error:  # a character that no text may contain
-        raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
-    return root.value, reader.faults
+
+    def __init__(self, path: str, kind: FileKind, plain: Callable[[str], str] = str) -> None:
+        self._path, self._plain, self._seen = path, plain, set[int]()
+        self._lines: dict[tuple[str, ...], int] = {}  # keys that lead to a value, to its line or that of its key
+        self.faults: list[tuple[int, str]] = []
+        must = f"{kind.word} must name a YAML file, and "
+        text = read_text(path, LARGEST_SETTINGS, must=must, hint=_hint(kind, path))
+        try:
+            root = yaml.compose(text, Loader=yaml.SafeLoader)
+            if root is None:
+                raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
+            if not isinstance(root, yaml.MappingNode):
+                line = root.start_mark.line + 1
+                raise BadInput([f"{path}:{line}: a {kind.word} file is a mapping with keys such as {kind.keys}"])
+            self.values: dict[str, Any] = self._value(root, ())
+        except RecursionError as error:
+            raise BadInput(
+                [f"{path}: its values are nested too deeply: a {kind.word} file needs five levels"]
+            ) from error
+        except yaml.MarkedYAMLError as error:
+            raise BadInput([f"{path}:{_problem(error)}"]) from error
+        except yaml.YAMLError as error:  # a character that no text may contain
+            raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
+
+    def line_at(self, keys: Iterable[str | int]) -> int:
+        """The line of the value that these keys lead to, or of the last of them that is there."""
+        names = tuple(map(str, keys))
+        while names not in self._lines:
+            names = names[:-1]
+        return self._lines[names]
+
+    def _value(self, node: Any, keys: tuple[str, ...]) -> Any:
+        line = self._lines.setdefault(keys, node.start_mark.line + 1)
+        if id(node) in self._seen:
+            raise BadInput([f"{self._path}:{line}: an alias (*) refers to another place: write the value itself"])
+        self._seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(item, (*keys, str(number))) for number, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode):
+            is_nothing = not node.value.strip() or (node.style is None and node.value.lower() in ("~", "null"))
+            return None if is_nothing else node.value if node.style else self._plain(node.value)
+        values: dict[str, Any] = {}
+        for key_node, item in node.value:
+            line = key_node.start_mark.line + 1
+            if (key := self._value(key_node, (*keys, ""))) is None or not isinstance(key, str):
+                raise BadInput([f"{self._path}:{line}: a key must be a name, such as learning_rate"])
+            if key in values:
+                first = self._lines[*keys, key]
+                self.faults.append((line, f"{key} is given twice, first in line {first}: take one out"))
+                continue
+            self._lines[*keys, key] = line
+            values[str(key)] = self._value(item, (*keys, key))
+        return values
 
 
 def _hint(kind: FileKind, path: str) -> str:
@@ -103,36 +105,6 @@ def _hint(kind: FileKind, path: str) -> str:
     names = [file.stem for file in sorted((_ROOT / "studies").glob(f"*{_SUFFIX}"))]
     near = did_you_mean(Path(path).stem, names, most=1)
     return near or f"name one of your own, or a shipped one: {', '.join(names)}"
-
-
-class _Reader:
-    """Makes trees of PyYAML's nodes; keys that are given twice become `faults`, and aliases are refused."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self.faults: list[tuple[int, str]] = []
-        self._seen = set[int]()
-
-    def node(self, node: Any, key_line: int | None = None) -> Node:
-        """The tree of a node of PyYAML; its line is that of its key, if it has one."""
-        line = node.start_mark.line + 1 if key_line is None else key_line
-        if id(node) in self._seen:
-            raise BadInput([f"{self._path}:{line}: an alias (*) refers to another place: write the value itself"])
-        self._seen.add(id(node))
-        if isinstance(node, yaml.ScalarNode):
-            return Node(line, node.value, is_plain=node.style is None)
-        if isinstance(node, yaml.SequenceNode):
-            return Node(line, [self.node(item) for item in node.value])
-        entries: dict[str, Node] = {}
-        for key_node, value in node.value:
-            key = self.node(key_node)
-            if not isinstance(key.value, str) or key.is_nothing:
-                raise BadInput([f"{self._path}:{key.line}: a key must be a name, such as learning_rate"])
-            entry = self.node(value, key.line)
-            first = entries.setdefault(key.value, entry)
-            if first is not entry:
-                self.faults.append((key.line, f"{key.value} is given twice, first in line {first.line}: take one out"))
-        return Node(line, entries)
 
 
 def _problem(error: Any) -> str:

@@ -42,7 +42,7 @@ from paretune.specification.parameters import (
 )
 from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
-from paretune.storage.files import STUDY, Node, find_file, find_path, read_yaml
+from paretune.storage.files import STUDY, Document, find_file, find_path
 from paretune.studies.definition.objectives import (
     Objective,
     bounds_faults,
@@ -117,13 +117,12 @@ class StudyFile(Parameters):
         For a searched parameter, one value ends its search, and several values with commas between them replace its
         choices. `seed` is the study's seed; the training's seed stands in `job`. BadInput has the lines of faults.
         """
-        path, root, faults, located = "", Node(1, {}), list[Fault](), list[tuple[int, str]]()
+        path, file, faults, located = "", None, list[Fault](), list[tuple[int, str]]()
         if isinstance(values, str):
             path = find_file(values)
-            nodes, doubles = read_yaml(path, STUDY)
-            root = Node(1, nodes)
-            document = _plain(root, (), faults, path)
-            located = [(line, f"{path}:{line}: {text}") for line, text in doubles]
+            file = Document(path, STUDY, Plain)
+            document = _plain(file.values, (), faults, path)
+            located = [(line, f"{path}:{line}: {text}") for line, text in file.faults]
         else:
             document = dict(values)
         typed = {name.replace("-", "_"): text for name, text in (overrides or {}).items() if text.strip()}
@@ -132,7 +131,7 @@ class StudyFile(Parameters):
         for fault in [*faults, *of_study]:
             keys = tuple(map(str, fault.path))
             is_typed = any(name in keys[:2] for name in typed if name != "seed" or keys[:1] == ("seed",))
-            line = 0 if is_typed or not path else root.line_at(keys)
+            line = 0 if is_typed or file is None else file.line_at(keys)
             located.append((line, f"{path}:{line}: {fault.text}" if line else fault.text))
         if located or study is None:
             raise BadInput(list(dict.fromkeys(text for _, text in sorted(located, key=lambda item: item[0]))))
@@ -418,19 +417,20 @@ StudyFile.rules = (_name, _parts, _own_training, _clashes, _limits, _sampler, _p
 StudyFile.last_rules = (lambda study: [] if study.points else combination_faults(study.job.given(), study.search),)
 
 
-def _plain(node: Node, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:
-    """The texts, lists and mappings of a node; `faults` gets one of each key without a value."""
-    if isinstance(node.value, dict):
-        return {name: _plain(item, (*keys, name), faults, path) for name, item in node.value.items()}
-    if isinstance(node.value, list):
-        return [_plain(item, (*keys, str(number)), faults, path) for number, item in enumerate(node.value)]
-    if node.is_nothing:
+def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:
+    """A value of the file with paths as they lead to files; `faults` gets one of each key without a value."""
+    if isinstance(value, dict):
+        return {name: _plain(item, (*keys, name), faults, path) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, (*keys, str(number)), faults, path) for number, item in enumerate(value)]
+    if value is None:
         rest = ", or take the line out for the default" if len(keys) < 3 else ""
         faults.append(Fault(keys, f"{keys[-1]} has no value: give one{rest}"))
         return ""
     names_file = any(key in PATHS for key in keys) or keys[-2:] == ("simulation", "runs")
-    text = beside(path, node.value) if names_file and keys[0] in ("job", "search", *TRAINING_KEYS) else node.value
-    return Plain(text) if node.is_plain else text
+    if names_file and keys[0] in ("job", "search", *TRAINING_KEYS):
+        return type(value)(beside(path, value))
+    return value
 
 
 def beside(file: str, text: str) -> str:
