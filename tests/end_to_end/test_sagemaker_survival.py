@@ -1,6 +1,5 @@
 """Whatever happens to the launcher or to its instances: one job, one run, everything recorded, the right bill."""
 
-import signal
 from contextlib import ExitStack
 
 import pytest
@@ -57,21 +56,6 @@ def test_five_who_type_the_same_command_together_pay_for_one_job(cloud: Cloud, t
     (run,) = [run for run in cloud.runs() if run.data.tags.get("paretune.kind") != "watcher"]
     assert_complete(cloud, run)
     assert {run.info.status for run in cloud.runs()} == {"FINISHED"}
-
-
-def test_a_detached_job_goes_on_and_sync_collects_it(cloud: Cloud, tiny_job: dict[str, object]) -> None:
-    job = tiny_job | {"num_train_epochs": 25, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
-    with cloud.start(**job, on_interrupt="detach") as running:
-        name = cloud.until_it_trains(running)
-        running.process.send_signal(signal.SIGINT)
-        assert running.wait(WITHIN_S) == 130, running.text
-        assert "sync" in running.text
-    assert cloud.described(name)["TrainingJobStatus"] in {"InProgress", "Completed"}
-    assert cloud.the_run().info.status == "RUNNING"
-
-    assert cloud.run("sync").code == 0
-
-    assert_complete(cloud, cloud.the_run())
 
 
 def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(

@@ -59,7 +59,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
         JobFailed: the job failed; its run says why.
         LostContact: the job goes on, but AWS no longer tells how.
-        Interrupted: the job was stopped first; with on_interrupt=detach it goes on.
+        Interrupted: the job was stopped first.
 
     Examples:
         >>> import paretune
@@ -263,19 +263,18 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
 
 
 def leave_or_abandon(job: Attempts, error: BaseException) -> None:
-    """Stop the job and close it after Ctrl-C, unless it is to be detached or another process watches it, too.
+    """Stop the job and close it after Ctrl-C, unless another process watches it, too.
 
     After any other error it goes on if it can, or waits for its next attempt. A first one that was refused is closed.
     """
-    spec, can_go_on = job.record.spec, job.record.workplace.launcher.jobs_outlive_submitter and job.end is None
+    can_go_on = job.record.workplace.launcher.jobs_outlive_submitter and job.end is None
     if can_go_on and job.document.attempt > 1 and isinstance(error, LaunchRefused | BudgetRefused):
         job.record.leave()
         raise LostContact(f"{error}\n`{command_line('sync')}` goes on with it from its last checkpoint") from error
     if can_go_on and job.current is not None and not isinstance(error, Interrupted | KeyboardInterrupt):
         job.record.leave()
         return
-    detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
-    if job.record.is_beside or (detaches and job.current is not None):
+    if job.record.is_beside:
         job.record.leave()
         if isinstance(error, Interrupted) and job.current is not None:
             raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error

@@ -255,8 +255,6 @@ class JobSpec(Parameters):
     """execution role of the job: name or ARN"""
     sagemaker: SageMaker = parameter(SageMaker(), "ownership", example={"s3_bucket": "my-models"})
     """image, storage, network and warm pool, in the names of the SageMaker SDK's ModelTrainer"""
-    on_interrupt: Literal["stop", "detach"] = parameter("stop", "ownership")
-    """SageMaker job after Ctrl-C or SIGTERM: stop it, or detach and leave it running"""
 
     probe_steps: int | None = parameter(
         None,

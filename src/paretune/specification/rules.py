@@ -57,7 +57,7 @@ _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # the names of metrics that MLf
 _WITH_A_PROJECT = {
     *("project", "entry_point", "training_arguments", "environment", "metric_definitions", "seed", "force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
-    *("max_runtime_minutes", "max_cost_usd", "budget", "tags", "region", "role", "sagemaker", "on_interrupt"),
+    *("max_runtime_minutes", "max_cost_usd", "budget", "tags", "region", "role", "sagemaker"),
 }
 """Parameters that apply to the command of a project."""
 

@@ -209,7 +209,7 @@ training_arguments.weight_decay=0.1 entry_script=t.py instance_count=2 probe_ste
 """
 CHANGES_NOTHING = """
 launcher=local max_runtime_minutes=5 max_cost_usd=1 budget=team.yaml tags.team=search
-region=eu-west-1 role=R on_interrupt=detach sagemaker.s3_bucket=b profile_steps=10 register=a force=again
+region=eu-west-1 role=R sagemaker.s3_bucket=b profile_steps=10 register=a force=again
 dry_run=true sagemaker.keep_alive_minutes=5
 """
 

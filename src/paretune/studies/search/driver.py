@@ -322,22 +322,17 @@ class Driver:
     def stop(self, error: BaseException) -> None:
         """Stop and book running jobs after Ctrl-C or a decision of the study; after any other error they go on.
 
-        They go on as well with `once`, and after Ctrl-C if `on_interrupt` is detach.
+        They go on as well with `once`.
         """
         decisions = (Interrupted, KeyboardInterrupt, JobFailed, BudgetRefused)
-        left = {
-            number
-            for number, job in self._jobs.items()
-            if self.file.once
-            or not isinstance(error, decisions)
-            or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
-        }
-        for number in self._jobs.keys() - left:
+        stops = isinstance(error, decisions) and not self.file.once
+        left = () if stops else self.running
+        for job in self.running if stops else ():
             with suppress(ParetuneError):  # all at once, before one is waited for
-                self._jobs[number].ask_to_stop()
+                job.ask_to_stop()
         for job in self.running:
             try:
-                if job.number not in left:
+                if stops:
                     with self.table.reachable():
                         self._conclude(job, job.abandon(error))
                     continue

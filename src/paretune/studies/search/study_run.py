@@ -36,7 +36,6 @@ _MAY_CHANGE = (
     "max_cost_usd",
     "max_runtime_minutes",
     "metric_definitions",
-    "on_interrupt",
     "register",
 )
 """Parameters of a job that may change while a study goes on."""
