@@ -48,6 +48,4 @@ def test_a_model_that_a_job_has_left_in_s3_is_registered_and_loaded_by_its_name(
         assert set(by_pyfunc) < {"negative", "positive"}
         model = logged_model_of(cloud.client, run.info.run_id)
         assert model is not None
-        assert model.model_type == "text-classification"
         assert model.params["learning_rate"] == run.data.params["learning_rate"]
-        assert "f1" in {metric.key for metric in model.metrics or ()}

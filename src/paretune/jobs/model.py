@@ -5,18 +5,14 @@ from pathlib import Path
 from paretune.core.errors import ParetuneError, first_line
 from paretune.core.untrusted import printable, without_secrets
 from paretune.jobs.record import run_name
-from paretune.specification import metrics
 from paretune.specification.container import JobReport
 from paretune.specification.inputs import IN_S3
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.tracking.models import CANDIDATE, JobModel
+from paretune.tracking.models import CANDIDATE
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.run import TROUBLE, Run
 from paretune.tracking.store import Tracking
-
-_PIPELINES = {metrics.CAUSAL_LM: "text-generation", metrics.TOKEN_CLASSIFICATION: "token-classification"}
-"""Task to the name of its pipeline on the hub, where that is not text-classification."""
 
 
 def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> str:
@@ -30,19 +26,13 @@ def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> s
     if not location or not (location.startswith(IN_S3) or Path(location).is_dir()):
         run.set_tags({schema.NO_MODEL: f"there is no folder {location}" if location else "the job has left no model"})
         return ""
-    is_ours, fault = spec.entry_script is None, printable(report.model_fault)
+    fault = printable(report.model_fault)
     run.set_tags({schema.MODEL: location, schema.NO_MODEL: fault or None})
-    if fault and not is_ours:
+    if fault and spec.entry_script is not None:
         return ""
-    data_hash = run.tags().get(schema.DATASET_KEY, "")
-    model = JobModel(
-        # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
-        name=run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model",
-        location=location,
-        kind=_PIPELINES.get(spec.task, "text-classification") if is_ours else None,
-        dataset=(Path(spec.dataset).name, data_hash) if data_hash else None,
-    )
-    uri = run.log_model(model)
+    # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
+    name = run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model"
+    uri = run.log_model(name, location)
     run.set_tags({schema.MODEL_URI: uri or None})
     return uri
 

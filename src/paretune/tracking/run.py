@@ -27,7 +27,7 @@ from paretune.core.untrusted import without_secrets
 from paretune.specification.container import Event
 from paretune.specification.inputs import split_configuration
 from paretune.tracking import schema
-from paretune.tracking.models import JobModel, address, log_model
+from paretune.tracking.models import address, log_model
 
 # What MLflow raises when a store is away, unknown, damaged or lacks its driver.
 TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
@@ -142,10 +142,10 @@ class Run:
                 (Path(scratch) / Path(name).name).write_bytes(content)
             self._attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
-    def log_model(self, model: JobModel) -> str:
+    def log_model(self, name: str, location: str) -> str:
         """Record the model of the job; returns the address from which MLflow loads it, empty if it does not answer."""
         uris: list[str] = []
-        self._attempt(lambda: uris.append(address(log_model(self._client, self.run_id, model))))
+        self._attempt(lambda: uris.append(address(log_model(self._client, self.run_id, name, location))))
         return "".join(uris)
 
     def log_figure(self, figure: Any, path: str) -> None:

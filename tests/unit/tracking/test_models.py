@@ -1,14 +1,12 @@
 """The LoggedModel of a job: which files it has, what it tells, and that there is one of each run."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
-from paretune.specification import metrics
 from paretune.tracking import schema
-from paretune.tracking.models import JobModel, address, log_model, logged_model_of
+from paretune.tracking.models import address, log_model, logged_model_of
 
 STATES = ("optimizer.pt", "training_args.bin")
 
@@ -33,20 +31,9 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def model(checkpoint: Path) -> JobModel:
-    return JobModel(
-        name="b16",
-        location=str(checkpoint),
-        kind="text-classification",
-        dataset=("reviews.csv", "1a2b"),
-    )
-
-
-@pytest.fixture
 def run_id(client: MlflowClient) -> str:
     run_id = str(client.create_run("0").info.run_id)
     client.log_param(run_id, "learning_rate", "0.01")
-    client.log_metric(run_id, metrics.F1, 0.75)
     return run_id
 
 
@@ -59,9 +46,9 @@ def names(folder: Path) -> set[str]:
 
 
 def test_the_store_has_the_files_without_states_of_the_training(
-    client: MlflowClient, run_id: str, model: JobModel
+    client: MlflowClient, run_id: str, checkpoint: Path
 ) -> None:
-    logged = log_model(client, run_id, model)
+    logged = log_model(client, run_id, "b16", str(checkpoint))
 
     left = {"MLmodel", "config.json", "model.safetensors", "components/tokenizer.json"}
     assert names(Path(logged.artifact_location)) == left
@@ -69,42 +56,36 @@ def test_the_store_has_the_files_without_states_of_the_training(
     assert address(logged) == logged.model_uri
 
 
-def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
-    client: MlflowClient, run_id: str, model: JobModel
-) -> None:
-    first, again = (log_model(client, run_id, model).model_id for _ in range(2))
+def test_a_run_has_one_model_however_often_it_is_logged(client: MlflowClient, run_id: str, checkpoint: Path) -> None:
+    first, again = (log_model(client, run_id, "b16", str(checkpoint)).model_id for _ in range(2))
 
     result = logged_model_of(client, run_id)
     outputs = client.get_run(run_id).outputs
     assert result is not None
     assert outputs is not None
     assert {result.model_id, again, *(item.model_id for item in outputs.model_outputs)} == {first}
-    assert [(item.key, item.value, item.dataset_name) for item in result.metrics or ()] == [
-        (metrics.F1, 0.75, "reviews.csv")
-    ]
-    assert len(client.get_metric_history(run_id, metrics.F1)) == 1
-    assert (result.params, result.model_type) == ({"learning_rate": "0.01"}, "text-classification")
-    assert result.tags[schema.MODEL] == model.location
+    assert result.params == {"learning_rate": "0.01"}
+    assert result.tags[schema.MODEL] == str(checkpoint)
 
 
 def test_a_model_whose_logging_was_interrupted_is_completed(
-    client: MlflowClient, run_id: str, model: JobModel, monkeypatch: pytest.MonkeyPatch
+    client: MlflowClient, run_id: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(MlflowClient, "log_model_artifacts", disk_is_full)
         with pytest.raises(OSError, match="full"):
-            log_model(client, run_id, model)
+            log_model(client, run_id, "b16", str(checkpoint))
     assert logged_model_of(client, run_id) is None
 
-    done = log_model(client, run_id, model)
+    done = log_model(client, run_id, "b16", str(checkpoint))
 
     assert [logged_model.model_id for logged_model in client.search_logged_models(["0"])] == [done.model_id]
     assert (Path(done.artifact_location) / "MLmodel").exists()
 
 
-def test_a_model_in_s3_is_loaded_from_there(client: MlflowClient, run_id: str, model: JobModel) -> None:
-    far = replace(model, location="s3://mine/job/output/model/")
+def test_a_model_in_s3_is_loaded_from_there(client: MlflowClient, run_id: str) -> None:
+    far = "s3://mine/job/output/model/"
 
-    logged = log_model(client, run_id, far)
+    logged = log_model(client, run_id, "b16", far)
 
-    assert address(logged) == logged.tags[schema.MODEL] == far.location
+    assert address(logged) == logged.tags[schema.MODEL] == far
