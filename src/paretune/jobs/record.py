@@ -82,10 +82,7 @@ class JobRecord:
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
             if (dataset := inputs.dataset) is not None:
                 self.former_metrics = {**dataset.facts, **self.former_metrics}
-                rows = {"training": "train_rows", "validation": "validation_rows"}
-                counts = {context: dataset.facts[name] for context, name in rows.items() if name in dataset.facts}
                 self.run.set_tags({schema.DATASET_KEY: dataset.key})
-                self.run.log_dataset(self.spec.dataset, dataset.key, self.spec.dataset, counts)
             self.run.log_metrics(self.former_metrics)
 
     @property

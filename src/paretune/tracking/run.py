@@ -5,7 +5,6 @@ runs costs nothing but a delay, because what could not be written is kept and tr
 """
 
 import contextlib
-import json
 import logging
 import re
 import tempfile
@@ -17,15 +16,13 @@ from typing import Any, Literal
 
 from alembic.util.exc import CommandError
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
 from paretune.core.untrusted import without_secrets
 from paretune.specification.container import Event
-from paretune.specification.inputs import split_configuration
 from paretune.tracking import schema
 from paretune.tracking.models import address, log_model
 
@@ -33,7 +30,6 @@ from paretune.tracking.models import address, log_model
 TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
 _AT_ONCE = 100  # values per request; MLflow takes as many params or tags, and 1000 metrics
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
-_LONGEST_DIGEST = 36
 _DENIED = re.compile(r"not authorized|[Aa]ccess ?[Dd]enied|error code 403")  # of a proxy, or of IAM before MLflow
 _AWAY = "MLflow does not answer; the job goes on"
 _NO_RUN = "MLflow has no such run (deleted, or of another store than MLFLOW_TRACKING_URI names now); the job goes on"
@@ -46,8 +42,8 @@ _Value = Param | RunTag | Metric
 class Run:
     """One MLflow run. Writing never raises if the server is away or refuses; `has_gap` is true if something is missing.
 
-    Datasets, params, tags and metrics that are not answered wait and are sent with the next ones; artifacts and the end
-    must be written again. What is refused, for its form or for want of a permission, is dropped with a warning: no
+    Params, tags and metrics that are not answered wait and are sent with the next ones; artifacts and the end must be
+    written again. What is refused, for its form or for want of a permission, is dropped with a warning: no
     later time would bring another answer.
 
     In a run that `is_new`, which this process has just created, nothing has to be read first.
@@ -59,7 +55,6 @@ class Run:
         self._client = client
         self._clock = clock
         self._waiting: dict[tuple[object, ...], _Value] = {}
-        self._datasets: list[DatasetInput] = []
         self._warned: set[str] = set()
         self._steps: dict[str, set[int]] = {}
         self._is_new = self._has_read = is_new
@@ -79,20 +74,6 @@ class Run:
     def log_params(self, params: Mapping[str, str]) -> None:
         """Record parameters but for empty ones, which have their default, and those that `mlflow run` has recorded."""
         self._put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
-
-    def log_dataset(self, name: str, digest: str, source: str, rows: Mapping[str, float]) -> None:
-        """Name the data of the run; the UI shows it beside the metrics, once for each context.
-
-        `rows` has the number of rows by context, such as training and validation; `digest` is of all of them together.
-        MLflow links a dataset of one name and digest to a run once, so the contexts after the first are in its name.
-        """
-        kind, location = _data_source(source)
-        for context, count in rows.items():
-            title = name if context == next(iter(rows)) else f"{name} ({context})"
-            profile = json.dumps({"num_rows": int(count)})
-            dataset = Dataset(title, digest[:_LONGEST_DIGEST], source_type=kind, source=location, profile=profile)
-            self._datasets.append(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)]))
-        self._put()
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; None leaves a tag absent."""
@@ -174,10 +155,7 @@ class Run:
         self._attempt(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
     def flush(self) -> None:
-        """Write everything that waits, in order, in one request unless that exceeds MLflow's limits.
-
-        Datasets come last, so that a server that denies them has all else.
-        """
+        """Write everything that waits, in order, in one request unless that exceeds MLflow's limits."""
         params = [value.key for value in self._waiting.values() if isinstance(value, Param)]
         if params and not self._read():
             return
@@ -195,9 +173,6 @@ class Run:
                 continue
             size = size if answer else _AT_ONCE
             self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
-        if self._datasets:
-            answer = self._ask(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets))
-            self._datasets = self._datasets if answer is None else []
 
     def _steps_of(self, name: str) -> set[int]:
         if name not in self._steps:
@@ -273,15 +248,6 @@ def is_refused(error: Exception) -> bool:
     if not isinstance(error, MlflowException):
         return False
     return error.error_code in {"INVALID_PARAMETER_VALUE", "PERMISSION_DENIED"} or bool(_DENIED.search(str(error)))
-
-
-def _data_source(source: str) -> tuple[str, str]:
-    if source.startswith("s3://"):
-        return "s3", json.dumps({"uri": source})
-    name, configuration = split_configuration(source)
-    if configuration is None and (source.startswith((".", "/", "bundled:")) or Path(source).suffix):
-        return "local", json.dumps({"uri": source})
-    return "hugging_face", json.dumps({"path": name, "config_name": configuration})
 
 
 def _named_for_mlflow(metrics: Mapping[str, float]) -> dict[str, float]:

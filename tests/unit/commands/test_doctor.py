@@ -87,7 +87,6 @@ def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) ->
 @pytest.mark.parametrize(
     ("operation", "named"),
     [
-        ("log_inputs", "LogInputs"),
         ("create_logged_model", "CreateLoggedModel"),
         ("log_batch", "metrics"),
         ("create_run", "CreateRun"),
