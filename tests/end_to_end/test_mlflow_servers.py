@@ -100,7 +100,7 @@ def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
     assert {"cost_usd", "job_seconds", "throughput_samples_per_second"} <= set(run.data.metrics)
     tags = run.data.tags
     assert (tags["paretune.state"], tags["paretune.origin"]) == ("Completed", "simulated")
-    assert "nothing was trained" in tags["mlflow.note.content"]
+    assert "a simulated job trains nothing" in tags["mlflow.note.content"]
     assert "paretune.no_model" not in tags
     assert "report.json" in artifacts(run)
     printed = capsys.readouterr()

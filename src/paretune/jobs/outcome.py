@@ -58,7 +58,6 @@ class JobOutcome(Result):
     metrics: Mapping[str, float]  # name to value, named as in MLflow; a metric that was not measured is absent
     price: Price | None = None  # of one instance; None if it is unknown, and then cost_usd is absent
     spec: JobSpec = field(default_factory=JobSpec)
-    ran: JobSpec | None = None  # the job on the instances of its last attempt; None for those of `spec`
     origin: str = "measured"
     reason: str = ""  # why it has no result, in words
     failure: tuple[FailureKind, str] | None = None  # the kind, and the job's own reason
@@ -147,21 +146,12 @@ class JobOutcome(Result):
         return "; ".join([f"{run_name(self.spec)} ({self.job_name}) {self._ending}", *self._figures()])
 
     def note(self) -> str:
-        """Markdown with quality and cost in its first line, the job and its figures, verdicts, and how to repeat it."""
-        answer = "; ".join([*([] if self.has_completed else [self._ending]), *self._figures()])
-        kind = "" if self.origin == "measured" else f"**{self.origin.capitalize()}**, nothing was trained: "
-        ran = self.ran or self.spec
-        cluster = f"{ran.instance_count} × {ran.instance_type}" if self.spec.has_instances else "this machine"
-        figures = {name: text for name, text in self.summary().items() if name not in ("model", "model in MLflow")}
-        model = [f"- model: {code_span(self.model)}"] if self.model else []
+        """Markdown with its end, quality and cost in the first line, figures, verdicts, and how to repeat it."""
+        figures = "\n".join(f"- {markdown(f'{name}: {text}')}" for name, text in self.summary().items())
+        verdicts = [markdown(f"> **{sentence}**") for sentence in self.verdicts]
         # The command is no block of code: that does not wrap, and widens MLflow's page.
-        parts = [
-            markdown(f"**{answer}**") if answer else "",
-            markdown(run_name(self.spec) + (f" on {cluster}" if self.spec.runs_user_code else "")),
-            "\n".join([*(f"- {markdown(f'{name}: {text}')}" for name, text in figures.items()), *model]),
-            markdown("\n>\n".join(f"> **{sentence}**" for sentence in self.verdicts)),
-        ]
-        return kind + "\n\n".join([*filter(None, parts), f"Again: {code_span(self.spec.command())}"])
+        again = f"Again: {code_span(self.spec.command())}"
+        return "\n\n".join([markdown(f"**{self.in_one_line()}**"), figures, *verdicts, again])
 
     @property
     def _ending(self) -> str:
@@ -224,7 +214,6 @@ def conclude(
         metrics={**record.data_facts, **({} if report is None else report.metrics), **bill.metrics()},
         price=bill.price,
         spec=spec,
-        ran=bill.ran,
         origin=workplace.launcher.origin,
         reason=failure_message(spec, failure, why_not_smaller) if error is None else str(error),
         failure=failure,

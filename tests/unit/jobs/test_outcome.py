@@ -93,27 +93,18 @@ FOUND = {
 }
 
 
-def test_a_note_says_what_ran_what_came_out_where_the_model_is_and_how_to_repeat_it() -> None:
+def test_a_note_says_what_ran_how_it_ended_what_came_out_and_how_to_repeat_it() -> None:
     spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, learning_rate=1e-4)
 
-    note = outcome(spec=spec, metrics=FOUND, price=PRICE, model="s3://bucket/model/", verdicts=["Poor."]).note()
+    note = outcome(spec=spec, metrics=FOUND, price=PRICE, verdicts=["Poor."]).note()
+    failed = outcome(metrics={}, state=JobState.FAILED, reason="the disk is full").note()
 
-    answer, job = note.splitlines()[:3:2]
-    assert answer == "**F1 0.800 ± 0.040 on 100 validation rows; 0.5 USD**"
-    assert job == "b32 lr1e-4 2 x g5.xlarge all-MiniLM-L6-v2"
+    job = "b32 lr1e-4 2 x g5.xlarge all-MiniLM-L6-v2 (paretune-abc-1)"
+    assert note.splitlines()[0] == f"**{job} Completed; F1 0.800 ± 0.040 on 100 validation rows; 0.5 USD**"
     assert "- TF-IDF + logistic regression: 0.7400" in note
-    assert "- model: `s3://bucket/model/`" in note
     assert "> **Poor.**" in note
     assert spec.command() in note
-
-
-def test_a_note_of_a_failed_job_says_why_and_one_of_a_simulated_job_that_nothing_was_trained() -> None:
-    failed = outcome(metrics={}, state=JobState.FAILED, reason="the disk is full").note()
-    simulated = outcome(metrics={}, origin="simulated").note()
-
-    assert failed.startswith("**Failed: the disk is full**\n")
-    assert simulated.startswith("**Simulated**, nothing was trained: ")
-    assert "F1" not in failed + simulated.partition("Again:")[0]
+    assert "Failed: the disk is full**\n" in failed
 
 
 def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
