@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -226,16 +226,7 @@ def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[s
 def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
     training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
     measured = {metrics.TRAIN_SECONDS: training}
-    facts: dict[str, str | int | float | bool] = {
-        "simulated": True,
-        "basis": answer.basis,
-        "startup_seconds": answer.startup_seconds,
-        **asdict(document.plan),
-        "global_batch_size": document.plan.global_batch_size,
-        "attempt": document.attempt,
-    }
     if answer.steps is not None:
-        facts["steps"] = answer.steps
         measured[metrics.THROUGHPUT_SAMPLES] = answer.steps * document.plan.global_batch_size / training
     measured |= {**answer.measured, **({} if answer.f1 is None else {metrics.F1: answer.f1})}
-    return JobReport(metrics=measured, facts=facts)
+    return JobReport(metrics=measured, facts={"basis": answer.basis})
