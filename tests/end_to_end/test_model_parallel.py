@@ -95,7 +95,7 @@ ON_TWO: Mapping[str, Mapping[str, Any]] = {
     "replicated": OWN_ROWS | {"strategy": "ddp", "training_arguments.gradient_checkpointing": True},
     "sharded": OWN_ROWS | SAVERS | {"cpu_offload": True},
     "tensor": SAVERS | {"tensor_parallel_degree": 2},
-    "pipeline": {"pipeline_parallel_degree": 2, "micro_batches": 4, "per_device_train_batch_size": 8},
+    "pipeline": {"pipeline_parallel_degree": 2, "per_device_train_batch_size": 8},
     "pipeline-offloaded": SAVERS | {"pipeline_parallel_degree": 2, "cpu_offload": True},
 }
 ON_FOUR: Mapping[str, Mapping[str, Any]] = {

@@ -21,7 +21,7 @@ from paretune.estimating.workload import (
 )
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import DEVICE_MAP, DIVISIONS, SHARDED, BatchPlan
+from paretune.specification.parallelism import DEVICE_MAP, DIVISIONS, SHARDED, BatchPlan, pipeline_parts
 from paretune.specification.parameters import spell
 
 TCP = "tcp"
@@ -114,8 +114,7 @@ def describe(
     device, instance, is_local = share.device, share.instance, not spec.has_instances
     is_sharded, is_trained = spec.strategy in SHARDED, spec.fine_tuning == "full"
     row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
-    # Micro-batches that a per-device batch is split into; with a device map one device works at a time.
-    parts = spec.micro_batches or (1 if spec.strategy == DEVICE_MAP else degrees.pipeline)
+    parts = 1 if spec.strategy == DEVICE_MAP else pipeline_parts(rows, degrees.pipeline)  # one device works at a time
 
     dearer = 1 + (_ATTENTION - 1) * work.attention_share
     evaluated = work.evaluations * work.evaluated_rows * work.forward_flops_per_row

@@ -201,8 +201,6 @@ class JobSpec(Parameters):
     """fsdp, smp: number of devices of one instance that split each layer's matrices"""
     pipeline_parallel_degree: int | None = parameter(None, "seconds memory", ge=1)
     """fsdp: number of pipeline stages, each with a part of the layers"""
-    micro_batches: int | None = parameter(None, "seconds memory", ge=1)
-    """pipeline: parts of a per-device batch that follow each other; one per stage"""
     hybrid_shard_degree: int | None = parameter(None, "seconds memory", ge=0)
     """fsdp, smp: number of devices that share one copy of the weights; 0 = all"""
     cpu_offload: bool = parameter(False, "seconds memory")

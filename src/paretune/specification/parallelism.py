@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that share the weights
-DIVISIONS = (
-    *("tensor_parallel_degree", "pipeline_parallel_degree", "micro_batches", "hybrid_shard_degree", "cpu_offload"),
-)
+DIVISIONS = ("tensor_parallel_degree", "pipeline_parallel_degree", "hybrid_shard_degree", "cpu_offload")
 """Parameters of a job that say how its devices share the model; their defaults are right for one device."""
 OF_STRATEGY = ("strategy", *DIVISIONS)
 OF_THE_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
@@ -83,6 +81,16 @@ class ParallelDegrees:
             rule = f"hybrid_shard_degree must divide the {self.data} devices with rows of their own"
             return [f"{rule}, got {self.hybrid_shard}: {_divisors(self.data)}, or 0 for all"]
         return []
+
+
+def pipeline_parts(batch: int, stages: int) -> int:
+    """Parts of a per-device batch that follow each other through a pipeline, equal ones if the batch has such divisors.
+
+    At least one for each stage, and at most four: then devices are idle for a fifth of the time at most (Huang et al.,
+    arXiv 1811.06965, section 2.3).
+    """
+    equal = [parts for parts in range(stages, 4 * stages + 1) if batch % parts == 0]
+    return max(equal, default=stages) if stages > 1 else 1
 
 
 def _divisors(number: int) -> str:

@@ -89,9 +89,6 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     ),
     "entry_script must be a program, and {entry_script} is a notebook: `jupyter nbconvert --to script` makes a script "
     "of it": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),
-    "micro_batches are those of a pipeline: set pipeline_parallel_degree above 1, or leave it out": lambda job: (
-        job.micro_batches and not _is_divided(job.pipeline_parallel_degree)
-    ),
     "pipeline_parallel_degree and tensor_parallel_degree exclude each other, got {pipeline_parallel_degree} and "
     "{tensor_parallel_degree}: set one of them to 1": lambda job: (
         _is_divided(job.pipeline_parallel_degree) and _is_divided(job.tensor_parallel_degree)

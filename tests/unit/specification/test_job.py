@@ -115,7 +115,6 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"tensor_parallel_degree": 2}, "tensor_parallel_degree goes with strategy=fsdp or smp, got strategy=ddp"),
     ({"strategy": "fsdp", "training_arguments.torch_compile": True}, "training_arguments must not set torch_compile"),
     ({"training_arguments.fsdp": True}, "training_arguments must set nothing that belongs to the strategy"),
-    ({"micro_batches": 2}, "micro_batches are those of a pipeline"),
     ({"strategy": "smp"}, "strategy smp needs GPU instances of SageMaker"),
     ({"simulation": {"seed": 1}}, "simulation is for launcher=simulated, got launcher=auto"),
     ({"instance_type": "A100:8"}, "instance_type must be local or one of SageMaker's (ml.*), got 'A100:8': did you me"),

@@ -80,11 +80,6 @@ def spec_of(**changes: Any) -> JobSpec:
             "6 attention heads and the 2 key/value heads of mine, and the sizes of its layers, got 4: use 1, 2",
         ),
         (LLAMA, {"pipeline_parallel_degree": 4}, "must divide the 6 layers of mine, got 4: use 1, 2, 3, 6"),
-        (
-            LLAMA,
-            {"pipeline_parallel_degree": 3, "micro_batches": 2},
-            "divide per_device_train_batch_size 12 and be at least the 3 stages, got 2: use 3, 4, 6, 12",
-        ),
         (LLAMA, {"pipeline_parallel_degree": 2, "precision": "fp16"}, "goes with precision bf16 or fp32, got fp16"),
         (
             LLAMA,

@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import pipeline_parts
 from paretune.training import device, processes
 from paretune.training.strategies import Batch, Loss, Shards, sent
 
@@ -48,7 +49,7 @@ _FAMILIES: Mapping[str, _Family] = {  # model type to its modules, in transforme
 
 
 def stage_faults(spec: JobSpec, config: Any) -> list[str]:
-    """The reasons why the layers or the batches of a job cannot be divided into stages; empty if they can."""
+    """The reasons why the layers of a job cannot be divided into stages; empty if they can."""
     stages, layers, faults = spec.degrees.pipeline, config.num_hidden_layers, list[str]()
     if config.model_type not in _FAMILIES:
         rule = f"pipeline_parallel_degree goes with models of type {', '.join(_FAMILIES)}"
@@ -58,12 +59,6 @@ def stage_faults(spec: JobSpec, config: Any) -> list[str]:
         fits = ", ".join(str(number) for number in range(1, layers + 1) if layers % number == 0)
         rule = f"pipeline_parallel_degree must divide the {layers} layers of {spec.model}"
         faults.append(f"{rule}, got {stages}: use {fits}")
-    batch, micro_batches = spec.plan().per_device_train_batch_size, spec.micro_batches or stages
-    if batch % micro_batches or micro_batches < stages:
-        sizes = [number for number in range(stages, batch + 1) if batch % number == 0]
-        rule = f"micro_batches must divide per_device_train_batch_size {batch} and be at least the {stages} stages"
-        remedy = f"use {', '.join(map(str, sizes))}" if sizes else "raise per_device_train_batch_size"
-        faults.append(f"{rule}, got {micro_batches}: {remedy}")
     if spec.precision == "fp16":
         faults.append("pipeline_parallel_degree goes with precision bf16 or fp32, got fp16: set precision=bf16")
     return faults
@@ -84,7 +79,7 @@ class Stages(Shards):
             raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
         self._group = mesh["pipeline"].get_group()
         self._number, self._stages = mesh.get_local_rank("pipeline"), self._degrees.pipeline
-        self._micro_batches = spec.micro_batches or self._stages
+        self._micro_batches = pipeline_parts(spec.plan().per_device_train_batch_size, self._stages)
         self._is_first, self._is_last = self._number == 0, self._number == self._stages - 1
         self._schedules: dict[tuple[int, ...], Schedule1F1B] = {}
         model = self.model
