@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paretune.specification import parallelism
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.training import meter
 from paretune.training.__main__ import leave
@@ -35,6 +36,7 @@ def run(root: str, step: str) -> None:
 
 
 if __name__ == "__main__":
+    parallelism.PART_TOKENS = 1  # a pipeline has more parts than stages
     meter.AGREE_STEPS = 1  # a job stops after the step that is asked for
     for argument in sys.argv[1:]:
         run(*argument.partition("@")[::2])

@@ -114,7 +114,8 @@ def describe(
     device, instance, is_local = share.device, share.instance, not spec.has_instances
     is_sharded, is_trained = spec.strategy in SHARDED, spec.fine_tuning == "full"
     row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
-    parts = 1 if spec.strategy == DEVICE_MAP else pipeline_parts(rows, degrees.pipeline)  # one device works at a time
+    # With a device map one device works at a time.
+    parts = 1 if spec.strategy == DEVICE_MAP else pipeline_parts(rows, degrees.pipeline, spec.max_seq_length)
 
     dearer = 1 + (_ATTENTION - 1) * work.attention_share
     evaluated = work.evaluations * work.evaluated_rows * work.forward_flops_per_row

@@ -6,7 +6,13 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobValues
-from paretune.specification.parallelism import BatchPlan, ParallelDegrees, plan_batch, scale_learning_rate
+from paretune.specification.parallelism import (
+    BatchPlan,
+    ParallelDegrees,
+    pipeline_parts,
+    plan_batch,
+    scale_learning_rate,
+)
 
 
 def degrees(devices: int = 8, per_instance: int = 8, **arguments: Any) -> ParallelDegrees:
@@ -27,6 +33,16 @@ def test_degrees_that_do_not_divide_are_refused_with_those_that_do(
     (fault,) = degrees(devices, per_instance, **arguments).faults()
 
     assert all(part in fault for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("batch", "stages", "row_tokens", "parts"),
+    [(16, 2, 2048, 8), (16, 2, 128, 2), (7, 3, 4096, 7), (1, 2, 4096, 2), (16, 1, 2048, 1)],
+)
+def test_a_pipeline_has_up_to_four_equal_parts_a_stage_of_a_thousand_tokens(
+    batch: int, stages: int, row_tokens: int, parts: int
+) -> None:
+    assert pipeline_parts(batch, stages, row_tokens) == parts
 
 
 def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:

@@ -79,7 +79,7 @@ class Stages(Shards):
             raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
         self._group = mesh["pipeline"].get_group()
         self._number, self._stages = mesh.get_local_rank("pipeline"), self._degrees.pipeline
-        self._micro_batches = pipeline_parts(spec.plan().per_device_train_batch_size, self._stages)
+        self._micro_batches = pipeline_parts(spec.plan().per_device_train_batch_size, self._stages, spec.max_seq_length)
         self._is_first, self._is_last = self._number == 0, self._number == self._stages - 1
         self._schedules: dict[tuple[int, ...], Schedule1F1B] = {}
         model = self.model
