@@ -37,12 +37,6 @@ RUN_STATUS: Mapping[JobState, EndStatus] = {
     JobState.STOPPED: "KILLED",
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
-_COUNTING_MODEL = {metrics.TOKEN_CLASSIFICATION: "the most frequent label of each word"}
-"""Task to its baseline, where that is not TF-IDF with logistic regression."""
-_TRIVIAL_ANSWERS = {
-    metrics.CLASSIFICATION: "always answering the most frequent class",
-    metrics.MULTI_LABEL: "always answering the most frequent set of labels",
-}
 _TIMES_THE_EPOCHS = 3
 _READ_LINES, _SHOWN_LINES = 200, 15  # of the log of a failed job
 _USUAL_RATES = (0.3, 30.0)  # times the default learning rate; one outside is the first suspect if nothing was learnt
@@ -371,27 +365,20 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
     `values` are metrics of the job and baselines of its data. A difference to TF-IDF below the standard error of so few
     validation rows shows nothing. A script or a project, whose F1 is computed elsewhere, is not judged.
     """
-    if spec.runs_user_code:
-        return []
     task = metrics.TASKS[spec.task]
     measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))
-    if measured is None:
+    if spec.runs_user_code or measured is None:
         return []
+    rows = int(values.get("validation_rows", 0))
     if trivial is not None and measured <= trivial:
-        comparison = f"no better than {trivial:.4f}, which {_TRIVIAL_ANSWERS[spec.task]} reaches"
-        meaning = "the model has learnt nothing"
+        name, baseline, meaning = task.trivial, trivial, "the model has learnt nothing"
     elif counted is not None and measured < counted:
-        rows = int(values.get("validation_rows", 0))
-        is_shown = abs(measured - counted) >= (binomial_error(measured, rows) if rows > 0 else 0.0)
-        model = _COUNTING_MODEL.get(spec.task, "TF-IDF with logistic regression")
-        comparison = (
-            f"{'below' if is_shown else 'no better than'} {counted:.4f}, which {model} reaches on the same rows"
-        )
-        meaning = "the model has not learnt what single words tell"
-        if not is_shown:
+        name, baseline, meaning = task.baseline, counted, "the model has not learnt what single words tell"
+        if rows > 0 and counted - measured < binomial_error(measured, rows):
             meaning = "whether the model has learnt more than single words tell is not shown"
     else:
         return []
+    comparison = f"no better than {baseline:.4f} on the same rows ({metrics.SHOWN[str(name)][0]})"
     usual, (lowest, highest) = default_learning_rate(spec.fine_tuning), _USUAL_RATES
     is_usual = lowest * usual <= spec.unscaled_learning_rate <= highest * usual
     remedies = [] if is_usual else [options(learning_rate=f"{usual:g}")]

@@ -193,7 +193,7 @@ def test_an_f1_below_that_of_words_or_of_one_class_is_said_with_what_to_change(
     (text,) = verdicts(JobSpec(**changes), {"f1": 0.5, **words})
     (worse,) = verdicts(JobSpec(**changes), {"f1": 0.33, "baseline_f1_majority": 0.33, **words})
 
-    assert text.startswith("F1 0.5000 is below 0.7400, which TF-IDF")
+    assert text.startswith("F1 0.5000 is no better than 0.7400 on the same rows (TF-IDF")
     assert text.partition("; try ")[2] == mended
-    assert worse.startswith("F1 0.3300 is no better than 0.3300, which always answering the most frequent class")
+    assert worse.startswith("F1 0.3300 is no better than 0.3300 on the same rows (most frequent class)")
     assert not any(verdicts(JobSpec(), metrics) for metrics in ({"f1": 0.74, **words}, {"f1": 0.5}, words))
