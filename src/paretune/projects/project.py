@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePath
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
 from mlflow.exceptions import MlflowException
@@ -65,55 +66,6 @@ def _translated_errors(subject: str) -> Iterator[None]:
     except Exception as error:
         reason = error.message if isinstance(error, MlflowException) else first_line(error)
         raise BadInput([f"{subject}: {reason}"]) from error
-
-
-def read_command(
-    project: Project,
-    entry_point: str,
-    parameters: Mapping[str, str],
-    home: Path,
-    *,
-    run_in: Path | None = None,
-) -> tuple[str, dict[str, Path]]:
-    """The command of an entry point for `bash -c`, as MLflow computes it, and the files it reads, by their channel.
-
-    The command has the paths that the files have in the job; remote ones are fetched into a new folder of `home`. For a
-    job on this machine `run_in` is the project's folder: files are read where they are, and a relative path that does
-    not exist in the current folder starts there.
-    """
-    entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
-    if not isinstance(entry.command, str):
-        raise BadInput([f"entry point {entry_point} has no command: write one, a text, into MLproject"])
-    values = dict(parameters)
-    inputs: dict[str, Path] = {}
-    faults = []
-    for position, (name, parameter) in enumerate(entry.parameters.items()):
-        value = values.get(name, parameter.default)
-        if parameter.type != "path" or value is None:
-            continue
-        if run_in is not None and not Path(value).exists() and (run_in / value).exists():
-            value = str(run_in / value)
-        downloads = str(home)
-        if "://" in value and not value.startswith("file:"):
-            home.mkdir(parents=True, exist_ok=True)
-            downloads = tempfile.mkdtemp(prefix="downloads-", dir=home)
-        path = Path(parameter.compute_value(value, downloads, position))
-        if run_in is not None:
-            values[name] = str(path)
-            continue
-        if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
-            faults.append(f"{name} must hold files, because SageMaker drops empty folders: {path} holds none")
-        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # shell variables contain it
-        if channel in _RESERVED_CHANNELS or channel in inputs:
-            channel = f"{channel}_{position}"
-        inputs[channel] = path
-        values[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
-    refuse(faults)
-    try:
-        return str(entry.compute_command(values, None)), inputs
-    except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format
-        fault = f"entry point {entry_point}: its command must name declared parameters in braces ({error})"
-        raise BadInput([fault]) from error
 
 
 def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
@@ -198,7 +150,47 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
             values[_SEED] = str(spec.seed)  # a repeat of the same job differs in it
-        return read_command(project, spec.entry_point, values, home, run_in=None if spec.on_sagemaker else root)
+        return _entry_command(spec, entry, values, home, root)
+
+
+def _entry_command(
+    spec: JobSpec, entry: Any, values: dict[str, str], home: Path, root: Path
+) -> tuple[str, dict[str, Path]]:
+    """The command of a declared entry point for `bash -c`, as MLflow computes it, and the files it reads, by channel.
+
+    It has the paths that the files have in the job; remote ones are fetched into a new folder of `home`. On this
+    machine they are read where they are, and a relative path that is not in the current folder starts in the project's.
+    """
+    if not isinstance(entry.command, str):
+        raise BadInput([f"entry point {spec.entry_point} has no command: write one, a text, into MLproject"])
+    inputs, faults = dict[str, Path](), list[str]()
+    for position, (name, parameter) in enumerate(entry.parameters.items()):
+        value = values.get(name, parameter.default)
+        if parameter.type != "path" or value is None:
+            continue
+        if not spec.on_sagemaker and not Path(value).exists() and (root / value).exists():
+            value = str(root / value)
+        downloads = str(home)
+        if "://" in value and not value.startswith("file:"):
+            home.mkdir(parents=True, exist_ok=True)
+            downloads = tempfile.mkdtemp(prefix="downloads-", dir=home)
+        path = Path(parameter.compute_value(value, downloads, position))
+        if not spec.on_sagemaker:
+            values[name] = str(path)
+            continue
+        if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
+            faults.append(f"{name} must hold files, because SageMaker drops empty folders: {path} holds none")
+        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # shell variables contain it
+        if channel in _RESERVED_CHANNELS or channel in inputs:
+            channel = f"{channel}_{position}"
+        inputs[channel] = path
+        values[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
+    refuse(faults)
+    try:
+        return str(entry.compute_command(values, None)), inputs
+    except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format
+        fault = f"entry point {spec.entry_point}: its command must name declared parameters in braces ({error})"
+        raise BadInput([fault]) from error
 
 
 def _ignored(folder: Path, root: Path, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
