@@ -45,16 +45,6 @@ class Leftover:
         }
 
 
-def buckets_of(tracking: Tracking) -> dict[tuple[str, str], list[RecordedRun]]:
-    """Region and bucket to the runs whose jobs wrote there. Raises TrackingUnavailable."""
-    found = dict[tuple[str, str], list[RecordedRun]]()
-    for run in tracking.runs(f"tags.`{schema.LAUNCHER}` = 'sagemaker' and tags.`{schema.STATE}` != ''"):
-        bucket = json.loads(run.tags.get(schema.SETTINGS, "{}")).get("sagemaker.s3_bucket")
-        if bucket:
-            found.setdefault((run.tags.get(schema.REGION, ""), bucket), []).append(run)
-    return found
-
-
 def found_in_s3(
     tracking: Tracking, environment: Mapping[str, str], days: float, *, keeps_front: bool = False
 ) -> tuple[list[Leftover], list[str]]:
@@ -62,8 +52,12 @@ def found_in_s3(
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.storage import Storage
 
+    runs_of = dict[tuple[str, str], list[RecordedRun]]()  # those whose jobs wrote there, by region and bucket
+    for run in tracking.runs(f"tags.`{schema.LAUNCHER}` = 'sagemaker' and tags.`{schema.STATE}` != ''"):
+        if name := json.loads(run.tags.get(schema.SETTINGS, "{}")).get("sagemaker.s3_bucket"):
+            runs_of.setdefault((run.tags.get(schema.REGION, ""), name), []).append(run)
     found, remarks = list[Leftover](), list[str]()
-    for (region, name), runs in buckets_of(tracking).items():
+    for (region, name), runs in runs_of.items():
         bucket = Storage(Account(region or None, environment).client("s3"), name)
         found += leftovers(bucket, runs, now=time.time(), older_than_days=days, keeps_front=keeps_front)
         if bucket.keeps_versions:

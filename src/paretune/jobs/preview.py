@@ -17,7 +17,7 @@ from paretune.estimating.estimator import Estimate, known_architecture
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
-from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib, volume_for_gib
+from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
@@ -255,17 +255,12 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
     ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
-    disk = job.disk_bytes if spec.has_instances else None
     channels = ", ".join(channel["ChannelName"] for channel in request.get("InputDataConfig", ()))
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
         **(settings if not spec.runs_user_code else parts.get("script") or parts.get("project", {})),
         "where": _where(spec, request),
-        "disk": ""
-        if disk is None
-        else f"{disk / 1e9:,.0f} GB at most, of data, model, checkpoints and results: "
-        f"a volume of {volume_for_gib(disk):,} GiB",
         "expected": "" if job.estimate is None else job.estimate.sentence(),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",

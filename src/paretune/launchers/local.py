@@ -271,9 +271,11 @@ class LocalLauncher(Launcher):
         }
         return self._start([sys.executable, project.program, str(folder.root)], folder, document, variables, cwd=code)
 
-    def _variables(self, document: JobDocument, variables: Mapping[str, str]) -> dict[str, str]:
+    def _start(
+        self, words: list[str], folder: JobFolder, document: JobDocument, variables: Mapping[str, str], **options: Any
+    ) -> "subprocess.Popen[bytes]":
         share, threads = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
-        return {
+        environment = {
             # Without it gloo resolves the host name, which can fail.
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
             **self._environment,
@@ -287,10 +289,6 @@ class LocalLauncher(Launcher):
             **variables,
             **document.spec.environment,
         }
-
-    def _start(
-        self, words: list[str], folder: JobFolder, document: JobDocument, variables: Mapping[str, str], **options: Any
-    ) -> "subprocess.Popen[bytes]":
         if document.spec.reads_secrets:
             words = [sys.executable, str(_WITH_SECRETS), *words]
         with folder.log.open("ab") as log:
@@ -299,7 +297,7 @@ class LocalLauncher(Launcher):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=self._variables(document, variables),
+                env=environment,
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
                 **options,
             )

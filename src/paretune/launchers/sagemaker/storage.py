@@ -164,8 +164,15 @@ def fetch(
     try:
         prefix, etags = _listed(s3, bucket, key, suffixes, what)
         made = folder / hashlib.sha256(repr(sorted(etags.items())).encode()).hexdigest()[:32]
-        if not made.is_dir():
-            _download(s3, bucket, prefix, etags, made, check)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{made.name}-", dir=made.parent) as scratch:
+            draft = Path(scratch) / made.name
+            for name in () if made.is_dir() else etags:
+                check()
+                (draft / name).parent.mkdir(parents=True, exist_ok=True)
+                s3.download_file(bucket, prefix + name, str(draft / name), Callback=lambda _bytes: check())
+            if not made.is_dir():  # else another process was faster
+                draft.rename(made)
     except AWS_ERRORS as error:
         needed = "s3:GetObject on it is needed, and s3:ListBucket on the bucket for a prefix"
         raise BadInput([f"{explain(error, f'read {what}')}: check the spelling and AWS_PROFILE; {needed}"]) from error
@@ -202,18 +209,3 @@ def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str
     if wrong := next((name for name in etags if "" in name.split("/")), None):
         raise BadInput([f"{what} holds the key {prefix + wrong!a}, which is no path of a file: name another prefix"])
     return prefix, etags
-
-
-def _download(s3: Any, bucket: str, prefix: str, names: Collection[str], made: Path, check: Callable[[], None]) -> None:
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{made.name}-", dir=made.parent) as folder:
-        draft = Path(folder) / made.name
-        for name in names:
-            check()
-            (draft / name).parent.mkdir(parents=True, exist_ok=True)
-            s3.download_file(bucket, prefix + name, str(draft / name), Callback=lambda _bytes: check())
-        try:
-            draft.rename(made)
-        except OSError:
-            if not made.is_dir():  # else another process was faster
-                raise
