@@ -253,10 +253,9 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
 
 
 def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterator[str]:
-    """Sentences on what the cheapest and the fastest cluster would have changed."""
+    """Sentences on what the cheapest cluster would have changed."""
     ran, took_s = estimates[0], estimates[0].time.seconds
-    others = [item for item in estimates[1:] if item.fits != "no"]
-    priced = [item for item in others if item.cost_usd is not None]
+    priced = [item for item in estimates[1:] if item.fits != "no" and item.cost_usd is not None]
     yield f"it took {duration(took_s)} on {_cluster(ran)}" + (f" and cost {usd(paid_usd)}" if paid_usd else "")
     if paid_usd is None or not priced:
         return
@@ -268,12 +267,6 @@ def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterato
         later = cheapest.time.seconds - took_s
         time = f"{duration(abs(later))} {'more' if later > 0 else 'less'}"
         yield f"on {_cluster(cheapest)} it would have cost {usd(saved)} less, for {time} ({_between(cheapest)})"
-    fastest = min(others, key=lambda item: item.time.seconds)
-    sooner = took_s - fastest.time.seconds
-    if fastest is not cheapest and sooner > 0 and fastest.cost_usd is not None:
-        more = fastest.cost_usd - paid_usd
-        dollars = f"{usd(abs(more))} {'more' if more > 0 else 'less'}"
-        yield f"on {_cluster(fastest)} it would have taken {duration(sooner)} less, for {dollars} ({_between(fastest)})"
 
 
 def _cluster(item: Estimate) -> str:

@@ -7,8 +7,8 @@
 A level is a value of the parameter that the factor is named after, or a mapping of several parameters that vary
 together. Rows run in an order drawn by the study's seed; a replicate has another training seed.
 
-In correlations and D-efficiency every factor is coded by sum contrasts (deviations from the mean of all levels), also
-if its levels are numbers: no shape of its effect is assumed.
+In correlations every factor is coded by sum contrasts (deviations from the mean of all levels), also if its levels are
+numbers: no shape of its effect is assumed.
 """
 
 import csv
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 2000  # combinations of levels at most: an optimal design looks at all of them for every row
 _LARGEST_TABLE = 1_000_000  # bytes
-_MOST_CORRELATED = 0.2  # |r| between two factors above which their effects are hard to tell apart
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
 
 Level = dict[str, Any]  # the parameters that it sets
@@ -97,25 +96,16 @@ class Design:
         return self._coded().corr().fillna(0.0).round(2) + 0.0
 
     def findings(self) -> list[str]:
-        """Sentences on what the design can tell, before anything is paid."""
+        """Sentences on what the design cannot tell, before anything is paid."""
         import numpy as np
 
-        coded, r = self._coded(), self.correlations()
-        matrix = np.column_stack([np.ones(len(coded)), coded])
-        count, terms = matrix.shape
-        efficiency = max(0.0, float(np.linalg.det(matrix.T @ matrix / count))) ** (1 / terms)
-        lines = [f"{count} rows, {terms} terms, D-efficiency {efficiency:.2f} (main effects, sum contrasts)"]
-        factors = [column.partition("=")[0] for column in coded]
-        largest = r.abs().groupby(factors, sort=False).max().T.groupby(factors, sort=False).max()
-        for first, second in itertools.combinations(largest, 2):
-            if (most := largest.loc[first, second]) > _MOST_CORRELATED:
-                text = "their effects are hard to tell apart; add rows"
-                lines.append(f"|r| of {first} and {second}: {most:.2f}: {text}")
-        if np.linalg.matrix_rank(matrix) < terms:
-            lines.append("the main effects cannot all be estimated from these rows: add rows, or take levels out")
-        elif count == terms:
-            lines.append("no rows are left to measure noise, so no effect is significant: set replicates")
-        return lines
+        coded = self._coded()
+        terms = coded.shape[1] + 1
+        if np.linalg.matrix_rank(np.column_stack([np.ones(len(coded)), coded])) < terms:
+            return ["the main effects cannot all be estimated from these rows: add rows, or take levels out"]
+        if len(coded) == terms:
+            return ["no rows are left to measure noise, so no effect is significant: set replicates"]
+        return []
 
     def table(self, ended: Mapping[int, Mapping[str, Any]]) -> "DataFrame":
         """A row for each row of the design, which count from 1: its factors, and columns with how its job ended."""
