@@ -21,7 +21,7 @@ import paretune
 from paretune.core.errors import BadInput
 from paretune.studies.sampler.decision import Decision
 from paretune.studies.sampler.sampler import SplitSampler
-from tests.unit.studies.sampler.test_sampler import ROWS, SPACE, SPEED, START_S, USD_PER_S, f1_of, job
+from tests.unit.studies.sampler.test_sampler import SPACE, SPEED, job, outcome
 
 DIRECTIONS = ["minimize", "maximize"]
 
@@ -46,17 +46,13 @@ class TestMultiObjective(_Suite, MultiObjectiveSamplerTestCase):
 
 def objective(trial: Trial) -> tuple[float, float]:
     """A training of the toy that somebody wrote with `suggest_*`; it knows of probes."""
-    kind = trial.suggest_categorical("instance_type", list(SPEED))
-    batch = trial.suggest_categorical("per_device_train_batch_size", [8, 16, 32, 64])
-    rate = trial.suggest_float("learning_rate", 1e-5, 1e-3, log=True)
-    probe_steps = trial.suggest_int("probe_steps", 0, 40)
-    step_s = 0.05 + batch / SPEED[kind]
-    seconds = START_S + step_s * (probe_steps or ROWS / batch)
-    for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
-        trial.set_user_attr(name, value)
-    if probe_steps:
+    trial.suggest_categorical("instance_type", list(SPEED))
+    trial.suggest_categorical("per_device_train_batch_size", [8, 16, 32, 64])
+    trial.suggest_float("learning_rate", 1e-5, 1e-3, log=True)
+    trial.suggest_int("probe_steps", 0, 40)
+    if (values := outcome(trial)) is None:
         raise optuna.TrialPruned
-    return seconds * USD_PER_S[kind], f1_of(batch, rate)
+    return values
 
 
 def doubled(study: optuna.Study) -> list[tuple[object, ...]]:

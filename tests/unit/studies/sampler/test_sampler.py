@@ -36,18 +36,22 @@ def f1_of(batch: float, rate: float) -> float:
     return 0.9 - 0.01 * math.log2(rate / 5e-5) ** 2 - 0.003 * math.log2(batch / 8)
 
 
-def train(study: optuna.Study, trial: Trial) -> None:
-    """A job that ends well."""
-    params = trial.params
-    batch = params["per_device_train_batch_size"]
-    step_s = 0.05 + batch / SPEED[params["instance_type"]]
-    seconds = START_S + step_s * (params["probe_steps"] or ROWS / batch)
+def outcome(trial: Trial) -> tuple[float, float] | None:
+    """Dollars and F1 of a job that ends well, None of a probe; a fifth of a step is lost on several instances."""
+    params, kind = trial.params, trial.params["instance_type"]
+    batch, count = params["per_device_train_batch_size"], params.get("instance_count", 1)
+    step_s = (0.05 + batch / SPEED[kind]) * (1.2 if count > 1 else 1.0)
+    seconds = START_S + step_s * (params["probe_steps"] or ROWS / (batch * count))
     for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
         trial.set_user_attr(name, value)
-    if params["probe_steps"]:
-        study.tell(trial, state=TrialState.PRUNED)
-    else:
-        study.tell(trial, [seconds * USD_PER_S[params["instance_type"]], f1_of(batch, params["learning_rate"])])
+    f1 = f1_of(batch * count, params["learning_rate"])
+    return None if params["probe_steps"] else (seconds * USD_PER_S[kind] * count, f1)
+
+
+def train(study: optuna.Study, trial: Trial) -> None:
+    """A job that ends well."""
+    values = outcome(trial)
+    study.tell(trial, values, state=TrialState.PRUNED if values is None else None)
 
 
 def searched(sampler: SplitSampler, toy: Toy = train, storage: str | None = None, most: int = 60) -> optuna.Study:
@@ -119,25 +123,10 @@ def test_a_batch_that_does_not_fit_is_halved_and_never_tried_on_that_type_again(
 SEVERAL = SPACE | {"instance_count": CategoricalDistribution([1, 2, 4])}
 
 
-def train_on_several(study: optuna.Study, trial: Trial) -> None:
-    """A job that ends well, with a fifth of its steps' time lost on several instances."""
-    params, kind = trial.params, trial.params["instance_type"]
-    batch, count = params["per_device_train_batch_size"], params["instance_count"]
-    step_s = (0.05 + batch / SPEED[kind]) * (1.2 if count > 1 else 1.0)
-    seconds = START_S + step_s * (params["probe_steps"] or ROWS / (batch * count))
-    for name, value in {"seconds": seconds, "startup_seconds": START_S, "step_seconds": step_s}.items():
-        trial.set_user_attr(name, value)
-    if params["probe_steps"]:
-        study.tell(trial, state=TrialState.PRUNED)
-    else:
-        f1 = f1_of(batch * count, params["learning_rate"])
-        study.tell(trial, [seconds * USD_PER_S[kind] * count, f1])
-
-
 def test_a_deadline_is_kept_although_time_is_no_objective() -> None:
     deadline = {"job_seconds": {"max": 400.0}}  # which one instance cannot keep
 
-    study = searched(SplitSampler(job(), SEVERAL, constraints=deadline), train_on_several)
+    study = searched(SplitSampler(job(), SEVERAL, constraints=deadline))
 
     trainings = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
     in_time = [trial for trial in trainings if trial.user_attrs["seconds"] <= 400.0]
@@ -151,7 +140,7 @@ def test_a_model_that_fits_on_several_instances_only_is_trained_on_the_fewest_of
         if trial.params["instance_count"] == 1:
             fail(trial, study, "out_of_memory", 150.0)
         else:
-            train_on_several(study, trial)
+            train(study, trial)
 
     study = searched(SplitSampler(job(strategy="fsdp", model="gpt2"), SEVERAL), toy)
 
