@@ -20,10 +20,10 @@ from paretune.launchers.simulated.timeline import TimelineFactory
 from paretune.studies.definition.file import StudyFile, full_name
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.run import open_run
 from paretune.studies.sampler.sampler import SplitSampler
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Split
-from paretune.studies.search.study_run import open_run
 from paretune.studies.search.table import StudyTable, distribution_of
 from paretune.tracking.store import Tracking
 from search.peers import Asking

@@ -5,5 +5,4 @@ next_job    what suggests jobs: `sampler: split`, Optuna's samplers, each point 
 table       the trials of a study in Optuna's storage
 history     the ended trials of a study: which of their jobs are tried again, why it ends early
 money       limits, worst cases, the reservations of a study
-study_run   the study's run in MLflow, and what it prints
 """

@@ -11,9 +11,8 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import CallAgain
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
-from paretune.studies.run import drive
+from paretune.studies.run import StudyRun
 from paretune.studies.search.driver import Start
-from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
@@ -137,11 +136,11 @@ def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_pa
     job = {"instance_type": SMALL, "max_runtime_minutes": 6}
     file = StudyFile(name="shared", job=job, search={"seed": Choices(values=(1, 2))}, sampler="grid", budget_usd=9)
 
-    def begin(machine: str) -> StudyRunWriter:
+    def begin(machine: str) -> StudyRun:
         (home := workplace / machine).mkdir(exist_ok=True)
         table = StudyTable(file, f"sqlite:///{home / 'studies.db'}")
         here = make_workplace(launcher=launcher, tracking=tracking, home=home, clock=clock)
-        writer = StudyRunWriter(file, table, here, given=file, say=lambda _: None)
+        writer = StudyRun(file, table, here, given=file, say=lambda _: None)
         tracking.run(writer.run_id).set_tags({schema.WATCHED_BY: f"{machine} 1 1"})
         return writer
 
@@ -208,14 +207,14 @@ def test_a_budget_below_the_rows_of_a_design_is_refused(
 def test_a_design_whose_rows_run_goes_on_with_a_budget_below_them(workplace: Path) -> None:
     tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
 
-    def begin(budget_usd: float) -> StudyRunWriter:
+    def begin(budget_usd: float) -> StudyRun:
         job = {"instance_type": SMALL, "max_runtime_minutes": 6, "force": "limit"}
         points = {"full": {"learning_rate": [1e-5, 3e-5]}}
         file = StudyFile(name="rows", job=job, points=points, budget_usd=budget_usd)
         here = make_workplace(launcher=launcher, tracking=tracking, home=workplace, clock=clock)
         table = StudyTable(file, f"sqlite:///{workplace / 'studies.db'}")
-        return StudyRunWriter(file, table, here, given=file, say=lambda _: None)
+        return StudyRun(file, table, here, given=file, say=lambda _: None)
 
     begin(1.0).driver.begin(Start({"row": 1}))  # by a command that was killed
-    drive(begin(0.11))
+    begin(0.11).work()
     assert len(launcher.created) == 2  # both rows, the second one in what the first has left
