@@ -237,21 +237,17 @@ class Attempts:
         self.document, self.current = document, None
         if self.record.spec.entry_script is not None:
             self.inputs = JobInputs()  # SageMaker has those of the first attempt; here the script runs where it lies
-        if has_moved:
-            self._move(document)
+        if has_moved:  # from here on its price counts
+            self.bill.ran, self.bill.price = document.spec, self.record.price(document.spec)
+            count = str(document.spec.instance_count)
+            tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
+            self.record.log_attempt(document.plan, price_tags(self.bill.price) | tags)
         else:
             if is_smaller:
                 self._memory_retries += 1
                 self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
             self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
         self.record.workplace.say(message)
-
-    def _move(self, document: JobDocument) -> None:
-        """Count with another instance type and its price from here on."""
-        self.document, spec, count = document, document.spec, str(document.spec.instance_count)
-        self.bill.ran, self.bill.price = spec, self.record.price(spec)
-        tags = {schema.USED_INSTANCE_TYPE: spec.instance_type, schema.USED_INSTANCE_COUNT: count}
-        self.record.log_attempt(document.plan, price_tags(self.bill.price) | tags)
 
     def _release_instances(self, *, tries_again: bool = False) -> None:
         if problem := self.bill.release_instances(tries_again=tries_again):

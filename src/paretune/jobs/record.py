@@ -4,6 +4,7 @@
 """
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -19,7 +20,8 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
-from paretune.projects.collection import collect_from
+from paretune.projects.collection import collect, problem
+from paretune.projects.container_entrypoint import STORE
 from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobInputs
@@ -29,7 +31,7 @@ from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import own_settings, takes_seed
 from paretune.tracking import schema
-from paretune.tracking.run import Run
+from paretune.tracking.run import TROUBLE, Run
 
 ENDED = {state.value for state in JobState if state.is_terminal}
 """What the tag of its state says of a job that has ended."""
@@ -185,9 +187,10 @@ class JobRecord:
         if self.spec.project is None:
             return []
         try:
-            remarks = collect_from(job, self.run.run_id)
-        except LostContact as error:
-            self.is_uncollected, remarks = True, [f"{error}; `{command_line('sync')}` tries it again"]
+            with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+                remarks = collect(job.fetch_output(STORE, Path(folder)), self.run.run_id)
+        except (LostContact, *TROUBLE) as error:
+            self.is_uncollected, remarks = True, [f"{problem(error)}; `{command_line('sync')}` tries it again"]
         self.former_metrics = self.run.metrics()  # its curves have their last points
         return remarks
 

@@ -79,18 +79,16 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     return files
 
 
-def pack(files: Mapping[str, Path | str], target: Path) -> Path:
-    """Write files and texts as a gzipped tar archive whose bytes depend only on them."""
+def pack(files: Mapping[str, Path], target: Path) -> Path:
+    """Write files as a gzipped tar archive whose bytes depend only on them."""
     with (
         target.open("wb") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for name, content in sorted(files.items()):
-            data = content.encode() if isinstance(content, str) else content.read_bytes()
-            executable = isinstance(content, Path) and bool(content.stat().st_mode & 0o100)
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(data), 0o755 if executable else 0o644
+        for name, path in sorted(files.items()):
+            data, entry = path.read_bytes(), tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), 0o755 if path.stat().st_mode & 0o100 else 0o644
             archive.addfile(entry, io.BytesIO(data))
     return target
 

@@ -5,7 +5,6 @@ installed here leaves a store that cannot be read: it stays in the job's results
 """
 
 import sqlite3
-import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -13,13 +12,10 @@ from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
-from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
-from paretune.core.errors import LostContact, first_line
+from paretune.core.errors import first_line
 from paretune.core.untrusted import without_secrets
-from paretune.launchers.base import Job
-from paretune.projects.container_entrypoint import STORE
 from paretune.tracking import schema
 
 _MOST_RUNS = 50_000  # MLflow's limit of one search
@@ -27,30 +23,19 @@ _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; 
 _SET_BY_MLFLOW = ("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME)
 
 
-def collect_from(job: Job, run_id: str) -> list[str]:
-    """Copy the store of an ended job into its run and return remarks on what could not be copied.
-
-    Raises LostContact if S3 or the tracking server does not answer or refuses.
-    """
-    try:
-        with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-            return collect(job.fetch_output(STORE, Path(folder)), run_id, MlflowClient())
-    except (LostContact, MlflowException, OSError) as error:
-        raise LostContact(_problem(error)) from error
-
-
-def collect(store: Path, run_id: str, client: MlflowClient) -> list[str]:
-    """Copy the store that a command has left, if there is one, into the run.
+def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> list[str]:
+    """Copy the store that a command has left, if there is one, into the run; returns why it cannot be read, if so.
 
     The first run that the command has opened is copied into this run; others become runs of their own beside it.
-    Returns why nothing could be copied; empty if it was.
+    Raises what MLflow's own client raises if the tracking server does not answer or refuses.
     """
     if not (store / "mlflow.db").is_file():
         return []
     try:
         inner, runs = read_runs(store)
     except Exception as error:  # the job has written it: MLflow may raise anything
-        return [_problem(error)]
+        return [problem(error)]
+    client = client or MlflowClient()
     copies: dict[str, str] = {}  # id in the store to id of its copy
     experiment = client.get_run(run_id).info.experiment_id
     for run in runs:
@@ -88,7 +73,8 @@ def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str,
     return [(name, folder) for name, folder in inside if folder.is_dir() and any(folder.iterdir())]
 
 
-def _problem(error: Exception) -> str:
+def problem(error: Exception) -> str:
+    """A sentence that names why nothing more was copied."""
     return f"the records of the command could not be copied ({without_secrets(first_line(error))})"
 
 
