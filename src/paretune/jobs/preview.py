@@ -230,9 +230,6 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     budgets = workplace.check_budgets(spec)
     inputs, job = admitted(spec, workplace)
     document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
-    phases = {} if job.estimate is None else job.estimate.phases
-    seconds = ("seconds", "seconds_low", "seconds_high")
-    rounded = {name: {key: round(getattr(part, key), 1) for key in seconds} for name, part in phases.items()}
     parts = {
         "specification": spec.as_text(),
         "batch": asdict(document.plan) if not spec.runs_user_code else None,
@@ -240,7 +237,6 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
-        "phases": rounded or None,
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
         "warnings": warnings_of([job]) or None,
