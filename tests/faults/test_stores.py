@@ -77,3 +77,11 @@ def test_a_full_disk_of_the_launching_machine_costs_no_record(name: str, trial: 
         command.has_ended_within(3.0)
         filler.unlink()
         command.wait()
+
+
+def test_a_job_whose_disk_is_full_fails_with_that_reason_and_is_booked(trial: Trial) -> None:
+    with trial.world("local") as world:
+        world.write_script(steps=3, ending="open('/dev/full', 'w').write('x' * 10_000)")
+        done = world.begin(world.open_run())
+        assert done.wait() == 3
+        assert "No space left on device" in done.text

@@ -32,7 +32,6 @@ out = Path(arguments.output_dir)
 data = out.parent / "output" / "data"
 with (out.parent / "output" / "begun").open("a") as notes:  # for the oracle
     print(os.getpid(), file=notes)
-{body}
 for step in range({steps}):
     print({{"loss": 1 / (step + 1)}}, flush=True)
     time.sleep({pause_s})
@@ -142,9 +141,9 @@ class World:
         result = faults_of(self.known, self.runs(), self.client, attempts=self.attempts)
         return result + [f"{done.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)]
 
-    def write_script(self, *, steps: int = 20, pause_s: float = 0.1, body: str = "", ending: str = "") -> None:
+    def write_script(self, *, steps: int = 20, pause_s: float = 0.1, ending: str = "") -> None:
         """What the job runs."""
-        text = SCRIPT.format(steps=steps, pause_s=pause_s, body=body, ending=ending)
+        text = SCRIPT.format(steps=steps, pause_s=pause_s, ending=ending)
         (self.folder / "train.py").write_text(text)
 
     def end(self) -> None:

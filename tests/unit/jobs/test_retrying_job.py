@@ -14,7 +14,7 @@ from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import Job, JobState
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.container import JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
@@ -328,6 +328,15 @@ def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
     desk.follow(desk.attempts(launcher))
 
     assert desk.metrics["cost_usd"] == 0.5
+
+
+def test_a_report_cannot_lower_the_bill(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    lie = JobReport(metrics={"f1": 0.75, "cost_usd": -5.0, "billable_seconds": 0.0})
+    monkeypatch.setattr(ScriptedJob, "report", lambda _: lie)
+
+    desk.follow(desk.attempts(ScriptedLauncher([DONE])))
+
+    assert (desk.metrics["cost_usd"], desk.metrics["billable_seconds"]) == (pytest.approx(0.01), SECONDS)
 
 
 def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_it(desk: Desk, names: Names) -> None:
