@@ -2,9 +2,8 @@
 
 import fcntl
 import hashlib
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -40,41 +39,33 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
     In SQLite it is a lock of the operating system on a file beside the database, in PostgreSQL an advisory lock. Both
     end with the process that holds them. Raises BadInput if the storage does not answer, CallAgain if another has it.
     """
-    digest = hashlib.sha256(study.encode()).digest()
-    file: int | None = None
-    connection: sa.Connection | None = None
-    other = ""
-    try:
-        engine = open_engine(storage)
-        if engine.dialect.name == "postgresql":
-            connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-            key = {"key": int.from_bytes(digest[:8], "big", signed=True)}
-            name = {"holder": holder[:63]}
-            connection.execute(sa.text("select set_config('application_name', :holder, false)"), name)
-            if not connection.execute(sa.text("select pg_try_advisory_lock(:key)"), key).scalar_one():
-                other = str(connection.execute(sa.text(_HOLDER), key).scalar() or "another process")
-        elif engine.url.database:
-            path = Path(f"{engine.url.database}-{digest.hex()[:12]}.lock")
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(file, 0)
-                os.write(file, holder.encode())
-            except BlockingIOError:
-                other = path.read_text(encoding="utf-8") or "another process"
-    except (SQLAlchemyError, ImportError, OSError) as error:
-        raise unusable(storage, error) from None
-    try:
+    digest, connection, other = hashlib.sha256(study.encode()).digest(), None, ""
+    with ExitStack() as stack:
+        try:
+            engine = open_engine(storage)
+            stack.callback(engine.dispose)
+            if engine.dialect.name == "postgresql":
+                connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                stack.callback(connection.close)
+                stack.callback(connection.invalidate)  # first: closes the session, with its lock
+                key, name = {"key": int.from_bytes(digest[:8], "big", signed=True)}, {"holder": holder[:63]}
+                connection.execute(sa.text("select set_config('application_name', :holder, false)"), name)
+                if not connection.execute(sa.text("select pg_try_advisory_lock(:key)"), key).scalar_one():
+                    other = str(connection.execute(sa.text(_HOLDER), key).scalar() or "another process")
+            elif engine.url.database:
+                path = Path(f"{engine.url.database}-{digest.hex()[:12]}.lock")
+                file = stack.enter_context(path.open("a", encoding="utf-8"))
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    file.truncate(0)
+                    print(holder, end="", file=file, flush=True)
+                except BlockingIOError:
+                    other = path.read_text(encoding="utf-8") or "another process"
+        except (SQLAlchemyError, ImportError, OSError) as error:
+            raise unusable(storage, error) from None
         if other:
             raise CallAgain(f"{other} works on the study {study}: this command has done nothing; call again")
         yield StudyLock(connection)
-    finally:
-        if connection is not None:
-            connection.invalidate()  # closes the session, with its lock
-            connection.close()
-        if file is not None:
-            os.close(file)
-        engine.dispose()
 
 
 def unusable(storage: str, error: BaseException, holder: str = "") -> BadInput:
