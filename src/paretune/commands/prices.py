@@ -138,7 +138,11 @@ def run_prices(request: PricesRequest) -> CommandOutput:
     region = _region(request.region, environment)
     document: dict[str, object] = {}
     if request.refresh:
-        text, document["refreshed"] = _refresh(region, environment)
+        print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
+        read = read_prices(region, environment, date.today())
+        path = keep(environment, read)
+        text = f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"
+        document["refreshed"] = {"count": len(read), "file": str(path)}
         print(printable(text))  # at once: the prices are kept, whatever is wrong with the types to show
         if not request.instance_type:
             describe_opened_run("prices", text)
@@ -151,23 +155,6 @@ def run_prices(request: PricesRequest) -> CommandOutput:
 
 def _region(region: str | None, environment: Mapping[str, str]) -> str:
     return usual_region(region or read_profile(environment).get("region"), environment)
-
-
-def _refresh(region: str, environment: Mapping[str, str]) -> tuple[str, dict[str, object]]:
-    """Read today's prices and keep them; return what has changed as text and as a document."""
-    print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
-    before = PriceList(listed=PriceList.read(environment).listed).of_region(region)
-    read = read_prices(region, environment, date.today())
-    path = keep(environment, read)
-    changes = [
-        {"instance_type": new.instance_type, "old": old.usd_per_hour, "new": new.usd_per_hour}
-        for new in read
-        if (old := before.get(new.instance_type)) and old.usd_per_hour != new.usd_per_hour
-    ]
-    lines = [f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"]
-    lines += [f"  {item['instance_type']}: {item['old']:g} -> {item['new']:g} USD an hour" for item in changes]
-    lines += [] if changes else ["no price that was known has changed"]
-    return "\n".join(lines), {"count": len(read), "file": str(path), "changes": changes}
 
 
 def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:

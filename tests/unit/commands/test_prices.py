@@ -114,21 +114,18 @@ def test_without_a_region_it_is_that_of_the_profile_then_of_the_environment(
     assert "eu-west-3" in run()[1].splitlines()[0]
 
 
-def test_refreshing_reads_and_keeps_todays_prices_and_says_what_has_changed(
+def test_refreshing_reads_and_keeps_todays_prices(
     run: Run, aws: Aws, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aws.products = [product(), gpu("1.056")]
     code, out, _ = refresh(run)
 
     assert code == 0
-    first, change = out.splitlines()
-    assert first == f"2 prices read (AWS Pricing API, us-east-1), kept in {workplace / FILE}"
-    assert change == "  ml.g5.xlarge: 1.408 -> 1.056 USD an hour"
+    assert out == f"2 prices read (AWS Pricing API, us-east-1), kept in {workplace / FILE}\n"
     assert "1.056" in lines_of(run()[1], "ml.g5.xlarge")[0]
     (workplace / "own.csv").write_text(OWN)
     monkeypatch.setenv("PARETUNE_PRICES", "own.csv")
     _, out, _ = refresh(run, "--instance_type", "ml.m5.large")
-    assert "no price that was known has changed" in out  # 0.115 before and after, beside the user's own
     cells = lines_of(out, "ml.m5.large")[0].split()
     assert [*cells[1:3], *cells[4:6]] == ["0.050", "2026", "user", "contract"]
 
