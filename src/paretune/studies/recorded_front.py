@@ -154,7 +154,7 @@ _MARK = "paretune:study"  # attribute of a study of Optuna: by which its run in 
 _ENDED = {"COMPLETE": TrialStatus.COMPLETED, "FAIL": TrialStatus.FAILED, "PRUNED": TrialStatus.STOPPED}
 
 
-def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, int] | None = None) -> StudyResult:
+def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     """Record a study of Optuna in MLflow: a run with the page of its front, and under it a run for each trial.
 
     Call it again after further trials: runs of trials that are recorded already stay as they are. Values that are not
@@ -163,7 +163,6 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
     Args:
         study: with any sampler and storage.
         name: of the study in MLflow; by default Optuna's own.
-        repeats: number of a trial that repeats an earlier one with another seed, to the number of that one.
 
     Raises:
         BadInput: no trial of the study has ended, or its name has a quotation mark, which MLflow cannot search for.
@@ -202,7 +201,6 @@ def log_study(study: "optuna.Study", name: str = "", *, repeats: Mapping[int, in
             given=FOREIGN,
             status=_ENDED[each.state.name],
             values={metric: value for metric, value in values if math.isfinite(value)},
-            repeats=(repeats or {}).get(each.number),
             reason="" if each.state.name == "COMPLETE" else each.state.name.lower(),
         )
         trials.append(replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking)))

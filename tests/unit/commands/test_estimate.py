@@ -69,13 +69,15 @@ TYPES = ("ml.g5.xlarge", "ml.g5.12xlarge")
 CLUSTERS = {"instance_type": "ml.g5.12xlarge,ml.p4d.24xlarge", "instance_count": "1,2,4"}
 
 
-def test_clusters_make_a_table_that_is_printed_and_recorded_if_asked_for(
-    run: Command, client: MlflowClient, tmp_path: Path
+def test_clusters_make_a_table_that_is_printed_and_kept_in_the_run_of_mlflow_run(
+    run: Command, client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = {"max_train_samples": "100000", "max_seq_length": "256"}
     assert run(**CLUSTERS, **rows)[0] == 0
     assert runs_of(client) == []
-    code, out, err = run(**CLUSTERS, **rows, record="true")
+    monkeypatch.setenv("MLFLOW_RUN_ID", client.create_run("0").info.run_id)
+    code, out, err = run(**CLUSTERS, **rows)
+    monkeypatch.delenv("MLFLOW_RUN_ID")
 
     assert (code, err) == (0, "")
     (recorded,) = runs_of(client)
@@ -120,12 +122,11 @@ def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simula
 def test_all_faults_of_all_rows_are_reported_once() -> None:
     typed = {"instance_type": "ml.g5.xlage,ml.g5.xlarge", "instance_count": "1,0", "strategy": "ddp,smddp"}
     with pytest.raises(BadInput) as refused:
-        EstimateRequest.from_text({**typed, "learning_rate": "-1", "region": "us-est-1", "record": "maybe"})
+        EstimateRequest.from_text({**typed, "learning_rate": "-1", "region": "us-est-1"})
     faults = refused.value.faults
 
     assert len(set(faults)) == len(faults)
     for message in (
-        "record must be true or false",
         "got 'ml.g5.xlage': did you mean ml.g5.xlarge",
         "instance_count must be at least 1",
         "learning_rate must be greater than 0",

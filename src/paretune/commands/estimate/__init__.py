@@ -1,6 +1,6 @@
 """The command `estimate`: seconds, dollars and memory of jobs before they are paid for.
 
-Here: which jobs, and whether to record the table. `estimate` has the table.
+Here: which jobs. `estimate` has the table.
 """
 
 import itertools
@@ -31,46 +31,35 @@ OF_THE_DATA = affecting(JobSpec, "data")  # what decides which rows a job gets, 
 class EstimateOptions(Parameters):
     """The options of the command; others are parameters of a job."""
 
-    record: bool = parameter(False)
-    """keep the table in an MLflow run"""
     like: str = parameter("")
     """a training that has run, here on other clusters: a run of the store, or a SageMaker training job of yours"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateRequest:
-    """The jobs to be estimated, in the order of what was typed, and the options."""
+    """The jobs to be estimated, in the order of what was typed."""
 
     specs: tuple[JobSpec, ...]
-    record: bool = False
     like: str = ""  # names a training that has run; `texts`, which were typed, then change it, and there are no specs
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
         """From what was typed; `instance_type=ml.g5.xlarge,ml.p4d.24xlarge` makes two rows. Raises BadInput."""
-        faults, options = list[str](), EstimateOptions()
-        with collecting(faults):
-            options = EstimateOptions.read({name: texts.get(name, "") for name in EstimateOptions.model_fields})
-        single = {name: text for name, text in texts.items() if name not in EstimateOptions.model_fields}
-        if options.like:
-            refuse(faults)
-            return cls(specs=(), record=options.record, like=options.like, texts=single)
+        single = {name: text for name, text in texts.items() if name != "like"}
+        if like := texts.get("like", "").strip():
+            return cls(specs=(), like=like, texts=single)
         lists = {name: split_list(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
-        faults += [
+        faults = [
             f"{name} must have a value between all commas, got {single[name]!r}"
             for name in lists
             if not all(part.strip() for part in single[name].split(","))
         ]
-        return cls.of([single], lists, options.record, faults)
+        return cls.of([single], lists, faults)
 
     @classmethod
     def of(
-        cls,
-        jobs: Sequence[Mapping[str, str]],
-        choices: Mapping[str, Sequence[object]],
-        record: bool,
-        faults: Sequence[str] = (),
+        cls, jobs: Sequence[Mapping[str, str]], choices: Mapping[str, Sequence[object]], faults: Sequence[str] = ()
     ) -> "EstimateRequest":
         """Every job with every combination of `choices`, which win over it; raises BadInput, each fault once."""
         faults = [*faults, *([] if jobs else ["there must be at least one job to estimate"])]
@@ -89,7 +78,7 @@ class EstimateRequest:
         of_data = {tuple(spec.as_text()[name] for name in OF_THE_DATA): spec for spec in specs}
         faults += [fault for spec in of_data.values() for fault in ([] if faults else data_faults(spec))]
         refuse(list(dict.fromkeys(faults)))
-        return cls(specs=tuple(specs), record=record)
+        return cls(specs=tuple(specs))
 
 
 def _run(request: EstimateRequest) -> Result:

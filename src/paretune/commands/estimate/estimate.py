@@ -145,17 +145,11 @@ class EstimateTable(Result):
         return frame[[name for name in _SHOWN if name in frame]]
 
 
-def estimate(
-    specs: JobSpec | Iterable[JobSpec],
-    *,
-    record: bool = False,
-    **choices: object,
-) -> EstimateTable:
+def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateTable:
     """Seconds, dollars and memory of jobs before paying, with 80 % intervals; nothing is launched.
 
     Args:
         specs: the jobs; parameters that have their default are taken from `paretune.toml`.
-        record: keep the table in an MLflow run.
         choices: parameters of a job, each with one value or a list; every combination makes a row per job.
 
     Of jobs with a project or an entry_script, the seconds and dollars that their finished runs tell.
@@ -177,15 +171,15 @@ def estimate(
         name: value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
         for name, value in choices.items()
     }
-    request = EstimateRequest.of([spec.changed() for spec in jobs], lists, record)
+    request = EstimateRequest.of([spec.changed() for spec in jobs], lists)
     request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
     return run_estimate(request)
 
 
 def run_estimate(request: EstimateRequest) -> EstimateTable:
-    """The table of the request."""
+    """The table of the request; the run that `mlflow run` has opened for the command gets it, too."""
     environment = dict(os.environ)
-    is_recorded = request.record or "MLFLOW_RUN_ID" in environment
+    is_recorded = "MLFLOW_RUN_ID" in environment
     if request.like:
         from paretune.commands.estimate.like import compare
 
