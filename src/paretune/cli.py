@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, cast
 
 import click
 
-from paretune.core.clock import SystemClock
 from paretune.core.errors import (
     BadInput,
-    BudgetRefused,
     Interrupted,
     JobFailed,
     ParetuneError,
@@ -31,7 +29,7 @@ from paretune.core.errors import (
 )
 from paretune.core.result import CommandOutput, Result, as_document, error_document
 from paretune.core.shell import started_by
-from paretune.core.untrusted import is_secret_name, markdown, printable
+from paretune.core.untrusted import is_secret_name, printable
 
 if TYPE_CHECKING:
     from paretune.commands.command import Command
@@ -118,8 +116,6 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
     """Print why a command failed, as JSON to `output` if set; returns the exit code. Bugs are raised again."""
     if isinstance(error, ParetuneError):
         message, code = str(error), error.exit_code
-        if code in {BadInput.exit_code, BudgetRefused.exit_code}:
-            _record_refusal(error, os.environ)
     elif isinstance(error, KeyboardInterrupt):  # before the command handles it: nothing has been started yet
         message, code = "interrupted", Interrupted.exit_code
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
@@ -269,25 +265,6 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
             faults.append(f"{name} is given twice: {_shown(name, texts[name])} and {_shown(name, text)}")
         texts[name] = Plain(text)
     return texts, faults
-
-
-def _record_refusal(error: ParetuneError, environment: Mapping[str, str]) -> None:
-    """Record why a command was refused in the run that `mlflow run` has opened for it, unless a reason is there.
-
-    Typed by hand, refused input opens no run. A tracking server that does not answer is ignored: the terminal shows
-    the reason.
-    """
-    run_id = environment.get("MLFLOW_RUN_ID")
-    if not run_id:
-        return
-    from paretune.tracking import schema  # MLflow takes a second to import
-    from paretune.tracking.store import Tracking
-
-    with contextlib.suppress(ParetuneError):
-        run = Tracking(environment, SystemClock()).run(run_id)
-        if not run.tags().get(schema.FAILURE_REASON):
-            note = f"**Refused, nothing was launched.**\n\n{markdown(str(error))}"
-            run.set_tags({schema.FAILURE_REASON: str(error), schema.NOTE: note})
 
 
 def program() -> Sequence[str]:

@@ -118,7 +118,6 @@ def test_under_mlflow_run_a_path_counts_from_where_it_was_typed_then_from_the_pr
     monkeypatch.chdir(project)
     monkeypatch.setenv("MLFLOW_RUN_ID", "1")
     monkeypatch.setattr(cli, "_mlflow_folder", lambda: typed)
-    monkeypatch.setattr(cli, "_record_refusal", lambda *_: None)
 
     assert go_where_typed() == project
     assert Path.cwd() == typed
