@@ -24,7 +24,7 @@ def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
 def shared_cloud(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Iterator[Cloud]:
     """A user with an account for all tests of a file."""
     folder = tmp_path_factory.mktemp("user")
-    with Emulator(tmp_path_factory.mktemp("account"), start_delay_s=0.05, failure_grace_s=0.3) as emulator:
+    with Emulator(tmp_path_factory.mktemp("account")) as emulator:
         yield Cloud(emulator, folder, {"MLFLOW_TRACKING_URI": copy_store(empty_store, folder)} | user_s_own(folder))
 
 

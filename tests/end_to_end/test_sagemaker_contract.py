@@ -74,7 +74,7 @@ pytestmark = pytest.mark.slow
 def _emulated_account(folder: Path) -> Iterator[None]:
     """AWS's variables of this process lead to an emulator."""
     with (
-        Emulator(folder, start_delay_s=0.05, grace_s=5.0) as emulator,
+        Emulator(folder, grace_s=5.0) as emulator,
         pytest.MonkeyPatch.context() as patch,
     ):
         for name in [name for name in os.environ if name.startswith("AWS_")]:

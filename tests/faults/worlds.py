@@ -185,8 +185,7 @@ class Trial:
             environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
             world = World(name, folder, environment)
             if name in ("sagemaker", "project"):
-                account = Emulator(self.root / "account", start_delay_s=0.05, failure_grace_s=0.3)
-                world.emulator = stack.enter_context(account)
+                world.emulator = stack.enter_context(Emulator(self.root / "account"))
                 world.environment = Cloud(world.emulator, folder, environment).environment
             _furnish(world)
             stack.callback(world.end)

@@ -53,10 +53,8 @@ class Emulator:
         root: folder for logs and for the files of the jobs.
         images: pattern of an image URI to the virtual environment that plays the image; the first match counts.
         keep: folders below /tmp that an image needs besides its own; the rest of /tmp is not there.
-        start_delay_s: until instances are there.
         upload_s: seconds that Uploading is billed and does not take, for tests of long uploads.
         grace_s: between SIGTERM and SIGKILL of a job that is stopped or interrupted.
-        failure_grace_s: how long the other instances go on after one has failed.
 
     Attributes:
         url: where it serves.
@@ -73,18 +71,14 @@ class Emulator:
         *,
         images: Mapping[str, Path] | None = None,
         keep: Sequence[Path] = (),
-        start_delay_s: float = 0.3,
         upload_s: float = 0.0,
         grace_s: float = 120.0,
-        failure_grace_s: float = 2.0,
     ) -> None:
         self.root = root.resolve()
         self.images = images or {"*": Path(sys.prefix)}
         self.keep = keep
-        self.start_delay_s = start_delay_s
         self.upload_s = upload_s
         self.grace_s = grace_s
-        self.failure_grace_s = failure_grace_s
 
     def __enter__(self) -> "Emulator":
         if missing := namespaces_are_missing():

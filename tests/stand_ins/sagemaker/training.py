@@ -21,6 +21,8 @@ GROUP = "/aws/sagemaker/TrainingJobs"
 INTERNAL = "InternalServerError: We encountered an internal error. Please try again."
 NO_DATA = "ClientError: Data download failed: no S3 objects found under S3 URL {} given in input data source."
 TURN_S = 0.1
+START_DELAY_S = 0.05  # until instances are there
+FAILURE_GRACE_S = 0.3  # how long the other instances go on after one has failed
 
 
 class Ended(Exception):
@@ -88,7 +90,7 @@ class Training(threading.Thread):
         job = self._job
         if attempt > 1:
             job.enter("Starting")
-        until = time.monotonic() + (self._settings.start_delay_s if attempt > 1 or not job.is_warm else 0)
+        until = time.monotonic() + (START_DELAY_S if attempt > 1 or not job.is_warm else 0)
         while self._may_go_on() and time.monotonic() < until:
             time.sleep(0.02)
         job.enter("Downloading")
@@ -147,7 +149,7 @@ class Training(threading.Thread):
                     killed = order.removeprefix("kill ")
                     instances.send(signal.SIGKILL, killed)
                 if deadline is None and any(code != 0 for code in instances.exits.values()):
-                    deadline = now + self._settings.failure_grace_s
+                    deadline = now + FAILURE_GRACE_S
                 if deadline is not None and now > deadline:
                     instances.send(signal.SIGKILL)
                 for tail in tails:
