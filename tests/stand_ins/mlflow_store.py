@@ -1,9 +1,7 @@
-"""An MLflow store that refuses single operations, as SageMaker's managed MLflow does by the policies of an identity."""
+"""An MLflow store that refuses an operation, as SageMaker's managed MLflow does by the policies of an identity."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -12,22 +10,17 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 
 @contextmanager
-def denying(*operations: str, has_code: bool = True) -> Iterator[Counter[str]]:
-    """A store that denies these operations, named as its methods are; counts how often each was asked for.
+def denying_batches(*, has_code: bool = True) -> Iterator[list[str]]:
+    """The store denies LogBatch while the block runs; yields what it has answered so far.
 
     Without `has_code` the answer is that of IAM, which MLflow's clients take for an internal error.
     """
-    asked: Counter[str] = Counter()
+    answers: list[str] = []
 
-    def denial(operation: str) -> Any:
-        def deny(*_: object, **__: object) -> None:
-            asked[operation] += 1
-            text = f"User: ana is not authorized to perform: sagemaker-mlflow:{operation}"
-            raise MlflowException(text, **({"error_code": PERMISSION_DENIED} if has_code else {}))
-
-        return deny
+    def deny(*_: object, **__: object) -> None:
+        answers.append("User: ana is not authorized to perform: sagemaker-mlflow:LogBatch")
+        raise MlflowException(answers[-1], **({"error_code": PERMISSION_DENIED} if has_code else {}))
 
     with pytest.MonkeyPatch.context() as patch:
-        for operation in operations:
-            patch.setattr(SqlAlchemyStore, operation, denial(operation))
-        yield asked
+        patch.setattr(SqlAlchemyStore, "log_batch", deny)
+        yield answers

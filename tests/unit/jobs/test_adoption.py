@@ -25,7 +25,7 @@ from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
 from tests.fake_clock import FakeClock
 from tests.scripted_jobs import DONE, ENDLESS, INTERNAL, SMALL, ScriptedLauncher
-from tests.stand_ins.mlflow_store import denying
+from tests.stand_ins.mlflow_store import denying_batches
 from tests.workplaces import make_workplace
 
 
@@ -280,7 +280,7 @@ def test_a_job_says_nothing_of_instances_that_a_colleague_keeps_in_another_accou
 
 def test_a_server_that_denies_an_operation_has_the_record_and_the_same_command_pays_once(user: User) -> None:
     user.launcher.endings = [DONE]
-    with denying("log_batch"):
+    with denying_batches():
         run_id = user.is_killed()
         result = user.type()
 

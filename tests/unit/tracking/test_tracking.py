@@ -23,7 +23,7 @@ from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 from tests.processes import free_port
-from tests.stand_ins.mlflow_store import denying
+from tests.stand_ins.mlflow_store import denying_batches
 
 
 @pytest.fixture
@@ -113,18 +113,18 @@ def test_a_server_that_denies_an_operation_has_all_and_is_not_asked_for_ever(
     store: MlflowClient, caplog: pytest.LogCaptureFixture, has_code: bool
 ) -> None:
     run = tracking().begin("tiny")
-    with denying("log_batch", has_code=has_code) as asked:
+    with denying_batches(has_code=has_code) as answers:
         run.log_params({"epochs": "3"})
         run.set_tags({schema.STATE: "Completed"})
         run.log_metrics({"cost_usd": 0.5, "f1": 0.9})
-        sent = asked.copy()
+        before = len(answers)
         for _ in range(5):
             run.flush()
 
     data = store.get_run(run.run_id).data
     assert (data.params, data.tags[schema.STATE]) == ({"epochs": "3"}, "Completed")
     assert data.metrics == {"cost_usd": 0.5, "f1": 0.9}
-    assert asked == sent
+    assert len(answers) == before > 0
     assert not run.has_gap
     assert "MLflow refuses a part of the record" not in caplog.text
     assert "does not answer" not in caplog.text
