@@ -91,6 +91,8 @@ def _on(chip: str) -> Callable[[Rate], bool]:
     return lambda rate: rate.chip == chip
 
 
+_UPDATES_IN_A_LOOP = "Pollux"
+"""Whose optimiser updates one weight after another: benchmark/models/bert/run_squad.py in github.com/petuum/adaptdl."""
 GROUPS: Mapping[str, Callable[[Rate], bool]] = {
     "small models on one GPU": lambda rate: not rate.is_llm and rate.work.devices * rate.work.instances == 1,
     "small models on several GPUs of a machine": lambda rate: (
@@ -130,7 +132,8 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
         )
     arguments: dict[str, object] = {"gradient_checkpointing": True} if row.get("checkpointing") == "yes" else {}
     arguments |= {"torch_compile": True} if row.get("compiler") == "inductor" else {}
-    arguments |= {"optim": row["optimizer"]} if row.get("optimizer") else {}
+    optimizer = row.get("optimizer") or ("adamw_torch" if row["source"].startswith(_UPDATES_IN_A_LOOP) else "")
+    arguments |= {"optim": optimizer} if optimizer else {}
     values = {
         "model": row["model"],
         "dataset": "published",
