@@ -48,6 +48,13 @@ def test_a_forge_runs_what_a_developer_runs() -> None:
     assert all(re.fullmatch(r"make \w+|\.ci/\w+", command) for command in commands), commands
 
 
+def test_nothing_unpacks_an_archive() -> None:
+    unpacking = re.compile(r"extractall|(?<!\.str)\.extract\(|extractfile|unpack_archive|zipfile")
+    modules = (ROOT / "src").rglob("*.py")
+
+    assert [path.name for path in modules if unpacking.search(path.read_text())] == []
+
+
 def test_version_and_date_are_the_same_in_changelog_and_citation() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     released = re.findall(r"^## \[(.+)\] - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
