@@ -84,7 +84,7 @@ def give(
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(printed),
         watching(folder, Path(store.removeprefix("sqlite:///")).parent) as seen,
-        mock.patch("paretune.studies.run.drive", side_effect=Gate("study")),
+        mock.patch("paretune.studies.run.StudyRun.work", side_effect=Gate("study")),
     ):
         try:
             code = cli.main(words)

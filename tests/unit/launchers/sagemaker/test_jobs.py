@@ -319,7 +319,7 @@ def test_the_results_of_a_job_are_its_files_wherever_sagemaker_puts_them(
 
     assert job.status().report == REPORT
     assert job.status().model == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model/"
-    job.fetch_output("deep", tmp_path / "left")
+    job.fetch_output("deep", tmp_path / "left" / "own")
     assert [path.name for path in (tmp_path / "left").rglob("*") if path.is_file()] == ["table"]
 
 
