@@ -8,6 +8,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.studies.definition.file import StudyFile
 
+SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
 GOOD = """\
 name: an example
 job:
@@ -246,3 +247,8 @@ def test_what_is_typed_wins_and_is_in_the_command_that_goes_on_without_its_passw
     assert study.command == f"paretune study --study {path} {typed}"
     search = {"learning_rate": {"choices": [1e-5]}}
     assert StudyFile.read({"name": "x", "search": search, "n_trials": 2}, {}).command == ""
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_study_has_no_faults(path: Path) -> None:
+    assert StudyFile.read(str(path), {}).name
