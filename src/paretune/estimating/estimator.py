@@ -251,7 +251,7 @@ class Forecast:
         """The estimator of paretune's own training."""
         try:
             return Estimator(self.evidence)
-        except (ArithmeticError, ValueError) as error:  # from the fit; LinAlgError is a ValueError
+        except (ArithmeticError, TypeError, ValueError) as error:  # from the fit; TypeError of counts beyond 64 bits
             logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
         return Estimator(Evidence())
 

@@ -119,6 +119,19 @@ def test_measured_and_published_runs_are_used_and_simulated_ones_only_for_simula
     assert "3 runs (1 published, 1 simulated) of this model on this cluster" in out
 
 
+@pytest.mark.parametrize("rows", [1e25, 1e305])
+def test_runs_whose_figures_cannot_be_right_leave_the_estimate_of_data_sheets(
+    run: Command, client: MlflowClient, rows: float
+) -> None:
+    job, tags = JobSpec(instance_type="ml.g5.xlarge"), {"origin": "published", "state": "Completed"}
+    put_run(client, job.as_text(), tags, {"billable_seconds": 1e-9, "train_rows": rows})
+
+    code, out, _ = run(instance_type="ml.g5.xlarge")
+
+    assert code == 0
+    assert "data sheets: nothing like it was measured" in out
+
+
 def test_all_faults_of_all_rows_are_reported_once() -> None:
     typed = {"instance_type": "ml.g5.xlage,ml.g5.xlarge", "instance_count": "1,0", "strategy": "ddp,smddp"}
     with pytest.raises(BadInput) as refused:
