@@ -171,8 +171,11 @@ def fetch(
                 check()
                 (draft / name).parent.mkdir(parents=True, exist_ok=True)
                 s3.download_file(bucket, prefix + name, str(draft / name), Callback=lambda _bytes: check())
-            if not made.is_dir():  # else another process was faster
+            try:
                 draft.rename(made)
+            except OSError:
+                if not made.is_dir():  # else it was there, or another process was faster
+                    raise
     except AWS_ERRORS as error:
         needed = "s3:GetObject on it is needed, and s3:ListBucket on the bucket for a prefix"
         raise BadInput([f"{explain(error, f'read {what}')}: check the spelling and AWS_PROFILE; {needed}"]) from error

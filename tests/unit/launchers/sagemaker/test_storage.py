@@ -1,5 +1,7 @@
 """Uploads by content, once and complete; and objects of S3 as files, fetched once and never half."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,20 @@ def test_an_object_is_a_file_with_its_name_and_is_fetched_once(aws: Aws, tmp_pat
 
     assert fetched(f"s3://{BUCKET}/data/rows.csv", tmp_path) == first
     assert (first.name, first.read_text(), aws.count("GetObject")) == ("rows.csv", "data/rows.csv", 1)
+
+
+def test_of_two_processes_that_fetch_together_the_slower_one_takes_what_the_other_has(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(aws, "data/rows.csv")
+
+    def lose(draft: Path, made: Path) -> None:
+        shutil.copytree(draft, made)  # by the other process, a moment before
+        os.rename(draft, made)
+
+    monkeypatch.setattr(Path, "rename", lose)
+
+    assert fetched(f"s3://{BUCKET}/data/rows.csv", tmp_path).read_text() == "data/rows.csv"
 
 
 def test_a_prefix_is_a_folder_of_the_files_with_rows(aws: Aws, tmp_path: Path) -> None:
