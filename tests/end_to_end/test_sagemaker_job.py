@@ -93,6 +93,7 @@ def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
     assert model.tags["paretune.model"] == tags["paretune.model"]
     assert tags["paretune.model"].startswith("s3://")
     assert tags["paretune.model"].endswith(f"{job['TrainingJobName']}/output/model/")
+    assert {"f1", "cost_usd"} <= {metric.key for metric in model.metrics or ()}
     for output in ("Starting", "Downloading", "Training", "Uploading", "Completed", "F1 (macro, validation)"):
         assert output in done.text
 

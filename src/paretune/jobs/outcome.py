@@ -257,6 +257,7 @@ def record_end(
         if profile:
             run.log_files(profile, PROFILE)
         if report is not None and outcome.has_completed and outcome.origin == "measured":
+            run.flush()  # the model shows figures that the run has
             model_uri = record_model(run, record.spec, report, outcome.model)
         has_gap = outcome.has_completed and (run.has_gap or record.is_uncollected)
         run.set_tags(

@@ -10,12 +10,15 @@ import tempfile
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Run
+from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
 from mlflow.exceptions import MlflowException
 
+from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
 from paretune.tracking import schema
 
+_OF_MODEL = (metrics.F1, metrics.EVAL_LOSS, metrics.PERPLEXITY, metrics.COST_USD, metrics.TRAIN_SECONDS)
+"""Metrics of the run that the list of models shows."""
 _STATES = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
 """What only the training itself needs."""
 CANDIDATE = "candidate"  # alias of the version of a registered model that was registered last
@@ -55,6 +58,11 @@ def log_model(client: MlflowClient, run_id: str, name: str, location: str) -> Lo
         client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
     if not location.startswith(IN_S3):
         _store(client, logged, Path(location))
+    # The points that the run has, so that no curve gets another.
+    points = [client.get_metric_history(run_id, name)[-1] for name in _OF_MODEL if name in run.data.metrics]
+    own = [Metric(each.key, each.value, each.timestamp, each.step, logged.model_id, run_id=run_id) for each in points]
+    if own:
+        client.log_batch(run_id, metrics=own)
     return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
 
 

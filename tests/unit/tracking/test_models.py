@@ -34,6 +34,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def run_id(client: MlflowClient) -> str:
     run_id = str(client.create_run("0").info.run_id)
     client.log_param(run_id, "learning_rate", "0.01")
+    client.log_metric(run_id, "f1", 0.75)
     return run_id
 
 
@@ -64,6 +65,8 @@ def test_a_run_has_one_model_however_often_it_is_logged(client: MlflowClient, ru
     assert result is not None
     assert outputs is not None
     assert {result.model_id, again, *(item.model_id for item in outputs.model_outputs)} == {first}
+    assert [(item.key, item.value) for item in result.metrics or ()] == [("f1", 0.75)]  # the list of models shows it
+    assert len(client.get_metric_history(run_id, "f1")) == 1
     assert result.params == {"learning_rate": "0.01"}
     assert result.tags[schema.MODEL] == str(checkpoint)
 
