@@ -417,6 +417,17 @@ def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     assert rates(driver) == [RATES[2], RATES[3]]
 
 
+def test_a_round_that_is_interrupted_leaves_its_job_to_the_next_one(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: ENDLESS
+    driver = desk.driver(once=True)
+    driver.begin(Start({"learning_rate": RATES[0]}))
+
+    driver.stop(Interrupted("interrupted by SIGINT"))
+
+    (run,) = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    assert run.info.status == "RUNNING"
+
+
 @pytest.mark.parametrize(
     "error",
     [
