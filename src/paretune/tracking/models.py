@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
+from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Run
 from mlflow.exceptions import MlflowException
 
 from paretune.specification import metrics
@@ -58,11 +58,9 @@ def log_model(client: MlflowClient, run_id: str, name: str, location: str) -> Lo
         client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
     if not location.startswith(IN_S3):
         _store(client, logged, Path(location))
-    # The points that the run has, so that no curve gets another.
-    points = [client.get_metric_history(run_id, name)[-1] for name in _OF_MODEL if name in run.data.metrics]
-    own = [Metric(each.key, each.value, each.timestamp, each.step, logged.model_id, run_id=run_id) for each in points]
-    if own:
-        client.log_batch(run_id, metrics=own)
+    for name in set(_OF_MODEL) & run.data.metrics.keys():  # one by one, because a server may deny batches
+        point = client.get_metric_history(run_id, name)[-1]  # one that the run has, so that no curve gets another
+        client.log_metric(run_id, name, point.value, point.timestamp, point.step, model_id=logged.model_id)
     return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
 
 

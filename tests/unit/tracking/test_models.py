@@ -7,6 +7,7 @@ from mlflow import MlflowClient
 
 from paretune.tracking import schema
 from paretune.tracking.models import address, log_model, logged_model_of
+from tests.stand_ins.mlflow_store import denying_batches
 
 STATES = ("optimizer.pt", "training_args.bin")
 
@@ -84,6 +85,15 @@ def test_a_model_whose_logging_was_interrupted_is_completed(
 
     assert [logged_model.model_id for logged_model in client.search_logged_models(["0"])] == [done.model_id]
     assert (Path(done.artifact_location) / "MLmodel").exists()
+
+
+def test_a_model_is_recorded_where_batches_are_denied(client: MlflowClient, run_id: str, checkpoint: Path) -> None:
+    with denying_batches():
+        log_model(client, run_id, "b16", str(checkpoint))
+
+    logged = logged_model_of(client, run_id)
+    assert logged is not None
+    assert [(item.key, item.value) for item in logged.metrics or ()] == [("f1", 0.75)]
 
 
 def test_a_model_in_s3_is_loaded_from_there(client: MlflowClient, run_id: str) -> None:
