@@ -136,8 +136,11 @@ class JobOutcome(Result):
         return rows | {name: text for name, text in where.items() if text}
 
     def in_one_line(self) -> str:
-        """How it ended, its quality and its cost."""
-        return "; ".join([f"{run_name(self.spec)} ({self.job_name}) {self._ending}", *self._figures()])
+        """What ran where, how it ended, its quality and its cost."""
+        spec, kind = self.spec, "" if self.origin == "measured" else f", {self.origin}"
+        # The name of our own training has its cluster.
+        where = f" on {spec.instance_count} x {spec.instance_type}" if spec.runs_user_code and spec.has_instances else ""
+        return "; ".join([f"{run_name(spec)}{where} ({self.job_name}{kind}) {self._ending}", *self._figures()])
 
     def note(self) -> str:
         """Markdown with its end, quality and cost in the first line, figures, verdicts, and how to repeat it."""

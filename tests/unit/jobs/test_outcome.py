@@ -107,6 +107,14 @@ def test_a_note_says_what_ran_how_it_ended_what_came_out_and_how_to_repeat_it() 
     assert "Failed: the disk is full**\n" in failed
 
 
+def test_a_note_names_the_cluster_of_a_script_and_that_a_job_was_simulated() -> None:
+    spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, entry_script="train.py", learning_rate=1e-4)
+
+    note = outcome(spec=spec, origin="simulated").note()
+
+    assert note.startswith("**train.py learning_rate=0.0001 on 2 x ml.g5.xlarge (paretune-abc-1, simulated) Completed")
+
+
 def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
     evil = "<img src=x>![a](http://host/pixel.png)`<b>`"
     spec = JobSpec(model=f"org/{evil}", dataset=evil)
