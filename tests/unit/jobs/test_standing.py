@@ -86,6 +86,14 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
     assert standing(desk.tracking, desk.where) == []
 
 
+def test_a_run_that_names_the_job_of_another_run_has_none(desk: Desk) -> None:
+    name, beside = desk.launch(ENDLESS).document.job_name, desk.launch(ENDLESS, instance_count=2).record.run.run_id
+    desk.client.set_tag(beside, "paretune.job_name", name)
+
+    with pytest.raises(BadInput, match="is not there"):  # `stop` looks in the same way
+        lines_of(find_run(desk.tracking, beside), desk.where, 5)
+
+
 def test_of_a_job_that_is_tried_again_the_attempt_that_runs_is_stopped_and_all_are_booked(desk: Desk) -> None:
     job = desk.launch(MEMORY, ENDLESS, entry_script=None, per_device_train_batch_size=16)
     while len(desk.launcher.created) < 2:
