@@ -102,6 +102,8 @@ class Emulator:
     def __exit__(self, *_: object) -> None:
         self._service.abandon()
         self._manager.shutdown()
+        for log in self.root.glob("jobs/*/trouble.log"):  # pytest shows it beside a test that fails
+            print(f"the stand-in failed, as an internal error of AWS:\n{log.read_text()}", file=sys.stderr)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
