@@ -52,6 +52,24 @@ def test_an_identity_that_may_not_make_one_call_leaves_nothing_unbooked(trial: T
         world.aws.clear_injections()
 
 
+def test_a_job_that_aws_does_not_show_yet_is_neither_created_again_nor_given_up(trial: Trial) -> None:
+    with trial.world("project", shown_after_s=10.0) as world:
+        _until_created(world, command := world.begin())
+        command.send(trial.draw.choice((signal.SIGKILL, signal.SIGHUP)))
+        command.wait()
+        world.begin(world.runs()[0].info.run_id).wait()
+
+
+def test_a_job_that_aws_does_not_show_yet_is_stopped_all_the_same(trial: Trial) -> None:
+    with trial.world("sagemaker", shown_after_s=6.0) as world:
+        world.write_script(steps=600)
+        _until_created(world, command := world.begin(world.open_run()))
+        command.send(signal.SIGTERM)
+        assert command.wait() == 130, command.text
+        (job,) = world.created()
+        assert job.state == "Stopped"
+
+
 def _until_created(world: World, command: Forked) -> None:
     wait_until(lambda: world.aws.jobs() or command.code is not None, within_s=60, what="the job is created")
 

@@ -1,4 +1,4 @@
-"""Launchers that are killed at random moments, and started again or followed by `sync`.
+"""Launchers that are killed at random moments, and started again or followed by `sync`; and started twice.
 
     PARETUNE_FAULTS_KILLS=100 python -m pytest -m slow -rP tests/faults/test_killed.py -k ended_at_any_moment
 
@@ -52,3 +52,28 @@ def _one_job(world: World, trial: Trial, most: int) -> int:
     if draw.random() < 0.5:  # else `sync` has to do it
         world.begin(run_id).wait()
     return killed
+
+
+@pytest.mark.parametrize(("name", "cases"), [("simulated", 4), ("local", 1)])
+def test_two_launchers_of_one_run_create_one_job(name: str, cases: int, trial: Trial) -> None:
+    with trial.world(name) as world:
+        world.write_script(steps=5)
+        for _ in range(cases):
+            run_id = world.open_run()
+            both = [world.begin(run_id), world.begin(run_id)]
+            if trial.draw.random() < 0.3 and not both[0].has_ended_within(trial.draw.uniform(0.0, 6.0)):
+                both[0].send(signal.SIGKILL)
+            for command in both:
+                command.wait()
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 1.0, 2.0])
+def test_the_same_command_typed_again_pays_no_second_job(pause_s: float, trial: Trial) -> None:
+    with trial.world("sagemaker") as world:
+        world.write_script(steps=100)  # longer than the second command may need to begin
+        first = world.begin()
+        first.has_ended_within(pause_s)
+        second = world.begin()
+
+        assert [first.wait(240), second.wait()] == [0, 0], second.text
+        assert len(world.aws.jobs()) == 1

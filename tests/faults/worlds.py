@@ -167,10 +167,11 @@ class Trial:
     root: Path
 
     @contextmanager
-    def world(self, name: str, disk_mib: int = 0) -> Iterator[World]:
+    def world(self, name: str, disk_mib: int = 0, shown_after_s: float = 0.0) -> Iterator[World]:
         """One, whose books are checked after the block; nothing of it runs then.
 
-        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own.
+        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own. `shown_after_s`: how
+        late AWS shows a new job.
         """
         folder = self.root / name
         folder.mkdir()
@@ -185,7 +186,7 @@ class Trial:
             environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
             world = World(name, folder, environment)
             if name in ("sagemaker", "project"):
-                world.emulator = stack.enter_context(Emulator(self.root / "account"))
+                world.emulator = stack.enter_context(Emulator(self.root / "account", shown_after_s=shown_after_s))
                 world.environment = Cloud(world.emulator, folder, environment).environment
             _furnish(world)
             stack.callback(world.end)

@@ -138,8 +138,8 @@ class JobOutcome(Result):
     def in_one_line(self) -> str:
         """What ran where, how it ended, its quality and its cost."""
         spec, kind = self.spec, "" if self.origin == "measured" else f", {self.origin}"
-        # The name of our own training has its cluster.
-        where = f" on {spec.instance_count} x {spec.instance_type}" if spec.runs_user_code and spec.has_instances else ""
+        lacks_cluster = spec.runs_user_code and spec.has_instances  # the name of our own training has it
+        where = f" on {spec.instance_count} x {spec.instance_type}" if lacks_cluster else ""
         return "; ".join([f"{run_name(spec)}{where} ({self.job_name}{kind}) {self._ending}", *self._figures()])
 
     def note(self) -> str:

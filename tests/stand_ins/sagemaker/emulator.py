@@ -55,6 +55,7 @@ class Emulator:
         keep: folders below /tmp that an image needs besides its own; the rest of /tmp is not there.
         upload_s: seconds that Uploading is billed and does not take, for tests of long uploads.
         grace_s: between SIGTERM and SIGKILL of a job that is stopped or interrupted.
+        shown_after_s: how long DescribeTrainingJob, ListTrainingJobs and StopTrainingJob do not know a new job.
 
     Attributes:
         url: where it serves.
@@ -73,12 +74,14 @@ class Emulator:
         keep: Sequence[Path] = (),
         upload_s: float = 0.0,
         grace_s: float = 120.0,
+        shown_after_s: float = 0.0,
     ) -> None:
         self.root = root.resolve()
         self.images = images or {"*": Path(sys.prefix)}
         self.keep = keep
         self.upload_s = upload_s
         self.grace_s = grace_s
+        self.shown_after_s = shown_after_s
 
     def __enter__(self) -> "Emulator":
         if missing := namespaces_are_missing():

@@ -153,8 +153,9 @@ class Job:
 class Jobs:
     """All training jobs of the account; `train` makes the thread that runs one."""
 
-    def __init__(self, train: Callable[[Job], threading.Thread]) -> None:
+    def __init__(self, train: Callable[[Job], threading.Thread], shown_after_s: float = 0.0) -> None:
         self.jobs: dict[str, Job] = {}
+        self._shown_after_s = shown_after_s
         self._train = train
         self._lock = threading.Lock()
 
@@ -193,7 +194,8 @@ class Jobs:
 
     def select(self, request: Answer) -> Answer:
         """ListTrainingJobs by a part of their names, newest first."""
-        jobs = [job for job in list(self.jobs.values())[::-1] if request["NameContains"].lower() in job.name.lower()]
+        shown = [job for job in list(self.jobs.values())[::-1] if self._is_shown(job)]
+        jobs = [job for job in shown if request["NameContains"].lower() in job.name.lower()]
         for job in jobs:
             job.age()
         return {"TrainingJobSummaries": [job.summary() for job in jobs[: request.get("MaxResults", 10)]]}
@@ -229,9 +231,12 @@ class Jobs:
 
     def _find(self, request: Answer) -> Job:
         job = self.jobs.get(request["TrainingJobName"])
-        if job is None:
+        if job is None or not self._is_shown(job):
             raise invalid("Requested resource not found.")
         return job
+
+    def _is_shown(self, job: Job) -> bool:
+        return time.time() - job.created >= self._shown_after_s
 
 
 @cache

@@ -39,7 +39,7 @@ class Service:
         logs.create_log_group(logGroupName=GROUP)
         policy = json.dumps({"Version": "2012-10-17", "Statement": [_TRUST]})
         iam.create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=policy)
-        self._jobs = Jobs(lambda job: Training(job, self._settings, s3, logs))
+        self._jobs = Jobs(lambda job: Training(job, self._settings, s3, logs), self._settings.shown_after_s)
         self._own: dict[tuple[str, str], Callable[[dict[str, Any]], dict[str, Any]]] = {
             ("sagemaker", "CreateTrainingJob"): self._create,
             ("sagemaker", "DescribeTrainingJob"): self._jobs.describe,
