@@ -58,6 +58,25 @@ def test_five_who_type_the_same_command_together_pay_for_one_job(cloud: Cloud, t
     assert {run.info.status for run in cloud.runs()} == {"FINISHED"}
 
 
+def test_a_job_is_stopped_from_another_terminal_and_booked(cloud: Cloud, long_job: dict[str, object]) -> None:
+    with cloud.start(**long_job) as running:
+        name = cloud.until_it_trains(running)
+        run_id = cloud.the_run().info.run_id
+        assert run_id[:8] in cloud.run("status").text
+        assert "loss" in cloud.run("logs", run_id).text
+
+        done = cloud.run("stop", name)
+
+        assert done.code == 0, done.text
+        assert running.wait(WITHIN_S) == 3, running.text
+    job = cloud.described(name)
+    assert job["TrainingJobStatus"] == "Stopped"
+    run = cloud.the_run()
+    assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
+    assert PRICE is not None
+    assert run.data.metrics["cost_usd"] == pytest.approx(job["BillableTimeInSeconds"] * PRICE.usd_per_hour / 3600)
+
+
 def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:

@@ -136,7 +136,7 @@ class JobOutcome(Result):
         return rows | {name: text for name, text in where.items() if text}
 
     def in_one_line(self) -> str:
-        """What ran where, how it ended, its quality and its cost."""
+        """The name of the job, where it ran, how it ended, its quality and its cost."""
         spec, kind = self.spec, "" if self.origin == "measured" else f", {self.origin}"
         lacks_cluster = spec.runs_user_code and spec.has_instances  # the name of our own training has it
         where = f" on {spec.instance_count} x {spec.instance_type}" if lacks_cluster else ""

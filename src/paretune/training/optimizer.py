@@ -81,7 +81,7 @@ class MasterAdamW:
         return norm
 
     def _clipping(self, norm: torch.Tensor) -> torch.Tensor:
-        """What gradients of this norm are divided by, which AdamW does as it reads them: as PyTorch clips."""
+        """The divisor that clips gradients of this norm as PyTorch does. AdamW divides them as it reads them."""
         return ((norm + 1e-6) / self._limit).clamp(min=1)
 
     @torch.no_grad()
