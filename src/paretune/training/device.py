@@ -71,7 +71,7 @@ def peak_memory_gib() -> float:
 def keep_freed_memory() -> None:
     """Keep up to 2 GiB of this process's freed memory, whatever the size of its blocks; no effect without glibc.
 
-    By default the system zeroes large blocks when they are allocated again: 17 of 101 ms of a step of MiniLM (AMD EPYC).
+    By default the system zeroes large blocks when they are allocated again: 17 of 101 ms of a step of MiniLM (EPYC).
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL("libc.so.6")
