@@ -10,6 +10,7 @@ import csv
 import hashlib
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,18 +114,11 @@ def _search_statements(axes: Any) -> None:
 
 
 def _training_throughput(axes: Any) -> None:
-    names = (
-        "published recipe, padded to 512, fp32",
-        "Trainer's defaults, fp32",
-        "paretune, used embedding rows only (gone)",
-        "bare PyTorch loop",
-        "the same, PyTorch's dropout and memory",
-        "paretune",
-        "matrix products alone: the limit",
-    )
     rows = tables("training_throughput")[0]
+    names = [row[""] for row in rows]
     cells = [numbers(row["samples/s, median (range)"]) for row in rows]
-    _bars(axes, names, [cell[0] for cell in cells], [cell[1:] for cell in cells], accent=5)
+    labels = [textwrap.fill(name, 44) for name in names]
+    _bars(axes, labels, [cell[0] for cell in cells], [cell[1:] for cell in cells], accent=names.index("paretune"))
     axes.set(xlabel="training samples per second (median, range)")
 
 
