@@ -16,7 +16,7 @@ from paretune.core.shell import command_line
 from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.record import JobRecord
+from paretune.jobs.record import JobRecord, run_name
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, Launcher, job_name
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.script_arguments import accumulates
@@ -234,13 +234,15 @@ class Attempts:
         """Turn to the next attempt, which the next poll begins or adopts."""
         is_smaller = document.plan != self.document.plan
         has_moved = document.spec.instance_type != self.document.spec.instance_type
-        self.document, self.current = document, None
+        ran, self.document, self.current = self.document, document, None
         if self.record.spec.entry_script is not None:
             self.inputs = JobInputs()  # SageMaker has those of the first attempt; here the script runs where it lies
         if has_moved:  # from here on its price counts
             self.bill.ran, self.bill.price = document.spec, self.record.price(document.spec)
             count = str(document.spec.instance_count)
+            name = self.record.run.tags().get("mlflow.runName", "").replace(run_name(ran.spec), run_name(document.spec))
             tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
+            tags |= {"mlflow.runName": name} if name else {}
             self.record.log_attempt(document.plan, price_tags(self.bill.price) | tags)
         else:
             if is_smaller:

@@ -52,6 +52,7 @@ class JobOutcome(Result):
     metrics: Mapping[str, float]  # name to value, named as in MLflow; a metric that was not measured is absent
     price: Price | None = None  # of one instance; None if it is unknown, and then cost_usd is absent
     spec: JobSpec = field(default_factory=JobSpec)
+    ran: JobSpec | None = None  # the same on the instances of its last attempt; None if it is not known
     origin: str = "measured"
     reason: str = ""  # why it has no result, in words
     failure: tuple[FailureKind, str] | None = None  # the kind, and the job's own reason
@@ -137,7 +138,7 @@ class JobOutcome(Result):
 
     def in_one_line(self) -> str:
         """The name of the job, where it ran, how it ended, its quality and its cost."""
-        spec, kind = self.spec, "" if self.origin == "measured" else f", {self.origin}"
+        spec, kind = self.ran or self.spec, "" if self.origin == "measured" else f", {self.origin}"
         lacks_cluster = spec.runs_user_code and spec.has_instances  # the name of our own training has it
         where = f" on {spec.instance_count} x {spec.instance_type}" if lacks_cluster else ""
         return "; ".join([f"{run_name(spec)}{where} ({self.job_name}{kind}) {self._ending}", *self._figures()])
@@ -211,6 +212,7 @@ def conclude(
         metrics={**record.data_facts, **({} if report is None else report.metrics), **bill.metrics()},
         price=bill.price,
         spec=spec,
+        ran=bill.ran,
         origin=workplace.launcher.origin,
         reason=failure_message(spec, failure, why_not_smaller) if error is None else str(error),
         failure=failure,
@@ -261,7 +263,7 @@ def record_end(
             run.log_files(profile, PROFILE)
         if report is not None and outcome.has_completed and outcome.origin == "measured":
             run.flush()  # the model shows figures that the run has
-            model_uri = record_model(run, record.spec, report, outcome.model)
+            model_uri = record_model(run, outcome.ran or record.spec, report, outcome.model)
         has_gap = outcome.has_completed and (run.has_gap or record.is_uncollected)
         run.set_tags(
             {

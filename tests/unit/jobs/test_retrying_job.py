@@ -133,12 +133,18 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     desk: Desk, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher = ScriptedLauncher([CAPACITY, CAPACITY, DONE])
-    desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32))
+    end = desk.follow(
+        desk.attempts(launcher, spot=True, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32)
+    )
 
     tried = [document.spec.instance_types() for document in launcher.documents]
     assert tried == [(SMALL, LARGE, OTHER), (LARGE, OTHER), (OTHER,)]  # the last one alone may wait for hours
     assert {document.plan.global_batch_size for document in launcher.documents} == {32}
     assert desk.tags["used_instance_type"] == OTHER
+    name, run = f"b32 lr5e-5 {OTHER.removeprefix('ml.')} all-MiniLM-L6-v2", desk.client.get_run(desk.run_id)
+    assert run.info.run_name == name
+    assert end.in_one_line().startswith(name)
+    assert f"--instance_type {SMALL}" in end.note()  # the command is that of the user
     assert desk.tags["price_usd_per_hour"] == "4"
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # whatever each attempt was billed, at its own price
     assert f"no capacity for {SMALL}: trying {LARGE}; 36 s are billed until then" in desk.messages
