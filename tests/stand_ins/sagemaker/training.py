@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import signal
 import threading
 import time
@@ -231,11 +232,12 @@ class Training(threading.Thread):
     def _changed(self, before: dict[Path, int]) -> Iterator[tuple[Path, int]]:
         """Checkpoint files that are not as they were, with their moments."""
         for host in self._job.hosts:
-            for path in (self._attempt / host / "ml" / "checkpoints").rglob("*"):
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                    moment = path.stat().st_mtime_ns
-                    if path.is_file() and before.get(path) != moment:
-                        yield path, moment
+            for folder, _, names in os.walk(self._attempt / host / "ml" / "checkpoints"):  # passes over what is gone
+                for path in (Path(folder) / name for name in names):
+                    with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                        moment = path.stat().st_mtime_ns
+                        if before.get(path) != moment:
+                            yield path, moment
 
     def _save_checkpoints(self, saved: dict[Path, int]) -> None:
         """Copy what has changed to S3; nothing is ever deleted there."""
