@@ -326,7 +326,6 @@ class Driver:
         """
         decisions = (Interrupted, KeyboardInterrupt, JobFailed, BudgetRefused)
         stops = isinstance(error, decisions) and not self.file.once
-        left = () if stops else self.running
         for job in self.running if stops else ():
             with suppress(ParetuneError):  # all at once, before one is waited for
                 job.ask_to_stop()
@@ -340,7 +339,7 @@ class Driver:
                 self._say(f"trial {job.number}: {failure}")
             job.record.leave()
         with suppress(LostContact), self.table.reachable():
-            if not left and not self.file.once:
+            if (stops or not self.running) and not self.file.once:  # no job is left that could take them
                 self.finish()
 
     def finish(self) -> None:

@@ -438,23 +438,30 @@ def test_a_round_that_is_interrupted_leaves_its_job_to_the_next_one(desk: Desk) 
     ],
 )
 def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: Exception) -> None:
+    desk.launcher.keeps = True
+    terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}}
+    driver = desk.driver(n_parallel=2, **terms)
+    driver.begin(Start({"learning_rate": RATES[3]}))
+    until_ended(driver)
     desk.launcher.judge = lambda spec, times: ENDLESS
-    driver = desk.driver(n_parallel=2)
     for rate in RATES[:2]:
         driver.begin(Start({"learning_rate": rate}))
 
     driver.stop(error)
 
+    assert all(pool.is_kept for pool in desk.launcher.pools.values())  # for the jobs that go on
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
-    assert {run.info.status for run in runs} == {"RUNNING"}
+    assert [run.info.status for run in runs] == ["RUNNING", "RUNNING", "FINISHED"]
     desk.launcher.judge = always_done
     for job in desk.launcher.jobs.values():
         job.ending = DONE
-    again = desk.driver()
+    again = desk.driver(**terms)
     again.adopt()
     searched(again)
     assert len(desk.launcher.created) == len(RATES)
     assert rates(again) == list(RATES)
+    again.stop(error)  # of the last page
+    assert not any(pool.is_kept for pool in desk.launcher.pools.values())
 
 
 @pytest.mark.parametrize("sampler", ["grid", "random"])
