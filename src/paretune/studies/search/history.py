@@ -58,8 +58,9 @@ class History:
                 alike = trial.spec.spec_hash(but=["seed"])
                 self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), seconds)
             if (beside := trial.refused_beside) is not None:
-                self.most_running = beside
-                self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if beside else _REFUSED_PAUSE_S)
+                if trial.ended_at > since_s:
+                    self.most_running = beside
+                    self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if beside else _REFUSED_PAUSE_S)
                 self.refused += not beside
             elif trial.cost_usd:  # its job was created
                 self.refused = 0
@@ -82,7 +83,8 @@ class History:
         if failures >= MOST_FAILURES or not (last.status.is_retryable or last.status in _INSISTED):
             self.settled[identity] = last.number
         elif last.status.is_retryable and tries <= MOST_TRIES and not is_under_way:
-            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if last.status is TrialStatus.REFUSED else 0.0
+            has_to_wait = last.status is TrialStatus.REFUSED and last.ended_at > self._since_s
+            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if has_to_wait else 0.0
             self.retries[identity] = last, last.ended_at + pause_s
 
     @property
