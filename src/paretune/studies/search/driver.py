@@ -284,7 +284,6 @@ class Driver:
             self._say(f"trial {number}: not run: {first_line(error)}")
             self.table.drop(number)
             return first_line(error)
-        self.history.retries.pop(trial.identity, None)
         self._begin(trial)
         return ""
 
@@ -356,9 +355,10 @@ class Driver:
         while self._pools and clock.monotonic() < until:
             clock.sleep(WATCH_INTERVAL_S)
             self._settle_pools()
-        for number, pool in self._pools.items():
-            text = f"the instances kept after {pool.name} are still billed: `{command_line('sync')}`"
-            self._say(f"trial {number}: {text}")
+        for trial in self.table.trials()[1]:
+            if trial.kept_usd:  # also if MLflow did not tell which job has kept them
+                text = f"the instances kept after its job are still billed: `{command_line('sync')}`"
+                self._say(f"trial {trial.number}: {text}")
         self._refresh()
 
     def _settle_pools(self) -> None:
