@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
+from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
@@ -108,9 +108,15 @@ def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_ever
 
 def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked(desk: Desk, names: Names) -> None:
     class Interrupting(ScriptedLauncher):
+        unseen = 2  # answers in which AWS does not show the new job yet
+
         def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
             super().submit(document, inputs)
             raise KeyboardInterrupt
+
+        def attach(self, job_name: str) -> Job | None:
+            self.unseen -= bool(self.created)
+            return super().attach(job_name) if self.unseen < 0 else None
 
     launcher = Interrupting([ENDLESS])
     spec = JobSpec(instance_type=SMALL, region="us-east-1", entry_script="train.py")
@@ -225,9 +231,11 @@ def test_a_job_that_does_not_say_it_has_stopped_is_not_waited_for_without_end(de
     begun = desk.clock.monotonic()
 
     with pytest.raises(LostContact, match="sync"):
-        attempts.stop()
+        attempts.abandon(Interrupted("interrupted by SIGINT"))
 
     assert STOP_PATIENCE_S <= desk.clock.monotonic() - begun < STOP_PATIENCE_S + 5
+    assert desk.client.get_run(desk.run_id).info.status == "RUNNING"
+    assert not desk.tags.get("watched_by")  # so that `sync` follows it
 
 
 def test_a_job_that_cannot_be_looked_for_keeps_its_run_open(desk: Desk) -> None:

@@ -1,5 +1,6 @@
 """A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
 
+import itertools
 from contextlib import suppress
 
 import pytest
@@ -16,13 +17,16 @@ from paretune.core.errors import (
     TrackingUnavailable,
 )
 from paretune.launchers import deadlines
+from paretune.launchers.base import WarmPoolStatus
+from paretune.launchers.processes import process_text
 from paretune.specification.container import FailureKind, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trials import TrialStatus
+from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
 from paretune.tracking.run import Run
+from paretune.tracking.store import Tracking
 from tests.scripted_jobs import BROKEN, CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 from tests.scripted_study import RATES, Desk, always_done, searched, until_ended
 
@@ -150,6 +154,14 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
     assert len(desk.launcher.asked) == MOST_REFUSED
     assert driver.table.balance().committed_usd == 0.0
 
+    desk.launcher.judge = always_done  # the quota has been raised
+    begun = desk.clock.now()
+    again = desk.driver()
+    again.adopt()
+    searched(again)
+    assert rates(again) == list(RATES)
+    assert desk.clock.now() - begun < 240  # nobody waits for what was mended
+
 
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: BROKEN
@@ -220,18 +232,44 @@ def test_a_search_goes_on_after_trials_whose_objective_is_no_finite_number(
     assert {trial.reason for trial in driver.trials.values()} == {"", "f1 ended NaN or infinite"}
 
 
-def test_what_a_dead_driver_was_running_is_taken_over(desk: Desk) -> None:
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_what_a_dead_driver_was_running_is_taken_over(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, is_noted: bool
+) -> None:
     first = desk.driver()
     first.adopt()
-    first.begin(Start({"learning_rate": RATES[0]}))
+    save = first.table.save
+
+    def dies_once_there_is_a_run(trial: Trial) -> None:
+        if trial.run_id and not is_noted:
+            raise KeyboardInterrupt
+        save(trial)
+
+    monkeypatch.setattr(first.table, "save", dies_once_there_is_a_run)
+    with suppress(KeyboardInterrupt):
+        first.begin(Start({"learning_rate": RATES[0]}))
+    (run,) = MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")
+    desk.tracking.run(run.info.run_id).set_tags({"paretune.watched_by": ""})
 
     second = desk.driver()
     second.adopt()
     assert [job.number for job in second.running] == [0]
+    assert desk.tracking.run(run.info.run_id).tags()["paretune.watched_by"] == process_text()
     assert desk.said[-2:] == ["study scripted continues: 0 trials made, 0.00 USD spent", "trial 0: taken over"]
     searched(second)
     assert len(desk.launcher.created) == 4
     assert rates(second) == list(RATES)
+    assert len(MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")) == 4
+
+
+def test_a_point_that_a_dead_driver_has_only_asked_for_is_tried_by_the_next_one(desk: Desk) -> None:
+    desk.driver().table.ask({"learning_rate": RATES[0]}, {})
+
+    driver = desk.driver()
+    driver.adopt()
+    assert driver.table.abandoned() == []
+    searched(driver)
+    assert rates(driver) == list(RATES)
 
 
 HERE = {"account": "111111111111", "region": "us-east-1"}
@@ -337,7 +375,17 @@ def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: 
     assert driver.table.balance().spent_usd == pytest.approx(3 * USD)
 
 
-def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked_at_the_end(desk: Desk) -> None:
+def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked_at_the_end(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, looks = ScriptedJob.warm_pool, itertools.count()
+
+    def sometimes(job: ScriptedJob) -> WarmPoolStatus | None:
+        if next(looks) % 3 == 2:
+            raise LostContact("AWS does not tell")
+        return pool(job)
+
+    monkeypatch.setattr(ScriptedJob, "warm_pool", sometimes)
     desk.launcher.keeps = True
     driver = desk.driver(
         job={"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}
@@ -358,7 +406,12 @@ def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked
     assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(driver.table.balance().spent_usd)
 
 
-def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(desk: Desk) -> None:
+def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(*_: object, **__: object) -> None:
+        raise TrackingUnavailable("the MLflow store answers 503")
+
     desk.launcher.keeps = True
     terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}}
     first = desk.driver(**terms)
@@ -366,6 +419,11 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(des
 
     driver = desk.driver(**terms)
     driver.adopt()
+    with monkeypatch.context() as outage:
+        outage.setattr(Tracking, "runs", no_answer)
+        driver.finish()
+    kept = [text for text in desk.said if "are still billed: `paretune sync`" in text]
+    assert len(kept) == len(RATES)
     driver.finish()
 
     assert driver.table.balance().committed_usd == 0.0
@@ -393,13 +451,16 @@ def test_a_job_beyond_its_worst_case_is_booked_in_full_said_and_learned_from(des
     assert restarted.workplace.launcher.exceeded_s == pytest.approx(SECONDS - 30)
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
 def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, is_shared: bool
 ) -> None:
+    (desk.folder / "team.yaml").write_text("budgets: [{name: team, usd_per_month: 1.4}]")
+    job = {"max_runtime_minutes": 30} | ({"budget": str(desk.folder / "team.yaml")} if is_shared else {})
     monkeypatch.setattr(deadlines, "first_upload_s", lambda spec, environment: 900.0)
     monkeypatch.setattr(deadlines, "longest_upload_s", lambda spec, environment: 40.0)
     monkeypatch.setattr(ScriptedJob, "phase_seconds", lambda job: {"uploading": 70.0})
-    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 30}, budget_usd=1.4, n_parallel=2)
+    driver = desk.driver(job={"instance_type": SMALL, **job}, budget_usd=100.0 if is_shared else 1.4, n_parallel=2)
     searched(driver)
 
     reserved = [trial.worst_usd for trial in driver.trials.values()]
@@ -452,6 +513,7 @@ def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: E
     assert all(pool.is_kept for pool in desk.launcher.pools.values())  # for the jobs that go on
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert [run.info.status for run in runs] == ["RUNNING", "RUNNING", "FINISHED"]
+    assert not any(run.data.tags.get("paretune.watched_by") for run in runs)  # `sync` may follow them at once
     desk.launcher.judge = always_done
     for job in desk.launcher.jobs.values():
         job.ending = DONE
