@@ -186,15 +186,21 @@ def test_six_who_type_the_same_command_at_the_same_moment_pay_for_one_job(
     everybody, submit = Barrier(6, timeout=60), user.launcher.submit
     monkeypatch.setattr(user.launcher, "submit", lambda *job: (everybody.wait(), submit(*job))[1])
     user.launcher.endings = [DONE] * 6
+    Path("team.yaml").write_text("budgets: [{name: team, usd_per_month: 100}]")
 
     with ThreadPoolExecutor() as commands:
-        results = [command.result() for command in [commands.submit(user.type) for _ in range(6)]]
+        typed = [commands.submit(user.type, budget="team.yaml", max_runtime_minutes=60) for _ in range(6)]
+        results = [command.result() for command in typed]
 
     assert len(user.launcher.created) == 1
     assert len({result.run_id for result in results}) == 1
     runs = user.client.search_runs(["0"])
     assert sorted(run.data.tags["paretune.state"] for run in runs) == ["", "", "", "", "", "Completed"]
     assert {run.info.status for run in runs} == {"FINISHED"}
+    ledger = user.place().budget_ledger("team.yaml")
+    assert ledger is not None
+    (status,) = ledger.statuses(user.clock.now(), "measured")
+    assert (status.balance.spent_usd, status.balance.committed_usd) == (pytest.approx(0.01), 0.0)
 
 
 def test_a_job_of_the_same_command_from_another_store_or_of_a_deleted_run_is_not_followed(user: User) -> None:
@@ -218,14 +224,18 @@ def test_a_launcher_killed_after_another_has_created_the_job_leaves_its_run_to_t
     assert user.client.get_run(second).info.status == "RUNNING"  # `sync` closes it
 
 
-def test_a_trial_of_a_study_is_left_to_its_driver(user: User) -> None:
+HERE = {"account": "111111111111", "region": "us-east-1"}
+
+
+@pytest.mark.parametrize(("tag", "text"), [("trial", "3"), ("dataset_key", "of other rows"), ("region", "eu-west-1")])
+def test_a_trial_and_a_job_of_other_data_or_of_another_region_are_left_to_who_began_them(
+    user: User, monkeypatch: pytest.MonkeyPatch, tag: str, text: str
+) -> None:
+    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
     run_id = user.is_killed(before_creation=True)
-    user.client.set_tag(run_id, "paretune.trial", "3")
+    user.client.set_tag(run_id, f"paretune.{tag}", text)
 
     assert user.type().run_id != run_id
-
-
-HERE = {"account": "111111111111", "region": "us-east-1"}
 
 
 @pytest.mark.parametrize(
@@ -271,11 +281,15 @@ def test_a_job_says_nothing_of_instances_that_a_colleague_keeps_in_another_accou
 ) -> None:
     monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
     kept = {f"paretune.{name}": text for name, text in {**HERE, "account": "222222222222"}.items()}
-    user.client.create_run("0", tags=kept | {"paretune.warm_pool": "Available", "paretune.job_name": "paretune-a-1"})
+    for name, place in (("a", kept), ("b", {f"paretune.{name}": text for name, text in HERE.items()})):
+        tags = {"paretune.warm_pool": "Available", "paretune.job_name": f"paretune-{name}-1"}
+        user.client.create_run("0", tags=place | tags)
 
     user.type()
 
-    assert not [message for message in user.messages if "pool" in message or "kept" in message]
+    told = [message for message in user.messages if "pool" in message or "kept" in message]
+    assert len(told) == 1
+    assert "paretune-b-1" in told[0]
 
 
 def test_a_server_that_denies_an_operation_has_the_record_and_the_same_command_pays_once(user: User) -> None:

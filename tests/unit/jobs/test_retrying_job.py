@@ -17,6 +17,7 @@ from paretune.launchers.base import Job, JobState
 from paretune.specification.container import JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
+from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 from tests.fake_clock import FakeClock
 from tests.scripted_jobs import (
@@ -236,6 +237,24 @@ def test_a_job_that_does_not_say_it_has_stopped_is_not_waited_for_without_end(de
     assert STOP_PATIENCE_S <= desk.clock.monotonic() - begun < STOP_PATIENCE_S + 5
     assert desk.client.get_run(desk.run_id).info.status == "RUNNING"
     assert not desk.tags.get("watched_by")  # so that `sync` follows it
+
+
+def test_a_job_whose_end_is_recorded_when_ctrl_c_comes_is_billed_once(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    attempts = desk.attempts(ScriptedLauncher([DONE]))
+    assert attempts.poll() is None
+    with monkeypatch.context() as ctrl_c:
+        ctrl_c.setattr(Run, "end", interrupted)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            attempts.poll()
+    attempts.abandon(caught.value)
+
+    assert desk.metrics["cost_usd"] == pytest.approx(0.01)
+    assert desk.client.get_run(desk.run_id).info.status == "FINISHED"
 
 
 def test_a_job_that_cannot_be_looked_for_keeps_its_run_open(desk: Desk) -> None:

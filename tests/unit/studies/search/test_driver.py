@@ -87,6 +87,16 @@ def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Des
     assert desk.clock.now() - start > 300
 
 
+def test_a_next_attempt_that_aws_refuses_is_tried_again_later(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: (
+        CAPACITY if spec.instance_type == SMALL else QUOTA if len(desk.launcher.asked) < 4 else DONE
+    )
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "fallback_instance_types": LARGE})
+    assert searched(driver) == "every point was tried"
+
+    assert rates(driver) == list(RATES)
+
+
 @pytest.mark.parametrize(("n_trials", "more"), [(None, ""), (2, " with --n_trials 4")])
 def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | None, more: str) -> None:
     missing = (FailureKind.ERROR, "ModuleNotFoundError: No module named 'evaluate'")
@@ -153,6 +163,8 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
         searched(driver)
     assert len(desk.launcher.asked) == MOST_REFUSED
     assert driver.table.balance().committed_usd == 0.0
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    assert [run.info.status for run in runs] == ["FAILED"] * MOST_REFUSED
 
     desk.launcher.judge = always_done  # the quota has been raised
     begun = desk.clock.now()
@@ -250,11 +262,14 @@ def test_what_a_dead_driver_was_running_is_taken_over(
         first.begin(Start({"learning_rate": RATES[0]}))
     (run,) = MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")
     desk.tracking.run(run.info.run_id).set_tags({"paretune.watched_by": ""})
+    if not is_noted:
+        MlflowClient().set_terminated(run.info.run_id, "FAILED")  # as `sync` closes the run of no job
 
     second = desk.driver()
     second.adopt()
     assert [job.number for job in second.running] == [0]
     assert desk.tracking.run(run.info.run_id).tags()["paretune.watched_by"] == process_text()
+    assert MlflowClient().get_run(run.info.run_id).info.status == "RUNNING"
     assert desk.said[-2:] == ["study scripted continues: 0 trials made, 0.00 USD spent", "trial 0: taken over"]
     searched(second)
     assert len(desk.launcher.created) == 4
@@ -298,16 +313,24 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
     assert len(desk.launcher.created) == 1
 
 
-def test_a_trial_is_not_started_again_while_mlflow_does_not_tell_where_its_job_is(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("silent", ["MLflow", "AWS"])
+def test_a_trial_is_neither_started_again_nor_given_up_while_nobody_tells_where_its_job_is(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, silent: str
 ) -> None:
+    def deaf(_: str) -> None:
+        raise LaunchRefused("AWS does not answer")
+
     first = desk.driver()
     first.begin(Start({"learning_rate": RATES[0]}))
-    desk.launcher.jobs.clear()
-    monkeypatch.setattr(Run, "tags", lambda _: {})
-    with pytest.raises(LostContact, match="MLflow does not tell where"):
+    if silent == "AWS":
+        monkeypatch.setattr(desk.launcher, "attach", deaf)
+    else:
+        desk.launcher.jobs.clear()
+        monkeypatch.setattr(Run, "tags", lambda _: {})
+    with pytest.raises(LostContact, match=f"{silent} does not .*: the same command finds"):
         desk.driver().adopt()
     assert len(desk.launcher.created) == 1
+    assert [trial.number for trial in desk.driver().table.trials()[0]] == [0]
 
 
 def test_all_jobs_are_stopped_and_booked_although_the_storage_of_trials_goes_away(
@@ -329,18 +352,19 @@ def test_all_jobs_are_stopped_and_booked_although_the_storage_of_trials_goes_awa
 
 
 def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_points_again(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: "endless" if times == 0 else DONE
-    driver = desk.driver(n_parallel=2)
-    for rate in RATES[:2]:
+    desk.launcher.judge = lambda spec, times: DONE if times or spec.learning_rate == RATES[2] else ENDLESS
+    driver = desk.driver(n_parallel=3)
+    for rate in RATES[:3]:
         driver.begin(Start({"learning_rate": rate}))
     driver.stop(Interrupted("interrupted by SIGINT"))
 
     assert driver.running == ()
     assert driver.table.balance().committed_usd == 0.0
-    assert driver.table.balance().spent_usd == pytest.approx(2 * USD)
+    assert driver.table.balance().spent_usd == pytest.approx(3 * USD)
     assert not driver.table.abandoned()
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
-    assert {run.info.status for run in runs} == {"KILLED"}
+    assert sorted(run.info.status for run in runs) == ["FINISHED", "KILLED", "KILLED"]
+    assert rates(driver) == [RATES[2]]  # it has completed before it could be stopped
 
     again = desk.driver()
     again.adopt()
