@@ -152,6 +152,8 @@ def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> Non
     result = payer.type(sagemaker={"keep_alive_minutes": 60.0})
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (0.0, pytest.approx(1.01))
+    sync_all(payer)
+    assert payer.standing().balance == balance
 
     workspace = payer.place()
     (run,) = workspace.tracking.runs(f"attributes.run_id = '{result.run_id}'")

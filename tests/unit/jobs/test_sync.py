@@ -12,7 +12,7 @@ from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import Interruption, SystemClock
-from paretune.core.errors import Interrupted, LaunchRefused
+from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, ParetuneError
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
@@ -237,6 +237,15 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
     assert desk.sync() == {}
 
 
+def test_what_a_job_has_cost_that_aws_no_longer_knows_is_not_known(desk: Desk) -> None:
+    run_id = desk.leave()
+    desk.tag(run_id, "claimed_at", "0")
+    desk.tag(run_id, "secondary_status", "Training")
+
+    assert "what it has cost is not known (its worst case counts in budgets)" in desk.sync()[run_id].remark
+    assert "cost_usd" not in desk.client.get_run(run_id).data.metrics
+
+
 def test_a_run_whose_dead_launcher_would_have_created_its_job_here_is_closed_at_once(desk: Desk) -> None:
     run_id = desk.leave()
     desk.tag(run_id, "watched_by", DEAD)
@@ -245,11 +254,12 @@ def test_a_run_whose_dead_launcher_would_have_created_its_job_here_is_closed_at_
     assert desk.status(run_id) == "KILLED"
 
 
-def test_a_job_that_aws_shows_a_moment_after_its_launcher_was_killed_is_followed(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "text"), [("watched_by", DEAD), ("secondary_status", "Training")])
+def test_a_job_that_has_run_or_whose_launcher_was_killed_is_followed_if_aws_shows_it_a_moment_later(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
     run_id = desk.leave()
-    desk.tag(run_id, "watched_by", DEAD)
+    desk.tag(run_id, name, text)
     late = ScriptedJob(job_name(run_id, 1), JobDocument(job_name="", spec=JobSpec(), plan=JobSpec().plan()), DONE)
     monkeypatch.setattr(desk.clock, "sleep", lambda _: desk.account.jobs.setdefault(late.name, late))
 
@@ -296,14 +306,17 @@ def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: s
     assert collected[good].result is not None
 
 
-def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_other(desk: Desk) -> None:
+@pytest.mark.parametrize("error", [LaunchRefused("quota"), BadInput(["no script"]), JobFailed("of it", "no memory")])
+def test_a_next_attempt_that_cannot_be_made_now_is_left_for_later_and_hinders_no_other(
+    desk: Desk, error: ParetuneError
+) -> None:
     refused = desk.leave(MEMORY)
     good = desk.leave(DONE, 5)
-    desk.account.endings = [LaunchRefused("quota")]
+    desk.account.endings = [error]
 
     collected = desk.sync()
 
-    assert collected[refused].remark == "quota"
+    assert collected[refused].remark == str(error)
     assert desk.status(refused) == "RUNNING"
     assert desk.tags(refused)["state"] == "Running"
     assert collected[good].result is not None
@@ -339,6 +352,10 @@ def test_instances_kept_after_a_job_are_booked_to_its_run_once_they_are_given_ba
     assert desk.tags(run_id)["warm_pool"] == "Terminated"
     assert "billed for 3,600 s each until they were given back: 2 USD, in its cost_usd now" in remark
     assert desk.sync() == {}
+
+    desk.tag(run_id, "warm_pool", "Available")  # as if `sync` had been killed before it wrote this
+    desk.sync()
+    assert desk.client.get_run(run_id).data.metrics["cost_usd"] == metrics["cost_usd"]
 
 
 def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_they_were_asked_for(desk: Desk) -> None:

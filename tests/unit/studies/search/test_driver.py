@@ -294,23 +294,29 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
-    first = desk.driver()
+    desk.launcher.keeps = True
+    terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}}
+    first = desk.driver(**terms)
+    first.begin(Start({"learning_rate": RATES[1]}))
+    until_ended(first)
     first.begin(Start({"learning_rate": RATES[0]}))
     jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # of a region or an account that knows none of them
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | {"region": "eu-west-1"})
-    second = desk.driver()
+    second = desk.driver(**terms)
     with pytest.raises(LostContact, match="cannot be followed from here: its job is in the region us-east-1") as lost:
         second.adopt()
     second.stop(lost.value)
-    assert len(desk.launcher.created) == 1
-    assert [trial.number for trial in second.table.trials()[0]] == [0]
+    second.finish()
+    assert len(desk.launcher.created) == 2
+    assert [trial.number for trial in second.table.trials()[0]] == [1]
+    assert [trial.kept_usd for trial in second.table.trials()[1]] == [pytest.approx(1.0)]
 
     desk.launcher.jobs = jobs
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
-    third = desk.driver()
+    third = desk.driver(**terms)
     third.adopt()
-    assert [job.number for job in third.running] == [0]
-    assert len(desk.launcher.created) == 1
+    assert [job.number for job in third.running] == [1]
+    assert len(desk.launcher.created) == 2
 
 
 @pytest.mark.parametrize("silent", ["MLflow", "AWS"])
