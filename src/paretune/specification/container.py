@@ -92,10 +92,13 @@ class JobFolder:
             file.write(f"{kind.value}: {sentence}\n")
 
     def read_failure(self) -> tuple[FailureKind, str] | None:
-        """Kind and sentence of the failure file, or None without one; the kind is ERROR if another program wrote it."""
-        if not self.failure.exists():
+        """Kind and sentence of the failure file, or None without one; the kind is ERROR if another program wrote it.
+
+        A full disk leaves the file empty, which is the same as none.
+        """
+        text = self.failure.read_text(errors="replace").strip() if self.failure.exists() else ""
+        if not text:
             return None
-        text = self.failure.read_text(errors="replace").strip()
         kind, _, sentence = text.partition(": ")
         with contextlib.suppress(ValueError):
             return FailureKind(kind), sentence

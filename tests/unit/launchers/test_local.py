@@ -258,8 +258,11 @@ def test_a_job_that_the_kernel_killed_for_memory_ran_out_of_memory(
     assert failure[0] is FailureKind.OUT_OF_MEMORY
 
 
-def test_a_job_that_ends_without_a_word_has_failed_with_its_exit_code(place: Place) -> None:
+@pytest.mark.parametrize("has_empty_file", [False, True])  # as a full disk leaves it
+def test_a_job_that_ends_without_a_word_has_failed_with_its_exit_code(place: Place, has_empty_file: bool) -> None:
     job = place.submit("silent")
+    if has_empty_file:
+        job.folder.failure.touch()
 
     assert place.end(job) is JobState.FAILED
     assert job.status().failure == (FailureKind.ERROR, "its process ended with exit code 7 and left no report")
