@@ -71,6 +71,13 @@ def test_it_parses_and_loads_nothing(count: int, objectives: dict[str, str]) -> 
     ]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_front_of_the_recommended_point_alone_has_no_empty_section(count: int) -> None:
+    trials = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)][:count]
+
+    assert ("What else is on the front" in page_of(trials)) == (count > 1)
+
+
 def test_hostile_names_are_texts_everywhere() -> None:
     point = {"dataset": EVIL, "learning_rate": 1e-4}
     trials = [
