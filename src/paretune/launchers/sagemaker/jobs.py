@@ -95,7 +95,7 @@ class JobLog:
         pages, prefix = self._client.get_paginator("filter_log_events"), f"{self._job_name}/{stream}"
         try:
             for page in pages.paginate(logGroupName=GROUP, logStreamNamePrefix=prefix, startTime=max(0, since_ms)):
-                yield from (entry for entry in page["events"] if entry["logStreamName"].startswith(prefix))
+                yield from (entry for entry in page.get("events", ()) if entry["logStreamName"].startswith(prefix))
         except AWS_ERRORS as error:
             if is_denied(error):
                 self.unreadable = explain(error, "read the log of a job")

@@ -376,3 +376,12 @@ def test_without_permission_to_read_logs_the_job_is_watched_and_the_tail_says_wh
     assert logged(aws, job, clock) == []
     assert "no logs:FilterLogEvents" in job.log_tail()[0]
     assert aws.count("FilterLogEvents") == 1
+
+
+def test_an_empty_answer_in_place_of_the_log_leaves_the_job_watched(
+    aws: Aws, job: Job, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(aws._own, "FilterLogEvents", lambda _: {})
+
+    assert logged(aws, job, clock) == []
+    assert job.log_tail() == []
