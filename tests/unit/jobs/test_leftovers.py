@@ -49,6 +49,7 @@ def test_old_models_and_checkpoints_are_listed_with_their_price_and_removed_when
     bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_id = bucket.job("a")
+    bucket.put("checkpoints/a-ml.g5.xlarge/step", 7, 100)
     before = bucket.left
 
     assert main(["clean", "--older_than", "30"]) == 0
@@ -65,6 +66,10 @@ def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
 ) -> None:
     bucket.job("running", state="Running")
     bucket.job("young", days=3)
+    bucket.job("half", days=100)
+    for name, days in (("shards/0", 3), ("shards/1", 100)):  # the younger one counts
+        bucket.put(f"jobs/paretune-half-1/output/model/{name}", 1, days)
+        bucket.put(f"checkpoints/half-ml.g5.xlarge/{name}", 1, days)
     bucket.job("registered", registered="sentiment/3")
     bucket.job("gap", gap="true")
     bucket.job("front", pareto_rank="0")
@@ -76,7 +81,7 @@ def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
     assert main(["clean", "--older_than", "30", "--keep", "front", "--yes"]) == 0
 
     gone = before - bucket.left
-    assert gone == {"checkpoints/registered/step", "checkpoints/front/step"}
+    assert gone == {f"checkpoints/{name}/step" for name in ("registered", "front", "half")}
     said = capsys.readouterr().out
     for why in (
         "its job runs",
@@ -89,13 +94,14 @@ def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
     assert "jobs that began lately may read it" in said
 
 
-def test_data_that_jobs_share_go_when_no_job_began_for_four_weeks(bucket: Bucket) -> None:
-    bucket.job("a")
+@pytest.mark.parametrize("days", [20, 100])
+def test_data_that_jobs_share_go_when_no_job_began_for_four_weeks(bucket: Bucket, days: float) -> None:
+    bucket.job("a", days=days)
     bucket.put("datasets/d1/rows.arrow", 11, 100)
 
     assert main(["clean", "--older_than", "1", "--yes"]) == 0
 
-    assert "datasets/d1/rows.arrow" not in bucket.left
+    assert ("datasets/d1/rows.arrow" in bucket.left) == (days == 20)
 
 
 def test_an_object_that_s3_does_not_remove_is_an_error_and_no_success(

@@ -491,6 +491,8 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
     monkeypatch.setattr(deadlines, "longest_upload_s", lambda spec, environment: 40.0)
     monkeypatch.setattr(ScriptedJob, "phase_seconds", lambda job: {"uploading": 70.0})
     driver = desk.driver(job={"instance_type": SMALL, **job}, budget_usd=100.0 if is_shared else 1.4, n_parallel=2)
+    with_dearer = JobSpec(instance_type=SMALL, fallback_instance_types=LARGE, max_runtime_minutes=30)
+    assert driver.money.worst_usd(with_dearer) == pytest.approx(2 * (0.5 + 900 / 3600))
     searched(driver)
 
     reserved = [trial.worst_usd for trial in driver.trials.values()]
@@ -506,6 +508,13 @@ def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     searched(driver)
 
     assert rates(driver) == [RATES[2], RATES[3]]
+
+    poor = desk.driver(budget_usd=2 * USD + 0.05)
+    poor.adopt()
+    poor.table.study.enqueue_trial({"learning_rate": RATES[1]})
+    searched(poor)
+    assert rates(poor) == [RATES[2], RATES[3]]
+    assert "trial 2: not run: worst case 0.1 USD does not fit what is left of the budget (0.05 USD)" in desk.said
 
 
 def test_a_round_that_is_interrupted_leaves_its_job_to_the_next_one(desk: Desk) -> None:
