@@ -21,6 +21,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
+from paretune.core.errors import first_line
 from paretune.core.untrusted import without_secrets
 from paretune.specification.container import Event
 from paretune.tracking import schema
@@ -240,7 +241,7 @@ class Run:
         sentence = _NO_RUN if is_unknown else _REFUSES if is_refused(error) else _AWAY
         if sentence not in self._warned:
             self._warned.add(sentence)
-            logging.getLogger(__name__).warning("%s: %s", sentence, without_secrets(str(error)))
+            logging.getLogger(__name__).warning("%s: %s", sentence, without_secrets(first_line(error)))
 
 
 def is_refused(error: Exception) -> bool:

@@ -216,6 +216,7 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     assert [step for step, _ in history_of(store, run, "train/loss")] == [1, 2, 3, 4]
     actual = [record for record in caplog.records if record.name == "paretune.tracking.run"]
     assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
+    assert "\n" not in actual[0].getMessage()
 
 
 def test_a_server_that_is_not_there_is_said_within_seconds(
