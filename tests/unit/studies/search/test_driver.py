@@ -377,6 +377,8 @@ def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_point
     desk.launcher.judge = lambda spec, times: DONE
     searched(again)
     assert rates(again) == list(RATES)
+    spent_usd = sum(trial.cost_usd or 0.0 for trial in again.trials.values())
+    assert spent_usd == pytest.approx(again.table.balance().spent_usd)  # the page shows all that was paid
 
 
 def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(desk: Desk) -> None:

@@ -10,6 +10,7 @@ import optuna
 import pytest
 
 from paretune.core.errors import BadInput, LostContact
+from paretune.ledger.lock import StudyLock
 from paretune.pricing import Balance
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
@@ -31,7 +32,7 @@ def storage(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'study.db'}"
 
 
-def study(storage: str, **terms: Any) -> StudyTable:
+def study(storage: str, lock: StudyLock | None = None, **terms: Any) -> StudyTable:
     standard: dict[str, Any] = {
         "name": "one",
         "search": {
@@ -43,7 +44,7 @@ def study(storage: str, **terms: Any) -> StudyTable:
         "sampler": "tpe",
         "objectives": {"cost_usd": "minimize", "f1": "maximize"},
     }
-    OPENED.append(StudyTable(StudyFile(**{**standard, **terms}), storage))
+    OPENED.append(StudyTable(StudyFile(**{**standard, **terms}), storage, lock))
     return OPENED[-1]
 
 
@@ -103,6 +104,22 @@ def test_what_was_told_first_stands_and_a_booking_after_it_is_not_lost(storage: 
     assert (read.status, read.cost_usd, read.reason) == (TrialStatus.STOPPED, 2.0, "told")
     assert trial(made, 0).state.name == "FAIL"
     assert made.balance() == Balance(spent_usd=2.0, committed_usd=0.0)
+
+
+def test_a_driver_whose_lock_is_broken_writes_nothing(storage: str) -> None:
+    class Broken(StudyLock):
+        def check(self) -> None:
+            raise LostContact("the connection that locks the study is broken")
+
+    made = study(storage)
+    running = begun(made, ask(made)[0])
+    lost = study(storage, lock=Broken())
+    for write in (lambda: ask(lost), lambda: lost.save(replace(running, cost_usd=1.0)), lambda: lost.drop(0)):
+        with pytest.raises(LostContact):
+            write()
+    made.look_again()
+    assert made.trials() == ([running], [])
+    assert made.told() == set()
 
 
 def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str) -> None:
