@@ -13,7 +13,7 @@ instance_count, strategy, dataset_size, billable_seconds; nine tenths of `datase
 
 --small: published jobs by a formula, made here, unless a table is given.
 
-Without any earlier job, on many kinds of clusters: estimate_error_cold.py. On this machine: estimate_error_local.py.
+Without any earlier job, on many kinds of clusters: estimate_error_cold.py.
 """
 
 import argparse
