@@ -1,15 +1,21 @@
 """Measure the error of predicted memory of local jobs, before any job of their models has run.
 
-    python benchmarks/estimate_memory.py          # a second: the peaks of results/local_peaks.csv are not run again
+    python benchmarks/estimate_memory.py          # a second, with the peaks of results/local_peaks.csv
+    python benchmarks/estimate_memory.py --measure COMMIT   # runs these jobs first and names the commit: ten minutes
 
-The peaks were measured on 2026-11-22 at commit 28c2752 on an AMD EPYC with avx512_bf16: jobs of two steps on rows as
-long as max_seq_length. The constants of processors in paretune.estimating.memory were chosen on CHOSEN_ON alone.
+The jobs do two steps on rows as long as max_seq_length. They need a processor with avx512_bf16. The constants of
+processors in paretune.estimating.memory were chosen on CHOSEN_ON alone.
 """
 
 import argparse
 import csv
+import datetime
 import json
+import os
+import random
 import statistics
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,8 +29,10 @@ from paretune.estimating.architecture import Architecture, of_config, well_known
 from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.memory import MemoryPrediction
+from paretune.jobs.launch import launch
 from paretune.specification.inputs import BUNDLED_MODEL
 from paretune.specification.job import JobSpec
+from paretune.training.rows.hub import bundled_model
 
 PEAKS = Path(__file__).parent / "results" / "local_peaks.csv"
 CHOSEN_ON = ("MiniLM", "GPT-2")
@@ -53,14 +61,55 @@ MODELS: Mapping[str, Mapping[str, Any] | None] = {
 
 def main() -> None:
     """Print one line per job, then the errors."""
-    arguments.parse(argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]))
-    rows = [(row["model"], row["changes"], float(row["peak_gib"])) for row in csv.DictReader(PEAKS.open())]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--measure", metavar="COMMIT", help="run the jobs and store their peaks first")
+    if commit := arguments.parse(parser).measure:
+        measure(commit)
+    jobs = list(csv.DictReader(PEAKS.open()))
+    rows = [(row["model"], row["changes"], float(row["peak_gib"])) for row in jobs]
     with mock.patch.object(machine, "processor_flags", return_value={"avx512_bf16"}):  # of the machine that measured
         results = [(model, estimated(model, json.loads(changes)), peak) for model, changes, peak in rows]
     for (model, memory, peak), (_, changes, _) in zip(results, rows, strict=True):
         interval = f"({memory.gib_low:.2f} to {memory.gib_high:.2f}; {memory.gib / peak - 1:+6.1%})"
         print(f"  {peak:5.2f} GiB measured, {memory.gib:5.2f} {interval}: {model}; {changes}")
-    report(results)
+    report(results, jobs[0]["measured"])
+
+
+def measure(commit: str) -> None:
+    """Run the jobs of `PEAKS` on this machine, as `paretune train` does, and store their peaks."""
+    with PEAKS.open() as file:
+        jobs = list(csv.DictReader(file))
+    source = random.Random(0)
+    words = ("a", "film", "was", "warm", "dull", "great")
+    rows = [f"{' '.join(source.choices(words, k=600))},{number % 2}" for number in range(400)]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        os.environ |= {"PARETUNE_HOME": folder, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
+        Path("rows.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+        for job in jobs:
+            chosen = {"dataset": "rows.csv", "max_train_samples": "300", "max_eval_samples": "16", "seed": "1"}
+            chosen["model"] = model_folder(job["model"])
+            outcome = launch(JobSpec.read(chosen | json.loads(job["changes"])), quiet=True)
+            job["peak_gib"] = f"{outcome.metrics['peak_memory_gib']:.2f}"
+            job["measured"] = f"{datetime.date.today()}, commit {commit}"
+            print(f"# {job['peak_gib']} GiB: {job['model']} {job['changes']}", file=sys.stderr, flush=True)
+        with PEAKS.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(jobs[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(jobs)
+
+
+def model_folder(model: str) -> str:
+    """The bundled model, or a folder with random weights for one of MODELS and the tokenizer of the bundled one."""
+    config = MODELS[model]
+    if config is None or Path(model).exists():
+        return BUNDLED_MODEL if config is None else model
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+    kind = AutoModelForCausalLM if model in ("GPT-2", "Llama") else AutoModelForMaskedLM
+    kind.from_config(AutoConfig.for_model(**config, vocab_size=30522, pad_token_id=0)).save_pretrained(model)
+    AutoTokenizer.from_pretrained(bundled_model(BUNDLED_MODEL)).save_pretrained(model)
+    return model
 
 
 def architecture(model: str, task: str) -> Architecture:
@@ -82,7 +131,7 @@ def estimated(model: str, changes: Mapping[str, str]) -> MemoryPrediction:
     return item.memory
 
 
-def report(results: list[tuple[str, MemoryPrediction, float]]) -> None:
+def report(results: list[tuple[str, MemoryPrediction, float]], made: str) -> None:
     """The errors of the models that constants were chosen on, of the others, and of all."""
     exceeded = sum(measured > item.gib_high for _, item, measured in results)
     inside = sum(item.gib_low <= measured <= item.gib_high for _, item, measured in results)
@@ -96,7 +145,7 @@ def report(results: list[tuple[str, MemoryPrediction, float]]) -> None:
         rows.append([title, str(len(off)), f"{statistics.median(off):.1%}", f"{max(off):.1%}"])
     low, high = min(each[2] for each in results), max(each[2] for each in results)
     message = [
-        f"Local jobs of {low:.2f} to {high:.2f} GiB, measured at commit 28c2752, estimated from no earlier job "
+        f"Local jobs of {low:.2f} to {high:.2f} GiB, measured on {made}, estimated from no earlier job "
         f"({published.conditions('paretune')}).",
         f"{inside} of {len(results)} were inside their interval, and {exceeded} took more than its upper end, which is",
         "what is said to fit.",

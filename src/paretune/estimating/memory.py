@@ -5,8 +5,8 @@
     state       = 12 T / n            gradient and two moments of AdamW, of T trained weights
                   12 T                of bf16 weights, with their gradients (2 + 2): masters and moments; in the update,
                                       without activations, 4 T more for their gradients in fp32
-    activations = a x rows x tokens x layers x hidden size  +  12 x rows x tokens x vocabulary (causal-lm only, of the
-                  larger of a training and an evaluation batch)
+    activations = a x rows x tokens x layers x hidden size,  and 12 x rows x tokens x vocabulary of a language model,
+                  or 4 x those of an evaluation batch if that is more
 
 F weights are frozen: f = 4 bytes; 2 beside adapters if the device multiplies in half precision; half a byte and
 constants with qlora. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0 of 2 bytes). n devices share
@@ -47,7 +47,6 @@ GIB = 2**30
 # with its libraries, from the peaks of twelve jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON).
 _OF_DEVICE = (45.0, 0.3), (0.3 * GIB, 0.6)
 _OF_PROCESSOR = (75.0, 0.3), (0.65 * GIB, 0.3)
-_LOGITS_OF_PROCESSOR = 3.0  # times the bytes of a logit on a processor, chosen on the same jobs
 _NOISE = 0.06  # standard deviation of the logarithm of a peak
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., table 2)
@@ -65,7 +64,7 @@ class MemorySetting:
     half: bool  # whether the device multiplies in bf16 or fp16
     sharers: int  # devices that share weights, gradients and moments; 1 if each holds all
     units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
-    logits: float  # rows x tokens x vocabulary; 0 for classification
+    logit_bytes: float  # of a language model; 0 for classification
     frozen_bytes: float = 4.0  # bytes of a weight that is not trained
     has_masters: bool = False  # whether trained weights are bf16 and have fp32 copies
     offloads_weights: bool = False  # whether weights and state are in the memory of the machine
@@ -109,7 +108,7 @@ def describe(
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
-        logits=max(rows, evaluated) * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
+        logit_bytes=max(12 * rows, 4 * evaluated) * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
         usable_gib=share.usable_gib,
     )
 
@@ -145,8 +144,7 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
     each = 16 if setting.has_masters or not setting.half else 18  # bytes of a trained weight and its state
     held = (each * trained + setting.frozen_bytes * (setting.parameters - trained)) / setting.sharers
     held = 0.0 if setting.offloads_weights else held
-    logits = 12 * (_LOGITS_OF_PROCESSOR if setting.on_processor else 1.0) * setting.logits
-    passed, updated = activations + logits, 4 * trained if setting.has_masters else 0.0
+    passed, updated = activations + setting.logit_bytes, 4 * trained if setting.has_masters else 0.0
     if updated > passed:
         return updated + framework + held, 0.0, framework
     return passed + framework + held, activations, framework

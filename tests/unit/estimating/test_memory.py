@@ -17,7 +17,7 @@ FP32 = MemorySetting(
     half=False,
     sharers=1,
     units=1e8,
-    logits=0.0,
+    logit_bytes=0.0,
 )
 FRAMEWORK = 0.3  # GiB, the median of its prior
 
@@ -36,7 +36,7 @@ def gib(setting: MemorySetting, model: MemoryModel | None = None) -> float:
         (replace(FP32, trained_parameters=1e7), 4 + 0.12 + 9),  # adapters
         (replace(FP32, half=True, trained_parameters=1e7), 4 + 0.02 + 0.12 + 4.5),  # frozen weights are not kept twice
         (replace(FP32, sharers=8), 0.5 + 1.5 + 9),  # fsdp
-        (replace(FP32, logits=1e9), 4 + 12 + 9 + 12),  # a language model's
+        (replace(FP32, logit_bytes=12e9), 4 + 12 + 9 + 12),  # a language model's
         (replace(FP32, offloads_weights=True), 9),
         (replace(FP32, trained_parameters=1e7, frozen_bytes=2.0), 0.04 + 1.98 + 0.12 + 9),  # loaded in bf16
     ],
@@ -83,6 +83,14 @@ def test_a_device_map_divides_the_weights() -> None:
 
     assert in_turn.parameters == alike.parameters / 4
     assert in_turn.frozen_bytes == alike.frozen_bytes
+
+
+@pytest.mark.parametrize(("batch", "bytes_of_rows"), [(1, 4 * 64), (64, 12 * 64)])  # 64 rows are evaluated
+def test_a_language_model_has_logits_of_a_training_or_an_evaluation_batch(batch: int, bytes_of_rows: int) -> None:
+    job: dict[str, Any] = {"task": "causal-lm", "max_seq_length": 128, "per_device_train_batch_size": batch}
+    setting = described(instance_type="ml.g5.xlarge", **job)
+
+    assert setting.logit_bytes == pytest.approx(bytes_of_rows * 128 * 50)
 
 
 SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
