@@ -23,7 +23,9 @@ from paretune.core.errors import (
     CallAgain,
     Interrupted,
     JobFailed,
+    LostContact,
     ParetuneError,
+    TrackingUnavailable,
     collecting,
     refuse,
 )
@@ -122,6 +124,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
         CallAgain: with once=True, the study has not ended; its jobs go on.
+        LostContact: MLflow or the storage went away; jobs go on, and the same call continues the study.
         Interrupted: what this call started has been stopped.
 
     Examples:
@@ -271,6 +274,8 @@ class StudyRun:
         except BaseException as error:
             driver.stop(error)
             self._leave(error)
+            if isinstance(error, TrackingUnavailable) and (driver.trials or driver.running):
+                raise LostContact(str(error)) from error  # something was launched
             raise
         return self._finish(reason, verification.reasons)
 

@@ -1,6 +1,7 @@
 """What a study writes into its MLflow run and says when it ends."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -8,13 +9,14 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.core.clock import SystemClock
-from paretune.core.errors import CallAgain
+from paretune.core.errors import CallAgain, TrackingUnavailable
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 from paretune.studies.run import StudyRun
 from paretune.studies.search.driver import Start
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
+from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 from tests.fake_clock import FakeClock
 from tests.scripted_jobs import SMALL
@@ -69,17 +71,42 @@ def test_a_simulated_search_for_an_f1_that_nothing_tells_is_refused_before_its_f
     assert not MlflowClient().search_runs(["0"])
 
 
+def write_replayed(workplace: Path, end: str) -> Path:
+    """A study of two recorded jobs with this F1 and status."""
+    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"
+    rows = [f"ml.g5.xlarge,1,16,{rate},60,{end}" for rate in ("1e-5", "1e-4")]
+    (workplace / "replayed.csv").write_text("\n".join([header, *rows]))
+    job = {"launcher": "simulated", "simulation.runs": "replayed.csv", "instance_type": "ml.g5.xlarge"}
+    search = {"learning_rate": {"choices": [1e-5, 1e-4]}}
+    return write_study(
+        workplace, job=job, search=search, sampler="grid", n_trials=2, objectives={"cost_usd": "minimize"}
+    )
+
+
+def test_a_study_whose_mlflow_goes_away_does_not_say_that_nothing_was_launched(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Tracking.create
+
+    def away_after_one_job(self: Tracking, name: str, tags: Mapping[str, str] | None = None) -> Run:
+        if name.startswith("trial 1"):
+            raise TrackingUnavailable("MLflow answers 503")
+        return create(self, name, tags)
+
+    path = write_replayed(workplace, "0.8,Completed")
+    with monkeypatch.context() as outage:
+        outage.setattr(Tracking, "create", away_after_one_job)
+        assert main(["study", "--study", str(path)]) == 3
+    assert "MLflow answers 503" in (said := capsys.readouterr().err)
+    assert "the same command continues the study" in said
+
+    assert main(["study", "--study", str(path)]) == 0
+
+
 def test_a_study_whose_trials_have_all_failed_says_how_it_continues(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"
-    rows = [f"ml.g5.xlarge,1,16,{rate},60,,Failed" for rate in ("1e-5", "1e-4")]
-    (workplace / "failed.csv").write_text("\n".join([header, *rows]))
-    job = {"launcher": "simulated", "simulation.runs": "failed.csv", "instance_type": "ml.g5.xlarge"}
-    search = {"learning_rate": {"choices": [1e-5, 1e-4]}}
-    path = write_study(
-        workplace, job=job, search=search, sampler="grid", n_trials=2, objectives={"cost_usd": "minimize"}
-    )
+    path = write_replayed(workplace, ",Failed")
 
     assert main(["study", "--study", str(path)]) == 3
 
