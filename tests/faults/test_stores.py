@@ -31,6 +31,26 @@ def test_a_tracking_server_in_trouble_costs_no_record(trial: Trial) -> None:
         world.environment["MLFLOW_TRACKING_URI"] = store
 
 
+def test_no_job_is_created_whose_name_mlflow_has_not_taken(trial: Trial) -> None:
+    port = free_port()
+    with (
+        trial.world("simulated") as world,
+        tracking_server(world.folder, port),
+        Proxy(f"http://127.0.0.1:{port}") as proxy,
+    ):
+        store = world.environment["MLFLOW_TRACKING_URI"]
+        world.environment |= {"MLFLOW_TRACKING_URI": proxy.url}
+        proxy.disturb("503", lambda path: path.endswith(("log-batch", "set-tag")))
+        refused = world.begin()
+        assert refused.wait() == 2, refused.text
+        assert world.created() == []
+        proxy.calm()
+        command = world.begin()
+        assert command.wait() == 0, command.text
+        world.recover()
+        world.environment["MLFLOW_TRACKING_URI"] = store
+
+
 def test_a_store_that_another_process_locks_costs_no_record(trial: Trial) -> None:
     with trial.world("simulated") as world:
         for _ in range(2):

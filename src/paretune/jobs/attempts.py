@@ -11,7 +11,7 @@ from itertools import dropwhile
 from typing import Any
 
 from paretune.core.clock import Clock, Interruption
-from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
+from paretune.core.errors import LaunchRefused, LostContact, ParetuneError, TrackingUnavailable
 from paretune.core.shell import command_line
 from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, conclude
@@ -61,11 +61,15 @@ class Attempts:
         If the name is of a job of another run, that run is `taken_by`, and there is no `current` job.
 
         Raises:
-            BadInput, LaunchRefused, BudgetRefused: it was not created.
+            BadInput, LaunchRefused, BudgetRefused, TrackingUnavailable: it was not created.
             LostContact: it may have been created; its run stays open.
         """
         self.bill.price = self.record.price(self.document.spec)  # an adopted job keeps the price it was launched at
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
+        has_recorded_name = self.record.is_adopted or self.document.attempt > 1 or not self.record.run.has_gap
+        if not has_recorded_name and self.record.job != self.record.run.run_id:  # and nobody can tell the name
+            text = f"MLflow has not taken the name of job {self.document.job_name}"
+            raise TrackingUnavailable(f"{text}: nothing was launched; the same command tries again")
         try:
             self.current = self._find()
             if self.current is None and not self.taken_by:
