@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 import torch
 
 from paretune.specification.job import JobSpec
+from paretune.training import optimizer as module
 from paretune.training.arguments import training_arguments
 from paretune.training.optimizer import MasterAdamW
 from paretune.training.strategies import Replicas
@@ -20,7 +22,11 @@ def step(optimizer: MasterAdamW) -> float:
     return optimizer.step(lambda weights: Replicas.norm(None, weights)).item()  # type: ignore[arg-type]
 
 
-def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoint() -> None:
+@pytest.mark.parametrize("largest", [0, 2**40])  # with memory for each gradient that is kept, and without
+def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoint(
+    largest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LARGEST_KEPT", largest)
     start = torch.linspace(1, 2, 12).reshape(3, 4).bfloat16().float()
     weight, plain = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
     optimizer, reference = optimizer_of(weight, half=torch.bfloat16), optimizer_of(plain)
