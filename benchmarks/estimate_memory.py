@@ -1,7 +1,7 @@
 """Measure the error of predicted memory of local jobs, before any job of their models has run.
 
     python benchmarks/estimate_memory.py          # a second, with the peaks of results/local_peaks.csv
-    python benchmarks/estimate_memory.py --measure COMMIT   # runs these jobs first and names the commit: ten minutes
+    python benchmarks/estimate_memory.py --measure    # runs these jobs first: ten minutes
 
 The jobs do two steps on rows as long as max_seq_length. They need a processor with avx512_bf16. The constants of
 processors in paretune.estimating.memory were chosen on CHOSEN_ON alone.
@@ -62,9 +62,9 @@ MODELS: Mapping[str, Mapping[str, Any] | None] = {
 def main() -> None:
     """Print one line per job, then the errors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--measure", metavar="COMMIT", help="run the jobs and store their peaks first")
-    if commit := arguments.parse(parser).measure:
-        measure(commit)
+    parser.add_argument("--measure", action="store_true", help="run the jobs and store their peaks first")
+    if arguments.parse(parser).measure:
+        measure()
     jobs = list(csv.DictReader(PEAKS.open()))
     rows = [(row["model"], row["changes"], float(row["peak_gib"])) for row in jobs]
     with mock.patch.object(machine, "processor_flags", return_value={"avx512_bf16"}):  # of the machine that measured
@@ -75,7 +75,7 @@ def main() -> None:
     report(results, jobs[0]["measured"])
 
 
-def measure(commit: str) -> None:
+def measure() -> None:
     """Run the jobs of `PEAKS` on this machine, as `paretune train` does, and store their peaks."""
     with PEAKS.open() as file:
         jobs = list(csv.DictReader(file))
@@ -91,7 +91,7 @@ def measure(commit: str) -> None:
             chosen["model"] = model_folder(job["model"])
             outcome = launch(JobSpec.read(chosen | json.loads(job["changes"])), quiet=True)
             job["peak_gib"] = f"{outcome.metrics['peak_memory_gib']:.2f}"
-            job["measured"] = f"{datetime.date.today()}, commit {commit}"
+            job["measured"] = f"{datetime.date.today()}, commit {published.commit()}"
             print(f"# {job['peak_gib']} GiB: {job['model']} {job['changes']}", file=sys.stderr, flush=True)
         with PEAKS.open("w", newline="") as file:
             writer = csv.DictWriter(file, list(jobs[0]), lineterminator="\n")

@@ -58,7 +58,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def conditions(*packages: str) -> str:
     """When, at which commit, on what and with which versions a benchmark runs."""
     versions = [f"{name} {_version(name)}" for name in packages]
-    made = [f"{datetime.date.today()}", f"commit {_commit()}", cpu(), f"Python {platform.python_version()}"]
+    made = [f"{datetime.date.today()}", f"commit {commit()}", cpu(), f"Python {platform.python_version()}"]
     return ", ".join([*made, *versions])
 
 
@@ -72,7 +72,8 @@ def cpu() -> str:
     return f"{model[1] if model else platform.machine()} ({os.cpu_count()} threads{fastest})"
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit that is checked out, `-dirty` if files differ from it."""
     words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     result = subprocess.run(words, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
     return result.stdout.strip() or "unknown"

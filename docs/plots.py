@@ -89,8 +89,7 @@ def _search_cost(axes: Any) -> None:
 def _search_worlds(axes: Any) -> None:
     rows = tables("search_cost")[2]
     ends = [(row["best peer7"], row["split9"]) for row in rows]
-    series = zip(*[[float(cell or "nan") for cell in cells] for cells in ends], strict=True)
-    others, own = series
+    others, own = zip(*[[float(cell or "nan") for cell in cells] for cells in ends], strict=True)
     axes.plot(others, range(len(rows)), "o", color=_BLUE, markersize=12, fillstyle="none", label="best other method")
     axes.plot(own, range(len(rows)), "D", color=_ORANGE, label="paretune's study")
     axes.hlines(range(len(rows)), 0, 1, color=_LIGHT, linewidth=0.8, zorder=0)

@@ -6,7 +6,7 @@
                   12 T                of bf16 weights, with their gradients (2 + 2): masters and moments; in the update,
                                       without activations, 4 T more for their gradients in fp32
     activations = a x rows x tokens x layers x hidden size,  and 12 x rows x tokens x vocabulary of a language model,
-                  or 4 x those of an evaluation batch if that is more; in a pipeline 12 x, chosen on two jobs
+                  or 4 x those of an evaluation batch if that is more
 
 F weights are frozen: f = 4 bytes; 2 beside adapters if the device multiplies in half precision; half a byte and
 constants with qlora. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0 of 2 bytes). n devices share
@@ -97,7 +97,6 @@ def describe(
         layers = 1 + layers * _KEPT_OF_A_LAYER
     in_layers = share_in_layers(share.degrees.tensor)
     evaluated = 0 if spec.probe_steps else min(evaluation_batch(spec, plan, built.vocabulary), work.evaluated_rows)
-    logits = max(12 * rows, (4 if share.degrees.pipeline == 1 else 12) * evaluated) * tokens * built.vocabulary
     return MemorySetting(
         model=model_key(spec),
         on_processor=share.on_processor,
@@ -109,7 +108,7 @@ def describe(
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
-        logit_bytes=logits if spec.task == CAUSAL_LM else 0.0,
+        logit_bytes=max(12 * rows, 4 * evaluated) * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
         usable_gib=share.usable_gib,
     )
 

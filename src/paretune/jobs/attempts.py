@@ -66,8 +66,8 @@ class Attempts:
         """
         self.bill.price = self.record.price(self.document.spec)  # an adopted job keeps the price it was launched at
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
-        has_recorded_name = self.record.is_adopted or self.document.attempt > 1 or not self.record.run.has_gap
-        if not has_recorded_name and self.record.job != self.record.run.run_id:  # and nobody can tell the name
+        is_new, follows_from_run = not self.record.is_adopted, self.record.job == self.record.run.run_id
+        if is_new and self.document.attempt == 1 and self.record.run.has_gap and not follows_from_run:
             text = f"MLflow has not taken the name of job {self.document.job_name}"
             raise TrackingUnavailable(f"{text}: nothing was launched; the same command tries again")
         try:
@@ -244,10 +244,11 @@ class Attempts:
         if has_moved:  # from here on its price counts
             self.bill.ran, self.bill.price = document.spec, self.record.price(document.spec)
             count = str(document.spec.instance_count)
-            name = self.record.run.tags().get("mlflow.runName", "").replace(run_name(ran.spec), run_name(document.spec))
+            name = self.record.run.tags().get(schema.RUN_NAME, "").replace(run_name(ran.spec), run_name(document.spec))
             tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
-            tags |= {"mlflow.runName": name} if name else {}
-            self.record.log_attempt(document.plan, price_tags(self.bill.price) | tags)
+            self.record.log_attempt(
+                document.plan, {**price_tags(self.bill.price), **tags, schema.RUN_NAME: name or None}
+            )
         else:
             if is_smaller:
                 self._memory_retries += 1

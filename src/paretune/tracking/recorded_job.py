@@ -37,7 +37,7 @@ class RecordedJob:
         tags, measured = run.tags, run.metrics
         self.run = run
         self.run_id = run.run_id
-        self.name = tags.get("mlflow.runName", "")
+        self.name = tags.get(schema.RUN_NAME, "")
         self.row_key = tags.get(schema.ROW_KEY, "")  # key of the row of a table that it was imported from
         self.versions = tags.get(schema.USED_VERSIONS, "")  # that trained, such as `python 3.11.7, torch 2.13.0`
         self.state = tags.get(schema.STATE, "")  # see there; empty before the job is created

@@ -47,6 +47,7 @@ OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst 
 REMARKS = "paretune.remarks"
 """Remarks on a job that has ended, such as what its record lacks and why."""
 VERDICT = "paretune.verdict"  # what is wrong with the model, in words; absent if nothing is
+RUN_NAME = "mlflow.runName"
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"

@@ -60,16 +60,16 @@ def peak_flops(precision: str) -> float | None:
     return None if gpu is None else gpu.half_flops
 
 
-LARGEST_KEPT = 32 * 2**20
-"""Bytes of the largest block that `keep_freed_memory` keeps."""
-
-
 def peak_memory_gib() -> float:
     """Highest memory so far: allocated by this process on one GPU, or resident in this process if there is no GPU."""
     if has_gpu():
         return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
+LARGEST_KEPT = 32 * 2**20
+"""Bytes of the largest block that `keep_freed_memory` keeps."""
 
 
 def keep_freed_memory() -> None:
