@@ -97,15 +97,17 @@ ESTIMATED = [f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_hig
 _METRICS = list(dict.fromkeys([*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS]))
 VERSIONS = "versions"
 DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
+_OF_A_SCRIPT = ("project", "entry_point", "entry_script")
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
 
 
 def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
     """A row per job, of at least one.
 
-    Every parameter of a job is a column of texts, and so are `factor`, the shape, devices and versions; what is not
-    recorded has its default. Columns of numbers have NaN where nothing is known: `device_count`, `rows`
-    (of the data set if a table has them, else those trained on), `work` (rows times epochs), `rate` and metrics.
+    Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and the user's own
+    `script`; what is not recorded has its default, or is empty where the script has one. Columns of numbers have NaN
+    where nothing is known: `device_count`, `rows` (of the data set if a table has them, else those trained on), `work`
+    (rows times epochs), `rate` and metrics.
     """
     frame = pd.DataFrame([_row(job, factor) for job in jobs])
     numbers = ["device_count", "rows", "rate", *_METRICS]
@@ -118,11 +120,12 @@ def _row(job: RecordedJob, factor: str) -> Row:
         spec = job.spec_as_run()
     except BadInput:
         spec = None
-    values = {name: job.param(name) or text for name, text in DEFAULTS.items()}
+    is_own = bool(job.param("project") or job.param("entry_script"))
+    values = {name: job.param(name) or ("" if is_own else text) for name, text in DEFAULTS.items()}
     values |= {"instance_type": job.instance_type, "instance_count": str(job.instance_count)}
     values["precision"] = job.used_precision or values["precision"]
     devices, tags = _devices(job, spec), {} if spec is None else spec.tags
-    if spec is not None:
+    if spec is not None and (job.was_retried or not is_own):
         plan = job.used_plan(spec)
         values |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
     outer, _, inner = factor.partition(".")
@@ -132,6 +135,7 @@ def _row(job: RecordedJob, factor: str) -> Row:
     shape, day = f"{job.instance_count} x {job.instance_type or 'local'}", _day(job)
     return {
         **values,
+        "script": " ".join(values[name] for name in _OF_A_SCRIPT if is_own and values[name]),
         "run_id": job.run_id,
         "run_name": job.name,
         "date": day,
@@ -184,7 +188,7 @@ def records(frame: pd.DataFrame) -> list[Row]:
 
 
 NONE = "(none)"
-_COMPARED = ["kind", "dataset"]  # runs that may be compared are equal in these
+_COMPARED = ["kind", "script", "dataset"]  # runs that may be compared are equal in these
 _NEW = (*(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "remark")
 _STAR = {True: "*", False: ""}.get
 _RUNS: dict[str, Any] = {
@@ -212,7 +216,7 @@ _RUNS: dict[str, Any] = {
 }
 _ROWS = (
     *(column if isinstance(column, str) else column[0] for column in _RUNS.values()),
-    *("run_name", "launcher", "dataset", "spot", "price_source", "new_price_source", "remark"),
+    *("run_name", "launcher", "script", "dataset", "spot", "price_source", "new_price_source", "remark"),
 )
 """Columns of report.csv, before estimates."""
 _TOTALS: dict[str, Any] = {
@@ -335,7 +339,7 @@ _SETTINGS = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - {
     *("seed", "dataset", "model", "instance_type", "instance_count")
 }
 """Settings that should not differ between the runs of a table."""
-_KIND = ["origin", "kind", "model", "dataset", "task", "apart"]  # runs that may be compared are equal in these
+_KIND = ["origin", "kind", "script", "model", "dataset", "task", "apart"]  # equal in runs that may be compared
 _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
     "step_saves_seconds": ("saved by this step", duration),
     "step_costs_usd": ("its dollars", "{:+,.2f}".format),
@@ -375,8 +379,9 @@ def groups_report(jobs: Sequence[RecordedJob], factor: str) -> Report:
 
 
 def _title(kind: Sequence[str]) -> str:
-    _, words, model, dataset, _, apart = kind
-    return f"{words[:1].upper()}{words[1:]}: {model} on {dataset}{f', {apart}' if apart else ''}"
+    _, words, script, model, dataset, _, apart = kind
+    what = " on ".join(filter(None, [" with ".join(filter(None, [script, model])), dataset]))
+    return f"{words[:1].upper()}{words[1:]}: {what}{f', {apart}' if apart else ''}"
 
 
 def _work(run: pd.Series) -> str:

@@ -33,7 +33,7 @@ def run(number: int = 1, **others: Any) -> RecordedJob:
     metrics = {"f1": 0.9, "billable_seconds": 1800.0, "cost_usd": 1.0}
     tags = {"origin": "measured", "price_usd_per_hour": "1", "price_region": "us-east-1", "state": "Completed"}
     for name, value in others.items():
-        is_param = name in {*params, "spot", "dataset"}
+        is_param = name in {*params, "spot", "dataset", "entry_script"}
         (params if is_param else metrics if isinstance(value, float) else tags)[name] = value
         if value is None:
             metrics.pop(name, None)
@@ -85,9 +85,11 @@ def test_what_cannot_be_priced_has_no_cost_and_a_reason(
 
 @pytest.mark.parametrize(
     "other",
-    [{"origin": "simulated"}, {"dataset": "other"}, {"instance_type": "local"}],
+    [{"origin": "simulated"}, {"dataset": "other"}, {"instance_type": "local"}, {"entry_script": "gone.py"}],
 )
-def test_runs_of_another_origin_data_set_or_kind_of_dollars_are_on_a_front_of_their_own(other: dict[str, str]) -> None:
+def test_runs_of_another_origin_script_data_set_or_kind_of_dollars_are_on_a_front_of_their_own(
+    other: dict[str, str],
+) -> None:
     worse = {"f1": 0.5, "cost_usd": 9.0}
 
     assert [row["on_front"] for row in report([run(1), run(2, **worse, **other)]).rows] == [True, True]

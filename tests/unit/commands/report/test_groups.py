@@ -1,5 +1,6 @@
 """Levels of a setting against each other, in means, steps and ratios worked out by hand."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,21 @@ def test_origins_data_sets_models_and_notional_dollars_stand_apart() -> None:
         "Measured, notional dollars: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes",
         "Published: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes",
     ]
+
+
+def test_trainings_of_ones_own_stand_apart_by_script_and_have_no_default_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('acc: 1')")
+    (tmp_path / "other.py").write_text("print('acc: 1')")
+    scripts = [{"entry_script": str(tmp_path / name)} for name in ("train.py", "other.py")]
+    jobs = [job for own in [*scripts, {}] for count in (1, 2) for job in on_p3(count, [100.0 / count], **own)]
+    report = tables_of(jobs)[1]
+
+    assert [section.heading.partition(", by")[0] for section in report.sections] == [
+        "Measured: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes",
+        f"Measured: {tmp_path}/other.py",
+        f"Measured: {tmp_path}/train.py",
+    ]
+    assert {row["dataset"] for row in report.rows if row["script"]} == {""}
 
 
 def test_the_default_is_what_the_others_are_compared_with() -> None:
