@@ -65,7 +65,8 @@ class OwnRuns:
 
 
 def _settings(spec: JobSpec) -> dict[str, Any]:
-    return {"instance_count": 1, **spec.given(), "instance_type": spec.instance_type, **spec.training_arguments}
+    given = {name: value for name, value in spec.given().items() if name != "launcher"}  # a table has that of its runs
+    return {"instance_count": 1, **given, "instance_type": spec.instance_type, **spec.training_arguments}
 
 
 def _value(text: str) -> Any:

@@ -36,6 +36,13 @@ def test_a_row_with_the_arguments_of_the_job_answers_with_all_its_metrics(tmp_pa
     assert answer.measured == {"acc": 0.8}
 
 
+def test_a_table_may_tell_where_its_runs_were_launched(tmp_path: Path) -> None:
+    table = TABLE.replace("\nml.", "\nsagemaker,ml.").replace("instance_type", "launcher,instance_type", 1)
+    spec = job(4, 1e-3, kind="async").replace(launcher="simulated")
+
+    assert runs(tmp_path, table).answer(spec).measured == {"acc": 0.8}
+
+
 def test_rows_with_equal_settings_are_repeats_of_which_a_draw_takes_one(tmp_path: Path) -> None:
     table = runs(tmp_path)
     answers = {table.answer(job(2), draw=draw).billable_seconds for draw in range(20)}
