@@ -23,6 +23,7 @@ from paretune.core.errors import (
     CallAgain,
     Interrupted,
     JobFailed,
+    LaunchRefused,
     LostContact,
     ParetuneError,
     TrackingUnavailable,
@@ -51,7 +52,7 @@ from paretune.studies.definition.file import ROW, StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart, record_answer
-from paretune.studies.results.trials import Trial, counted, label
+from paretune.studies.results.trials import Trial, TrialStatus, counted, label
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.money import Money
 from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs
@@ -123,6 +124,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
+        ParetuneError: AWS refuses all further jobs.
         CallAgain: with once=True, the study has not ended; its jobs go on.
         LostContact: MLflow or the storage went away; jobs go on, and the same call continues the study.
         Interrupted: what this call started has been stopped.
@@ -274,8 +276,12 @@ class StudyRun:
         except BaseException as error:
             driver.stop(error)
             self._leave(error)
-            if isinstance(error, TrackingUnavailable) and (driver.trials or driver.running):
-                raise LostContact(str(error)) from error  # something was launched
+            if not driver.running and all(it.status is TrialStatus.REFUSED for it in driver.trials.values()):
+                raise  # nothing was launched
+            if isinstance(error, TrackingUnavailable):
+                raise LostContact(str(error)) from error
+            if isinstance(error, LaunchRefused):
+                raise ParetuneError(str(error)) from error
             raise
         return self._finish(reason, verification.reasons)
 

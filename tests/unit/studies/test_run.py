@@ -9,7 +9,9 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.core.clock import SystemClock
-from paretune.core.errors import CallAgain, TrackingUnavailable
+from paretune.core.errors import CallAgain, LaunchRefused, TrackingUnavailable
+from paretune.launchers.simulated.launcher import SimulatedJob, SimulatedLauncher
+from paretune.specification.container import JobDocument, JobInputs
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 from paretune.studies.run import StudyRun
@@ -99,6 +101,27 @@ def test_a_study_whose_mlflow_goes_away_does_not_say_that_nothing_was_launched(
         assert main(["study", "--study", str(path)]) == 3
     assert "MLflow answers 503" in (said := capsys.readouterr().err)
     assert "the same command continues the study" in said
+
+    assert main(["study", "--study", str(path)]) == 0
+
+
+@pytest.mark.parametrize(("jobs", "code"), [(0, 2), (1, 3)])
+def test_a_study_that_is_refused_everything_after_its_first_job_does_not_say_that_nothing_was_launched(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, jobs: int, code: int
+) -> None:
+    submit, begun = SimulatedLauncher.submit, list[str]()
+
+    def refusing(self: SimulatedLauncher, document: JobDocument, inputs: JobInputs) -> SimulatedJob:
+        if len(begun) == jobs:
+            raise LaunchRefused("the quota is 0 instances")
+        begun.append(document.job_name)
+        return submit(self, document, inputs)
+
+    path = write_replayed(workplace, "0.8,Completed")
+    with monkeypatch.context() as outage:
+        outage.setattr(SimulatedLauncher, "submit", refusing)
+        assert main(["study", "--study", str(path), "--n_parallel", "1"]) == code
+    assert "the quota is 0 instances (nothing could be launched 3 times in a row)" in capsys.readouterr().err
 
     assert main(["study", "--study", str(path)]) == 0
 
