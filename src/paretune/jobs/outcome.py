@@ -384,7 +384,8 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
             meaning = "whether the model has learnt more than single words tell is not shown"
     else:
         return []
-    comparison = f"no better than {baseline:.4f} on the same rows ({metrics.SHOWN[str(name)][0]})"
+    (words,) = metrics.in_words({str(name): baseline}, spec.task)
+    comparison = f"no better than {baseline:.4f} on the same rows ({words})"
     usual, (lowest, highest) = default_learning_rate(spec.fine_tuning), _USUAL_RATES
     is_usual = lowest * usual <= spec.unscaled_learning_rate <= highest * usual
     remedies = [] if is_usual else [options(learning_rate=f"{usual:g}")]

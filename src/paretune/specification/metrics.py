@@ -106,12 +106,14 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
     TRUNCATED_SHARE: ("truncated texts", ".1%", ""),
 }
 """Words, format and unit of each metric in the tables of a finished job, in their order."""
+_WORDS = {TOKEN_CLASSIFICATION: ("macro", "entities"), MULTI_LABEL: ("frequent class", "frequent set of labels")}
+"""Task to a word and the word that it has there."""
 
 
 def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[str, str]:
-    """The metrics that are known, as words to text: the F1 of token classification is over entities."""
+    """The metrics that are known, as words to text, in the words of the task."""
     rows = [(words, f"{values[name]:{form}}{unit}") for name, (words, form, unit) in SHOWN.items() if name in values]
-    return {words.replace("macro", "entities") if task == TOKEN_CLASSIFICATION else words: text for words, text in rows}
+    return {words.replace(*_WORDS.get(task, ("", ""))): text for words, text in rows}
 
 
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job

@@ -204,4 +204,6 @@ def test_an_f1_below_that_of_words_or_of_one_class_is_said_with_what_to_change(
     assert text.startswith("F1 0.5000 is no better than 0.7400 on the same rows (TF-IDF")
     assert text.partition("; try ")[2] == mended
     assert worse.startswith("F1 0.3300 is no better than 0.3300 on the same rows (most frequent class)")
+    several = verdicts(JobSpec(task="multi-label", **changes), {"f1": 0.3, "baseline_f1_majority": 0.3})
+    assert "on the same rows (most frequent set of labels)" in several[0]
     assert not any(verdicts(JobSpec(), metrics) for metrics in ({"f1": 0.74, **words}, {"f1": 0.5}, words))
