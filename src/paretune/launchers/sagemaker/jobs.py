@@ -364,7 +364,8 @@ class SageMakerJob(Job):
         try:
             if self.has_ended:
                 gone = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}  # how it ended stays known
-                self.description = described(self._account, self.name) or gone
+                answer = described(self._account, self.name)
+                self.description = gone if answer is None else answer or self.description
                 return
             self._describe()
             if self.detail() not in {"", "Starting", "Pending"}:
@@ -418,21 +419,21 @@ class SageMakerJob(Job):
 
 
 def described(account: Account, name: str) -> Mapping[str, Any] | None:
-    """The answer of DescribeTrainingJob; {} if only ListTrainingJobs shows the job, None if neither does.
+    """The answer of DescribeTrainingJob; {} if AWS does not describe the job now, None if there is none.
 
-    One answer of one service is no proof that there is no job. Raises boto's errors.
+    One answer of one service is no proof that there is no job, and an empty one is no answer. Raises boto's errors.
     """
     sagemaker = account.client("sagemaker")
     try:
         answer: Mapping[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
-        return answer
+        return answer if "TrainingJobStatus" in answer else {}
     except AWS_ERRORS as error:
         if code(error) not in {"ValidationException", "ResourceNotFound"}:
             raise
     try:
-        summaries = sagemaker.list_training_jobs(NameContains=name[:63], MaxResults=100)["TrainingJobSummaries"]
+        listed = sagemaker.list_training_jobs(NameContains=name[:63], MaxResults=100).get("TrainingJobSummaries")
     except AWS_ERRORS as error:
         if is_denied(error):
             return None
         raise
-    return {} if any(summary["TrainingJobName"] == name for summary in summaries) else None
+    return {} if listed is None or name in [summary["TrainingJobName"] for summary in listed] else None

@@ -164,8 +164,8 @@ class SageMakerLauncher(Launcher):
             while (description := described(self.account, job_name)) == {}:  # nobody knows yet whose it is
                 if self._clock.monotonic() > until:
                     raise LaunchRefused(
-                        f"AWS lists the training job {job_name}, and has not described it for {GONE_AFTER_S:g} s: "
-                        "try again in a few minutes"
+                        f"AWS has not described the training job {job_name} for {GONE_AFTER_S:g} s: try again in a "
+                        "few minutes"
                     )
                 self._clock.sleep(LOOK_EVERY_S)
         return None if description is None else SageMakerJob(job_name, self.account, self._clock, description)

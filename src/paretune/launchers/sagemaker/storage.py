@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX, client_of
@@ -121,8 +122,10 @@ def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
 
 
 def _objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
-    """All objects whose keys start with `prefix`, as S3 lists them. Raises boto's errors."""
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    """All objects whose keys start with `prefix`, as S3 lists them. Raises boto's errors, one for an empty answer."""
+    pages = [*s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)]
+    if not all("KeyCount" in page for page in pages):
+        raise ResponseParserError("S3 has not answered")
     return [entry for page in pages for entry in page.get("Contents", [])]
 
 

@@ -69,6 +69,18 @@ def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Jo
     assert job.status().report == REPORT
 
 
+def test_an_empty_answer_is_no_proof_that_a_job_is_gone_or_has_left_nothing(
+    aws: Aws, job: Job, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(aws, {"report.json": REPORT.model_dump_json()})
+    aws.end(NAME)
+    with monkeypatch.context() as empty:
+        empty.setitem(aws._own, "ListObjectsV2", lambda _: {})
+        assert look(job, clock) is JobState.RUNNING
+    assert look(job, clock) is JobState.COMPLETED
+    assert job.status().report == REPORT
+
+
 @pytest.mark.parametrize(
     ("status", "secondary", "text", "kind"),
     [
@@ -260,6 +272,18 @@ def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(aws: Aw
     kept.warm_pool()
     assert aws.count("DescribeTrainingJob") == request
     assert kept.state() is JobState.COMPLETED
+
+
+def test_an_empty_answer_about_kept_instances_does_not_give_them_back(
+    aws: Aws, kept: Job, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(aws._own, "DescribeTrainingJob", lambda _: {})
+    clock.sleep(60)
+
+    pool = kept.warm_pool()
+
+    assert pool is not None
+    assert pool.is_kept
 
 
 def test_kept_instances_of_a_job_that_was_deleted_have_unknown_seconds_and_its_end_stays(

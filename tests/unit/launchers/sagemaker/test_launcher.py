@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,22 @@ def test_a_job_of_this_name_that_aws_shows_late_is_adopted(
         aws.refuse(*refused)
 
     assert another(clock, package).submit(order(), JobInputs()).name == NAME
+
+
+def test_an_empty_answer_neither_gives_a_job_to_another_run_nor_says_that_there_is_none(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.submit(replace(order(), run_id="mine"), JobInputs())  # its name does not tell its run
+    empty, describe = [{}], aws._own["DescribeTrainingJob"]
+    monkeypatch.setitem(aws._own, "DescribeTrainingJob", lambda request: empty.pop() if empty else describe(request))
+    job = launcher.attach(NAME)
+    assert job is not None
+    assert job.run_id == "mine"
+
+    aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=99)
+    monkeypatch.setitem(aws._own, "ListTrainingJobs", lambda _: {})
+    with pytest.raises(LaunchRefused, match="has not described"):
+        launcher.attach(NAME)
 
 
 def test_somebody_who_wants_to_stop_is_heard_between_two_uploads_and_nothing_is_created(
