@@ -20,7 +20,10 @@ from paretune.tracking import schema
 
 _MOST_RUNS = 50_000  # MLflow's limit of one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
-_SET_BY_MLFLOW = ("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME)
+_NOT_COPIED = (  # what MLflow sets, and what `sync` believes of a job
+    *("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME),
+    schema.PREFIX,
+)
 
 
 def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> list[str]:
@@ -91,7 +94,7 @@ def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowC
 def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient) -> None:
     """Log what a run has and its copy has not: MLflow refuses another value of a parameter, and keeps points twice."""
     params = client.get_run(run_id).data.params
-    tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_SET_BY_MLFLOW)}
+    tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_NOT_COPIED)}
     existing = {_point(point) for name in run.data.metrics for point in client.get_metric_history(run_id, name)}
     entities: dict[str, list[Any]] = {
         "params": [Param(name, text) for name, text in run.data.params.items() if name not in params],

@@ -47,10 +47,12 @@ def _record(inner: MlflowClient, folder: Path) -> None:
     inner.log_param(run_id, "own", "1")
     inner.set_tag(run_id, "colour", "blue")
     inner.set_tag(run_id, "mlflow.source.name", "wrong")
+    inner.set_tag(run_id, "paretune.given", '{"instance_type": "ml.p4d.24xlarge"}')  # of a job in the job, or a trap
     texts = folder / "mlruns" / run.info.experiment_id / run_id / "artifacts" / "texts"
     texts.mkdir(parents=True)
     (texts / "a.txt").write_text("words")
-    child = inner.create_run(run.info.experiment_id, run_name="fold", tags={"mlflow.parentRunId": run_id}).info.run_id
+    tags = {"mlflow.parentRunId": run_id, "paretune.state": "Running"}
+    child = inner.create_run(run.info.experiment_id, run_name="fold", tags=tags).info.run_id
     inner.log_metric(child, "fold_loss", 0.5)
     inner.set_terminated(child)
     deleted = inner.create_run(run.info.experiment_id).info.run_id
@@ -75,13 +77,14 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     assert len(outside.get_metric_history(run_id, "strange")) == 1
     assert run.data.params == {"given": "'quoted'", "own": "1"}
     assert run.data.tags["colour"] == "blue"
-    assert "mlflow.source.name" not in run.data.tags
+    assert not {"mlflow.source.name", "paretune.given"} & run.data.tags.keys()
     assert (run.info.run_name, run.info.status) == ("outer", "RUNNING")  # the job says how it ended, not the command
     assert [entry.path for entry in outside.list_artifacts(run_id)] == ["my-model", "texts"]
     assert [entry.path for entry in outside.list_artifacts(run_id, "my-model")] == ["my-model/MLmodel"]
     (child,) = outside.search_runs([run.info.experiment_id], f"attributes.run_id != '{run_id}'")
     assert (child.info.run_name, child.info.status, child.data.metrics) == ("fold", "FINISHED", {"fold_loss": 0.5})
     assert child.data.tags["mlflow.parentRunId"] == run_id
+    assert "paretune.state" not in child.data.tags  # `sync` would look for its job
 
 
 def test_a_store_that_mlflow_cannot_read_is_skipped_with_a_remark(
