@@ -269,10 +269,10 @@ class JobReport(_Document):
     """For multi-label, C rows of four counts: true and predicted, predicted only, true only, neither."""
 
     @model_validator(mode="after")
-    def _has_square_matrix(self) -> Self:
-        classes = len(self.labels)
-        if self.confusion_matrix and {len(self.confusion_matrix), *map(len, self.confusion_matrix)} != {classes}:
-            raise ValueError("the confusion matrix must have a row and a column for each class")
+    def _counts_each_class(self) -> Self:
+        tables = filter(None, (self.confusion_matrix, self.label_counts))
+        if {*map(len, tables), *map(len, self.confusion_matrix)} - {len(self.labels)}:
+            raise ValueError("counts must have a row for each class, and the confusion matrix also a column")
         return self
 
     def write(self, path: Path) -> None:

@@ -1,5 +1,6 @@
 """Figures and tables of the validation rows in a job's report, which become artifacts of its run."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ def classification_report(report: JobReport) -> str:
     """Precision, recall, F1 and number of validation rows per class, as text."""
     from sklearn.metrics import classification_report as table
 
-    counts = np.asarray(report.confusion_matrix)
-    truth, answers = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
-    names = list(report.labels)
-    return str(table(truth, answers, labels=range(len(names)), target_names=names, digits=4, zero_division=0))
+    counts, names = np.asarray(report.confusion_matrix), list(report.labels)
+    truth, answers = (axis.ravel() for axis in np.indices(counts.shape))
+    options: dict[str, Any] = {"sample_weight": counts.ravel(), "digits": 4, "zero_division": 0}
+    text = str(table(truth, answers, labels=range(len(names)), target_names=names, **options))
+    return re.sub(r"(\d+)\.0$", r"  \1", text, flags=re.MULTILINE)  # of rows, which are weights here
 
 
 def confusion_figure(report: JobReport) -> Any:

@@ -93,6 +93,7 @@ def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Pat
         b'{"metrics": {"f1": "good"}, "facts": {}, "labels": [], "confusion_matrix": []}',
         b'{"metrics": ' + b"[" * 100_000,
         b'{"metrics": {}, "facts": {}, "labels": ["a"], "confusion_matrix": [[1, 2]]}',
+        b'{"metrics": {}, "facts": {}, "labels": ["a"], "label_counts": [[1, 2, 3, 4], [1, 2, 3, 4]]}',
     ],
 )
 def test_what_is_no_report_is_none(content: bytes) -> None:

@@ -28,6 +28,10 @@ def test_the_report_is_scikit_learn_s_on_the_rows_behind_the_counts() -> None:
     )
 
 
+def test_the_report_of_a_job_that_counts_more_rows_than_memory_holds_is_made_all_the_same() -> None:
+    assert "1.0000" in classification_report(report_of([[2**60, 0], [0, 2**60]]))
+
+
 @pytest.mark.parametrize(
     ("labels", "shown"), [(["$3$_\\x$", "good"], ["$3$_\\x$", "good"]), (["好", "bad"], ["class 1", "class 2"])]
 )
