@@ -176,8 +176,7 @@ class Tools:
 
         workplaces = Workplaces.of_process()
         jobs = standing(open_tracking(os.environ, SystemClock()), workplaces.of) if has_store(os.environ) else []
-        names = sorted(path.name for path in self.folder.iterdir()) if self.folder.is_dir() else []
-        launched = [self._described(each) for each in names if name in (None, each)]
+        launched = [self._described(each) for each in self._names if name in (None, each)]
         return {"launched": launched, "running": jobs}
 
     def stop(self, name: str) -> dict[str, Any]:
@@ -194,10 +193,14 @@ class Tools:
 
         return front(study).to_dict()
 
+    @property
+    def _names(self) -> list[str]:
+        return sorted(path.name for path in self.folder.glob("*/"))
+
     def _described(self, name: str) -> dict[str, Any]:
         """A launched command; one that nobody can look at from here, such as on another machine, counts as running."""
         folder = self.folder / name
-        if Path(name).name != name or not folder.is_dir():
+        if name not in self._names:
             raise BadInput([f"nothing was launched under the name {name!r}: status lists all"])
         has_ended = is_alive(_text(folder / _PROCESS)) is False  # before the document is read, which is written last
         lines = _text(folder / _LOG).splitlines()[-10:]
@@ -255,7 +258,7 @@ def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
 def _entries(text: str) -> Collection[str]:
     """The names in the JSON of a mapping; whoever reads another text refuses it."""
     with suppress(ValueError):
-        if isinstance(value := parse_json(text), Mapping):
+        if isinstance(value := parse_json(text.strip()), Mapping):  # of more kinds of blanks than JSON knows
             return list(value)
     return []
 

@@ -97,6 +97,7 @@ def test_without_a_budget_nothing_is_launched(workplace: Path, monkeypatch: pyte
         ({"force": "again"}, "force"),
         ({"environment": {"A": "b"}}, "environment"),
         ({"training_arguments": {"push_to_hub": True}}, "training_arguments.push_to_hub"),
+        ({"training_arguments": '\x0b{"push_to_hub": true}'}, "training_arguments.push_to_hub"),
     ],
 )
 def test_an_agent_chooses_neither_code_nor_account_nor_money(
@@ -117,6 +118,14 @@ def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workpl
     for models in (["distilbert-base-uncased", "/etc"], "distilbert-base-uncased, /etc"):
         assert "model must lie below the folder" in agent.call("estimate", parameters=JOB | {"model": models})
     assert not agent.begun
+
+
+def test_an_agent_looks_at_what_was_launched_alone(agent: Agent) -> None:
+    agent.call("launch", parameters=JOB)
+
+    assert agent.call("stop", name="train-1")["state"] == "running"
+    for name in ("..", ".", "", "train-2"):
+        assert "nothing was launched under the name" in agent.call("stop", name=name)
 
 
 def test_a_launch_finds_a_free_name_after_a_folder_was_deleted_and_beside_another_server(
