@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from paretune.core.clock import Interruption
-from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import overdue, register
@@ -179,7 +179,7 @@ def _poll(job: Attempts) -> Collected | None:
     run_id, spec = job.record.run.run_id, job.record.spec
     try:
         end = job.poll()
-    except (LostContact, LaunchRefused, BadInput, JobFailed) as error:
+    except (LostContact, LaunchRefused, BudgetRefused, BadInput, JobFailed) as error:
         # All but LostContact are of the next attempt, JobFailed if its inputs cannot be prepared: sync gives up no job.
         job.record.leave()
         return Collected(run_id=run_id, remark=str(error))

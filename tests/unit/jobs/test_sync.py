@@ -12,7 +12,7 @@ from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import Interruption, SystemClock
-from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, ParetuneError
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, ParetuneError
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
@@ -306,7 +306,10 @@ def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: s
     assert collected[good].result is not None
 
 
-@pytest.mark.parametrize("error", [LaunchRefused("quota"), BadInput(["no script"]), JobFailed("of it", "no memory")])
+@pytest.mark.parametrize(
+    "error",
+    [LaunchRefused("quota"), BudgetRefused("dearer"), BadInput(["no script"]), JobFailed("of it", "no memory")],
+)
 def test_a_next_attempt_that_cannot_be_made_now_is_left_for_later_and_hinders_no_other(
     desk: Desk, error: ParetuneError
 ) -> None:
