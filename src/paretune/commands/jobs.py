@@ -154,9 +154,7 @@ def _clean(options: CleanOptions) -> CommandOutput:
     found, remarks = found_in_s3(tracking, workplaces.environment, days, keeps_front=options.keep == "front")
     removable = [each for each in found if not each.why_kept]
     kept = dict.fromkeys(each.why_kept for each in found if each.why_kept)
-    lines = [
-        f"jobs of this store have left {in_words(found)}" if found else "jobs of this store have left nothing in S3"
-    ]
+    lines = [f"jobs of this store have left {in_words(found)}" if found else "nothing of jobs of this store is in S3"]
     lines += [f"  {each.row()['uri']}  {each.size / 1e9:.3f} GB" for each in removable[:_MOST]]
     lines += [f"  and {len(removable) - _MOST} more"] if len(removable) > _MOST else []
     for why in kept:

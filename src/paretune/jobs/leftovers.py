@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from paretune.core.errors import LaunchRefused
 from paretune.jobs.record import ENDED
 from paretune.launchers.base import job_of
 from paretune.presentation.text import plain
@@ -56,20 +57,31 @@ def found_in_s3(
     for run in tracking.runs(f"tags.`{schema.LAUNCHER}` = 'sagemaker' and tags.`{schema.STATE}` != ''"):
         if name := json.loads(run.tags.get(schema.SETTINGS, "{}")).get("sagemaker.s3_bucket"):
             runs_of.setdefault((run.tags.get(schema.REGION, ""), name), []).append(run)
-    found, remarks = list[Leftover](), list[str]()
+    found, remarks, refused, registered = list[Leftover](), list[str](), list[LaunchRefused](), tracking.registered()
     for (region, name), runs in runs_of.items():
-        bucket = Storage(Account(region or None, environment).client("s3"), name)
-        found += leftovers(bucket, runs, now=time.time(), older_than_days=days, keeps_front=keeps_front)
+        try:
+            bucket = Storage(Account(region or None, environment).client("s3"), name)
+            found += leftovers(bucket, runs, registered, older_than_days=days, keeps_front=keeps_front)
+        except LaunchRefused as error:  # such as a bucket of another account, or one that is gone
+            refused.append(error)
+            continue
         if bucket.keeps_versions:
             remarks.append(
                 f"the bucket {name} keeps versions: what is removed stays billed as an earlier version until a "
                 "lifecycle rule of the bucket (NoncurrentVersionExpiration) removes it"
             )
-    return found, remarks
+    if refused and len(refused) == len(runs_of):
+        raise refused[0]
+    return found, [*remarks, *map(str, refused)]
 
 
 def leftovers(
-    bucket: "Storage", runs: Iterable[RecordedRun], *, now: float, older_than_days: float, keeps_front: bool
+    bucket: "Storage",
+    runs: Iterable[RecordedRun],
+    registered: Mapping[str, str],
+    *,
+    older_than_days: float,
+    keeps_front: bool,
 ) -> list[Leftover]:
     """All that lies below our prefix of a bucket, and why it is kept.
 
@@ -78,7 +90,7 @@ def leftovers(
     """
     known = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in runs}
     sizes, written = dict[tuple[str, str, str], int](), dict[tuple[str, str, str], float]()
-    newest_job = 0.0
+    newest_job, now = 0.0, time.time()
     for key, (size, moment) in bucket.entries("paretune/").items():
         _, kind, name, *rest = [*key.split("/"), "", ""]
         if kind == "jobs":
@@ -97,7 +109,9 @@ def leftovers(
         else:
             base = job_of(name) if kind == "jobs" else name.partition("-ml.")[0]
             run = known.get(base)
-            why = _why_kept(run, kind, days, older_than_days, keeps_front)
+            of_it = (bucket.uri(prefix), run.run_id if run is not None else bucket.uri(prefix))
+            version = next((registered[each] for each in registered if each.startswith(of_it)), "")
+            why = _why_kept(run, kind, days, older_than_days, version, keeps_front)
         found.append(
             Leftover(
                 bucket=bucket,
@@ -111,7 +125,9 @@ def leftovers(
     return found
 
 
-def _why_kept(run: RecordedRun | None, kind: str, days: float, older_than_days: float, keeps_front: bool) -> str:
+def _why_kept(
+    run: RecordedRun | None, kind: str, days: float, older_than_days: float, version: str, keeps_front: bool
+) -> str:
     if run is None:
         return "no run of this store has it"
     if run.tags.get(schema.STATE) not in ENDED:
@@ -120,9 +136,8 @@ def _why_kept(run: RecordedRun | None, kind: str, days: float, older_than_days: 
         return "its record has gaps, which `paretune sync` fills"
     if days <= older_than_days:
         return f"it is not older than {older_than_days:g} days"
-    registered = run.tags.get(schema.REGISTERED, "")
-    if kind == "jobs" and registered and not registered.startswith("no:"):
-        return f"its model is registered as {registered}"
+    if kind == "jobs" and version:
+        return f"its model is registered as {version}"
     if kind == "jobs" and keeps_front and run.tags.get(schema.PARETO_RANK) == "0":
         return "its trial is on the front"
     return ""

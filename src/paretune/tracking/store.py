@@ -166,6 +166,12 @@ class Tracking:
         """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""
         return register_model(self._client, name, run_id)
 
+    def registered(self) -> dict[str, str]:
+        """Run of a registered model, and address of its files, to `NAME/VERSION`; raises TrackingUnavailable."""
+        with self._usable():
+            versions = mlflow.search_model_versions()
+        return {str(of): f"{each.name}/{each.version}" for each in versions for of in (each.run_id, each.source) if of}
+
     def address(self, run_id: str, view: str = "") -> str:
         """The web address of a run, or of a view of runs, on the server or the one that `open_command` starts."""
         server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"

@@ -70,7 +70,11 @@ def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
     for name, days in (("shards/0", 3), ("shards/1", 100)):  # the younger one counts
         bucket.put(f"jobs/paretune-half-1/output/model/{name}", 1, days)
         bucket.put(f"checkpoints/half-ml.g5.xlarge/{name}", 1, days)
-    bucket.job("registered", registered="sentiment/3")
+    run_id = bucket.job("registered")
+    bucket.client.create_registered_model("sentiment")
+    bucket.client.create_model_version("sentiment", f"s3://{BUCKET}/a-copy", run_id)
+    bucket.job("by-hand")
+    bucket.client.create_model_version("sentiment", f"s3://{BUCKET}/paretune/jobs/paretune-by-hand-1/output/model/")
     bucket.job("gap", gap="true")
     bucket.job("front", pareto_rank="0")
     bucket.put("jobs/paretune-stranger-1/output/model/weights", 9, 100)
@@ -81,12 +85,13 @@ def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
     assert main(["clean", "--older_than", "30", "--keep", "front", "--yes"]) == 0
 
     gone = before - bucket.left
-    assert gone == {f"checkpoints/{name}/step" for name in ("registered", "front", "half")}
+    assert gone == {f"checkpoints/{name}/step" for name in ("registered", "by-hand", "front", "half")}
     said = capsys.readouterr().out
     for why in (
         "its job runs",
         "not older than 30 days",
-        "registered as sentiment/3",
+        "registered as sentiment/1",
+        "registered as sentiment/2",
         "on the front",
         "no run of this",
     ):
@@ -115,6 +120,18 @@ def test_an_object_that_s3_does_not_remove_is_an_error_and_no_success(
 
     assert "S3 did not remove" in capsys.readouterr().err
     assert "paretune.no_model" not in bucket.client.get_run(run_id).data.tags
+
+
+def test_a_bucket_that_cannot_be_looked_at_hides_no_other(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    bucket.job("a")
+    gone = bucket.job("b")
+    bucket.client.set_tag(gone, "paretune.settings", json.dumps({"sagemaker.s3_bucket": "gone"}))
+
+    assert main(["clean", "--older_than", "30", "--yes"]) == 0
+
+    assert "AWS would not list the bucket gone" in capsys.readouterr().out
+    assert "checkpoints/a/step" not in bucket.left
+    assert "checkpoints/b/step" in bucket.left  # which lies where no run of this store says
 
 
 def test_clean_needs_an_age(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:
