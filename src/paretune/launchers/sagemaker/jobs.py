@@ -42,7 +42,7 @@ _TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runt
 _NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within the longest wait")
 _PENDING = (FailureKind.CAPACITY, "MaxPendingTimeExceeded: no instance was free within half an hour")
 _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT, "MaxPendingTimeExceeded": _PENDING}
-_KEPT_LINES = 200
+_KEPT_LINES = 1000  # as many as `logs` shows
 _OVERLAP_MS = 60_000  # lines of an instance may arrive as late as this
 _LAST_MS = 600_000  # how far back the last lines of all instances are read
 _EVENT_START = '{"time"'
@@ -72,7 +72,7 @@ class JobLog:
     def tail(self, lines: int, reason: str = "") -> list[str]:
         """The last lines of one instance, without empty ones and a shell script's trace.
 
-        It is the one that has printed the `reason` of a failure, else the one that went silent first.
+        It is the first one, but after a failure the one that has printed its `reason`, or that went silent first.
         """
         tails: dict[str, deque[str]] = {}  # by stream
         last_ms: dict[str, int] = {}
@@ -85,9 +85,9 @@ class JobLog:
             return [self.unreadable] if self.unreadable else []
         streams = sorted(tails, key=lambda name: (len(name), name))
         latest = {name.rpartition("-")[0]: name for name in streams}  # host to its newest stream
-        told = [name for name in latest.values() if reason and any(reason in line for line in tails[name])]
-        first = min(told or latest.values(), key=last_ms.__getitem__)
-        return [line for line in tails[first] if line.strip() and not _TRACE.match(line)][-lines:]
+        told = [name for name in latest.values() if any(reason in line for line in tails[name])]
+        chosen = min(told or latest.values(), key=last_ms.__getitem__) if reason else next(iter(latest.values()))
+        return [line for line in tails[chosen] if line.strip() and not _TRACE.match(line)][-lines:]
 
     def _entries(self, stream: str, since_ms: int) -> Iterator[dict[str, Any]]:
         if self.unreadable:
@@ -251,8 +251,9 @@ class SageMakerJob(Job):
 
     def log_tail(self, lines: int = 15) -> list[str]:
         self._drain()
+        reason = self.description.get("FailureReason")
         with suppress(*AWS_ERRORS):
-            return self._log.tail(lines, classify(str(self.description.get("FailureReason", "")))[1])
+            return self._log.tail(lines, classify(reason)[1] if reason else "")
         return []
 
     def log_location(self) -> str:

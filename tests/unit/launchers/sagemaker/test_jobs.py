@@ -379,6 +379,20 @@ def test_the_last_lines_are_those_of_the_instance_that_has_failed_though_another
     assert job.log_tail(1) == ["RuntimeError: no such luck"]
 
 
+def test_of_a_job_that_runs_the_lines_of_its_first_instance_are_shown_as_many_as_are_asked_for(
+    aws: Aws, job: Job, clock: FakeClock
+) -> None:
+    steps = [f"step {number}" for number in range(300)]
+    aws.say(f"{NAME}/algo-2-1", "the worker waits")
+    aws.say(f"{NAME}/algo-1-1", *steps)
+    assert logged(aws, job, clock) == []
+    assert job.log_tail(1000) == steps
+
+    aws.say(f"{NAME}/algo-2-1", "the worker goes on")
+
+    assert job.log_tail(1) == steps[-1:]  # so that `logs --follow` shows each line once
+
+
 def test_a_long_log_is_read_page_by_page_and_goes_on_where_it_stopped_also_after_a_restart(
     aws: Aws, job: Job, clock: FakeClock
 ) -> None:
