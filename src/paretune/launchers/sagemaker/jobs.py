@@ -36,8 +36,7 @@ _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (A
 _EXPIRED = "Expired"  # our WarmPoolStatus of instances that AWS has never told of, once their time is over
 _LATE_S = 60.0  # in which AWS may add to the description of a job that has ended
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
-# The report, the events, and the files of a profile, with names that every file system takes.
-_RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/\w[\w.-]{{0,99}}")
+_RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/(trace\.json\.gz|profile\.(json|md))")
 _TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes")
 _NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within the longest wait")
 _PENDING = (FailureKind.CAPACITY, "MaxPendingTimeExceeded: no instance was free within half an hour")

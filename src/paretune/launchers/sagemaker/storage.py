@@ -28,6 +28,7 @@ from paretune.launchers.sagemaker.account import PREFIX, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3
 
+LARGEST_READ = 2**28  # bytes: events of a million steps, or the confusion matrix of 5,000 classes
 _OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
 """Prefix of an output's files. AWS documents that they are loose files, and not where below output/."""
 
@@ -69,8 +70,8 @@ class Storage:
         return self.uri(key)
 
     def read(self, key: str) -> bytes:
-        """The content of a small object. Raises boto's errors."""
-        content: bytes = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+        """The content of an object, of a larger one its first LARGEST_READ bytes. Raises boto's errors."""
+        content: bytes = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read(LARGEST_READ)
         return content
 
     def entries(self, prefix: str) -> dict[str, tuple[int, float]]:

@@ -173,6 +173,21 @@ def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
     assert job.events() == []
 
 
+def test_events_beyond_any_size_that_a_training_leaves_are_not_read(
+    aws: Aws, job: Job, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paretune.launchers.sagemaker.storage.LARGEST_READ", 1000)
+    leave(aws, {"report.json": REPORT.model_dump_json(), "events.jsonl": "\n".join(map(line, range(1, 999)))})
+    leave(aws, {f"profile/{number}": "x" for number in range(3)})  # none of ours
+    aws.end(NAME)
+
+    assert look(job, clock) is JobState.COMPLETED
+    steps = [event.step for event in job.events() if event.metrics]
+    assert steps == [*range(1, len(steps) + 1)]
+    assert 5 < len(steps) < 50
+    assert job.profile() == {}
+
+
 def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: Job, clock: FakeClock) -> None:
     aws.enter(NAME, "Training")
     clock.sleep(100)
