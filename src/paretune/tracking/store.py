@@ -263,13 +263,12 @@ def require_answer(uri: str) -> None:
             f"the MLflow store at {without_secrets(uri)} cannot be used: {fault}: move it away, or change "
             "MLFLOW_TRACKING_URI; nothing was launched"
         )
-    address = urlsplit(uri)
-    if not address.scheme.startswith("http"):
-        return
-    port = address.port or (443 if address.scheme == "https" else 80)
     try:
-        socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
-    except OSError as error:
+        address = urlsplit(without_secrets(uri))  # a password may hold what ends the name of a host
+        if address.scheme.startswith("http"):
+            port = address.port or (443 if address.scheme == "https" else 80)
+            socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
+    except (OSError, ValueError) as error:
         raise TrackingUnavailable(
             f"the MLflow tracking server at {without_secrets(uri)} does not answer ({error}): start it, "
             "or change MLFLOW_TRACKING_URI; nothing was launched"

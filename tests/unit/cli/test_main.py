@@ -47,6 +47,17 @@ def test_help_shows_the_most_used_parameters_and_all_on_request(run: Run, monkey
     assert "--name TEXT" in run("study", "--help")[1]
 
 
+def test_an_address_of_mlflow_without_a_port_that_is_one_is_no_traceback_of_a_dry_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:notaport")
+
+    code, _, err = run("train", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--dry_run")
+
+    assert code == 2
+    assert "http://127.0.0.1:notaport does not answer" in err
+
+
 def test_a_worst_case_above_the_limit_ends_with_4(run: Run, workplace: Path) -> None:
     # 90 minutes x 2 x 0.115 USD per hour = 0.345 USD, and 70 seconds to stop
     words = ["--max_cost_usd", "0.346", "--max_runtime_minutes", "90", "--instance_count", "2"]

@@ -250,6 +250,18 @@ def test_no_message_shows_the_password_of_a_server_that_goes_away(
     assert not [text for text in [*messages, here.open_command("abc")] if "secret" in text]
 
 
+def test_no_message_shows_a_part_of_a_password_that_ends_the_name_of_a_host(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:hush/hush@{address}")
+
+    with pytest.raises(TrackingUnavailable, match=f"http://{address} does not answer") as refused:
+        tracking()
+
+    assert "hush" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "uri", ["nonsense://x", "http://127.0.0.1:notaport", "sqlite:///{file}/mlflow.db", "sqlite://me:x@host/y.db"]
 )
