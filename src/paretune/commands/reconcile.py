@@ -49,6 +49,7 @@ _COLUMNS = {  # name here to those of CUR and FOCUS
 }
 _NEEDED, _NUMBERS = [*_COLUMNS][:7], [*_COLUMNS][5:12]
 _CHARGES = r"Usage|Discount$"  # types of lines that a job costs; not tax, credits, refunds, fees and negations of plans
+_OURS = f"^$|:training-job/{JOB_PREFIX}"  # resources: none, or a job of paretune
 _MONTH = re.compile(r"/(BILLING_PERIOD=[^/]+|\d{8}-\d{8}|year=\d+/month=\d+)(?=/)")  # a folder for each month
 _DELIVERY = re.compile(r"/(\d{4}-?\d\d-?\d\dT[^/]*|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})(?=/)")  # and one in it
 _PART = re.compile(r"(-\d{5})?(\.snappy)?(\.parquet|\.csv)?(\.gz)?$")  # ends the name of each file of a delivery
@@ -110,9 +111,9 @@ def reconciled(bill: "AwsBill", runs: list[RecordedRun]) -> "pd.DataFrame":
     def whole(usd: "pd.Series") -> float:  # NaN if one of them is
         return float(usd.sum(skipna=False))
 
-    lines = bill.lines.assign(run_key=bill.lines["job"].map(_run_key))
+    lines = bill.lines.assign(run_key=bill.lines["job"].map(job_of))
     jobs = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "until": "max"})
-    keys = {run.run_id: _run_key(run.tags[schema.JOB_NAME]) for run in runs}
+    keys = {run.run_id: job_of(run.tags[schema.JOB_NAME]) for run in runs}
     rows = list[dict[str, Any]]()
     for run in runs:
         key = keys[run.run_id]
@@ -130,17 +131,12 @@ def reconciled(bill: "AwsBill", runs: list[RecordedRun]) -> "pd.DataFrame":
             remark = _WHOLE_BEFORE
         row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": RecordedJob(run).cost_usd}
         rows.append(row | billed | {"complete": not remark, "remark": remark})
-    strangers = lines[~lines["run_key"].isin(keys.values()) & (lines["run_key"] != "")]
+    strangers = lines[~lines["run_key"].isin(keys.values())]
     for name, usd in strangers.groupby("job")["billed_usd"].agg(whole).items():
         rows.append({"run_id": "", "job": name, "billed_usd": usd, "complete": False, "remark": "it has no run here"})
     numbers = ["cost_usd", "billed_usd", "effective_usd"]
     table = pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(numbers, float))
     return table.assign(difference_usd=table["billed_usd"] - table["cost_usd"])
-
-
-def _run_key(job: str) -> str:
-    """The beginning that the names of all attempts of a run share; empty for jobs that are not of paretune."""
-    return job_of(job) if (job := job.lower()).startswith(JOB_PREFIX) else ""
 
 
 def _missing(run: RecordedRun, until: datetime | None) -> str:
@@ -246,7 +242,7 @@ def _files(path: Path) -> dict[Path, tuple[str, str, str]]:
 
 
 def _read(path: Path) -> tuple["pd.DataFrame", list[datetime]]:
-    """The lines of jobs and of discounts without a job in one file, and the end of usage of any service, if it has."""
+    """The lines of our jobs and of discounts without a job in one file, and the end of usage of any service, if any."""
     import pandas as pd
     from pyarrow import parquet
 
@@ -264,13 +260,13 @@ def _read(path: Path) -> tuple["pd.DataFrame", list[datetime]]:
             frame[column] = pd.to_datetime(frame[column], utc=True, errors="coerce", format="mixed")
         is_usage = frame["type"].str.contains("Usage") & (frame["end"] - frame["start"] <= timedelta(days=1))
         end = frame.loc[is_usage, "end"].max()
-        frame = frame[frame["type"].str.contains(_CHARGES) & frame["resource"].str.contains("^$|:training-job/")]
+        frame = frame[frame["type"].str.contains(_CHARGES) & frame["resource"].str.contains(_OURS, case=False)]
         frame = frame[frame["resource"].ne("") | frame["type"].str.endswith("Discount")].copy()
         frame[_NUMBERS] = frame[_NUMBERS].replace("", None).astype(float)
     except (OSError, ValueError) as error:  # pyarrow's and pandas' are ValueErrors
         text = f"{path} cannot be read as a bill ({first_line(error)}): fetch or export it again"
         raise BadInput([text]) from error
-    if others := set(frame["currency"]) - {"", "USD"}:
+    if others := set(frame.loc[frame["resource"] != "", "currency"]) - {"", "USD"}:
         raise BadInput([f"{path}: the currency must be USD, got {', '.join(others)}: costs are recorded in dollars"])
     jobs = frame["resource"].str.extract(r":training-job/(.*)$", expand=False).fillna("").str.lower()
     return frame.assign(job=jobs), [] if pd.isna(end) else [end.to_pydatetime()]

@@ -249,8 +249,11 @@ def test_a_discount_that_names_no_job_leaves_the_effective_cost_unknown_without_
     ("rows", "part"),
     [
         ([{"costs": 1}], "missing: make a Data Export of CUR 2.0 or FOCUS"),
-        ([line("x", 1.0, line_item_currency_code="CNY")], "the currency must be USD, got CNY"),
-        ([line("x", math.nan, line_item_unblended_cost="1,50")], "could not convert string to float: '1,50'"),
+        ([line(job_name("x", 1), 1.0, line_item_currency_code="CNY")], "the currency must be USD, got CNY"),
+        (
+            [line(job_name("x", 1), math.nan, line_item_unblended_cost="1,50")],
+            "could not convert string to float: '1,50'",
+        ),
     ],
 )
 def test_what_is_no_bill_in_dollars_is_refused(run: Run, tmp_path: Path, rows: list[Any], part: str) -> None:
@@ -258,6 +261,14 @@ def test_what_is_no_bill_in_dollars_is_refused(run: Run, tmp_path: Path, rows: l
 
     assert code == 2
     assert part in err
+
+
+def test_other_accounts_of_a_bill_may_pay_in_other_currencies(run: Run, store: MlflowClient, tmp_path: Path) -> None:
+    run_id, india = recorded(store), {"line_item_currency_code": "INR"}
+    rows = [*bill_of(run_id), line("another-team", 9.0, **india), of_month("EdpDiscount", -9.0, **india), later()]
+    run("reconcile", "--bill", str(write(rows, tmp_path / "bill.csv")))
+
+    assert store.get_run(run_id).data.metrics["billed_usd"] == pytest.approx(2.85)
 
 
 @pytest.fixture
