@@ -9,12 +9,11 @@ from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
-from paretune.jobs.bill import recorded_price
+from paretune.jobs.bill import Bill, recorded_price
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord, first_job_of, run_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState, job_name, job_of
-from paretune.pricing import cost_usd
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun
@@ -72,11 +71,10 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
         with suppress(BudgetRefused):
             row["worst_usd"] = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
         if (job := _job(run, workplace)) is not None:
-            status = job.status()
-            row["state"] = job.detail() or status.state.value
-            price = recorded_price(tags, workplace.launcher.price(spec))
-            usd = cost_usd(price, spec, status.billable_seconds)
-            row["cost_usd"] = usd if usd is None or recorded.cost_usd is None else max(usd, recorded.cost_usd)
+            row["state"] = job.detail() or job.state().value
+            bill = Bill(spec, recorded_price(tags, workplace.launcher.price(spec)))
+            usd = [each for each in (bill.so_far_usd(job), recorded.cost_usd) if each is not None]
+            row["cost_usd"] = max(usd, default=None)
     except UNKNOWN as error:
         row["remark"] = str(error)
     return row

@@ -52,6 +52,14 @@ def test_jobs_that_run_are_listed_with_dollars_so_far_and_at_worst(desk: Desk) -
     assert (seen["owner"], seen["where"]) == ("ana", f"1 x {SMALL}")
 
 
+def test_dollars_so_far_of_a_spot_job_are_not_known_before_its_end(desk: Desk) -> None:
+    desk.launch(ENDLESS, spot=True)
+
+    (seen,) = standing(desk.tracking, desk.where)
+
+    assert seen["cost_usd"] is None
+
+
 def test_a_job_that_cannot_be_looked_at_is_listed_all_the_same(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.launch(ENDLESS)
     here = {"account": "111111111111", "region": "us-east-1"}
