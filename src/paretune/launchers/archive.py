@@ -27,7 +27,8 @@ _NEVER = {
 }
 _NEVER_NAMES = (
     *(".env", ".env.*", ".netrc", "_netrc", ".pypirc", ".git-credentials", "credentials", "credentials.json"),
-    *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "mlflow.db*", "*.pyc"),
+    *("*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "id_rsa*", "id_ed25519*", "id_ecdsa*", "id_dsa*", "mlflow.db*"),
+    *("*.pyc", ".envrc", ".pgpass", "*.keystore", "*.jks", "secrets.yaml", "secrets.yml", "secrets.json"),
     *("*.env", ".npmrc", "pip.conf", ".boto", ".s3cfg", "application_default_credentials.json", "secrets.toml"),
     *("service-account*.json", "service_account*.json", "*.tfstate", "*.tfstate.*", "kubeconfig", ".htpasswd"),
 )

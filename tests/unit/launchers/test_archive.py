@@ -15,7 +15,8 @@ from paretune.launchers.archive import LARGEST_MIB, pack, package_files, project
 SECRETS = [
     *(".env", ".env.production", ".netrc", ".pypirc", ".git-credentials", "credentials", "keys/server.pem"),
     *(".npmrc", ".s3cfg", "prod.env", "Credentials.json", "ID_RSA", "service-account.json", "terraform.tfstate"),
-    *("kubeconfig", "secrets.toml", ".pip/pip.conf", ".huggingface/token"),
+    *("kubeconfig", "secrets.toml", ".pip/pip.conf", ".huggingface/token", ".envrc", ".pgpass", "secrets.yaml"),
+    *("keys/id_ecdsa", "keys/putty.ppk"),
     *("keys/private.key", "id_rsa", "id_ed25519", ".aws/config", ".ssh/known_hosts"),
 ]
 MACHINE = [
