@@ -33,6 +33,7 @@ class Attempts:
 
     record: JobRecord
     inputs: JobInputs | None = None  # made when an attempt that cannot be adopted needs them
+    is_tried_again: bool = True  # whether a next attempt is begun that nobody has created yet
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
@@ -98,6 +99,8 @@ class Attempts:
         self.bill.add(self.current)
         kind = None if status.failure is None else status.failure[0]
         document, sentence = self._next(kind, status.billable_seconds)
+        if document is not None and not self.is_tried_again and self._launcher.attach(document.job_name) is None:
+            document, sentence = None, "and it was stopped before a smaller batch was tried"
         if document is not None:
             self._go_on(document, sentence)
             return None

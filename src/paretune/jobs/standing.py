@@ -11,7 +11,7 @@ from paretune.core.shell import command_line
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill, recorded_price
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.record import JobRecord, first_job_of, run_name
+from paretune.jobs.record import JobRecord, find_job, first_job_of, run_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.specification.job import JobSpec
@@ -96,14 +96,14 @@ def find_run(tracking: Tracking, name: str) -> RecordedRun:
 
 def lines_of(run: RecordedRun, workplace_of: WorkplaceOf, lines: int) -> tuple[list[str], str]:
     """The last lines that the job of a run has printed, and where its whole log is. Raises BadInput, LaunchRefused."""
-    job = _found(run, place_of(run, workplace_of)[1])
+    job = _found(run, _job(run, place_of(run, workplace_of)[1]))
     return job.log_tail(lines), job.log_location()
 
 
 def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interruption, lines: int) -> Iterator[str]:
     """The lines that the job of a run prints, until it has ended; the job goes on when this is interrupted."""
     workplace = place_of(run, workplace_of)[1]
-    job, seen, is_last = _found(run, workplace), list[str](), False
+    job, seen, is_last = _found(run, _job(run, workplace)), list[str](), False
     while True:
         is_last = job.state().is_terminal
         tail = job.log_tail(_TAIL if seen else lines)
@@ -123,12 +123,12 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     is not there, and LostContact if the launcher does not say that it has stopped; its run stays open.
     """
     spec, workplace = place_of(run, workplace_of)
-    _found(run, workplace)
+    _found(run, find_job(run.run_id, run.tags, workplace))  # the first one: a later one may be named and not created
     if run.tags.get(schema.STATE) != JobState.RUNNING.value:
         raise BadInput([f"the job of run {run.run_id} has ended: {run.tags.get(schema.STATE) or 'it was never begun'}"])
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
     record.adopt()
-    job = Attempts(record)
+    job = Attempts(record, is_tried_again=record.is_beside)  # by its launcher in any case, if that still runs
     end = None
     while end is None and (job.current is None or job.current.state().is_terminal):  # earlier attempts come first
         end = job.poll()
@@ -145,8 +145,8 @@ def _job(run: RecordedRun, workplace: Workplace) -> Job | None:
     return job if job is not None and job.run_id == run.run_id else None
 
 
-def _found(run: RecordedRun, workplace: Workplace) -> Job:
-    if (job := _job(run, workplace)) is None:
+def _found(run: RecordedRun, job: Job | None) -> Job:
+    if job is None:
         text = f"the job of run {run.run_id} is not there: it is not created yet, or its launcher has been removed"
         raise BadInput([f"{text}; `{command_line('sync')}` closes what never began"])
     return job

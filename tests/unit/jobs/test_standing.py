@@ -13,7 +13,7 @@ from paretune.jobs.standing import find_run, followed, lines_of, standing, stop
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState
 from paretune.specification.job import JobSpec
-from tests.scripted_jobs import DONE, ENDLESS, MEMORY, SMALL, Ending
+from tests.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, Ending
 from tests.unit.jobs.test_adoption import User
 
 
@@ -112,6 +112,27 @@ def test_of_a_job_that_is_tried_again_the_attempt_that_runs_is_stopped_and_all_a
 
     assert desk.launcher.jobs[desk.launcher.created[1]].stopped
     assert end.metrics["cost_usd"] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_job_whose_launcher_died_before_it_was_tried_again_is_ended_without_another_attempt(
+    desk: Desk, is_named: bool
+) -> None:
+    job = desk.launch(CAPACITY, ENDLESS, fallback_instance_types=LARGE)
+    name, run_id = job.document.job_name, job.record.run.run_id
+    job.record.leave()
+    if is_named:
+        job.record.name_attempt(f"{name[:-1]}2")
+    desk.launcher.jobs[name].runs = 0
+    desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
+
+    end = stop(find_run(desk.tracking, run_id), desk.where)
+
+    assert desk.launcher.created == [name]
+    assert (end.state, end.metrics["cost_usd"]) == (JobState.FAILED, pytest.approx(0.01))
+    run = desk.client.get_run(run_id)
+    assert (run.info.status, run.data.tags["paretune.state"]) == ("FAILED", "Failed")
+    assert "paretune.used_instance_type" not in run.data.tags
 
 
 def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(desk: Desk) -> None:
