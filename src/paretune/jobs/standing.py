@@ -106,10 +106,11 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
     job, seen, is_last = _found(run, _job(run, workplace)), list[str](), False
     while True:
         is_last = job.state().is_terminal
-        tail = job.log_tail(_TAIL if seen else lines)
-        overlap = next((count for count in range(min(len(seen), len(tail)), 0, -1) if seen[-count:] == tail[:count]), 0)
+        tail = job.log_tail(_TAIL)
+        counts = range(min(len(seen), len(tail)), 0, -1)
+        overlap = next((count for count in counts if seen[-count:] == tail[:count]), 0 if seen else -lines)
         yield from tail[overlap:]
-        seen = (seen + tail[overlap:])[-_TAIL:]
+        seen = tail or seen
         if is_last:
             return
         interruption.check()

@@ -149,6 +149,18 @@ def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(desk: 
     assert lines_of(run, desk.where, 50) == (["last line"], "somewhere")
 
 
+def test_of_a_log_that_is_followed_no_line_before_the_first_ones_is_shown_later(desk: Desk) -> None:
+    job = desk.launch(DONE)
+    scripted = desk.launcher.jobs[job.document.job_name]
+    scripted.runs = 1
+    desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
+    printed = [["one", "two", "three"], ["one", "two", "three", "four"]]
+    scripted.log_tail = lambda lines=15: printed.pop(0)[-lines:]  # type: ignore[method-assign]
+
+    run = find_run(desk.tracking, job.document.job_name)
+    assert list(followed(run, desk.where, Interruption(), 2)) == ["two", "three", "four"]
+
+
 def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:
     job, interruption = desk.launch(ENDLESS), Interruption()
     lines = followed(find_run(desk.tracking, job.record.run.run_id), desk.where, interruption, 50)
