@@ -50,6 +50,7 @@ from paretune.specification.job import JobSpec
 
 STOP_GRACE_S = 70.0  # from `stop` until a job that still runs is killed; a training process ends itself after 60
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
+_LOG_TAIL = 2**18  # bytes of a log that are read
 _WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of a traceback that says what has happened
 
@@ -125,9 +126,9 @@ class LocalJob(Job):
         if not self.folder.log.exists():
             return []
         with self.folder.log.open("rb") as file:
-            file.seek(max(0, self.folder.log.stat().st_size - 65_536))
-            text = file.read().decode(errors="replace")
-        return [line for line in text.splitlines() if line.strip() and not line.startswith('{"time"')][-lines:]
+            start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
+            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # the first one is cut
+        return [line for line in printed if line.strip() and not line.startswith('{"time"')][-lines:]
 
     def log_location(self) -> str:
         return str(self.folder.log)
