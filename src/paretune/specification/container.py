@@ -27,6 +27,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from paretune.core.tags import Attribution
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import OF_THE_BILL
 from paretune.specification.parallelism import BatchPlan
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
@@ -220,10 +221,12 @@ class JobDocument:
         return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
-Metrics = Annotated[
-    dict[str, float],
-    AfterValidator(lambda metrics: {name: value for name, value in metrics.items() if math.isfinite(value)}),
-]  # metric name to value; values not finite are left out
+def _known(told: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in told.items() if math.isfinite(value) and name not in OF_THE_BILL}
+
+
+Metrics = Annotated[dict[str, float], AfterValidator(_known)]
+"""Name to value of what a job measures: finite values only, and none that only its bill can tell."""
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # a whole number that fits into a database
 
 

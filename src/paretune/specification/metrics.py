@@ -31,6 +31,7 @@ BILLED_USD = "billed_usd"
 """Unblended cost in AWS's bill, storage included, before tax, credits and the fees of plans."""
 EFFECTIVE_USD = "effective_usd"
 """The same with Savings Plans, reservations and private rates."""
+OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # which no job knows of itself
 MFU = "mfu"  # model FLOPs utilisation, a share of the devices' peak
 PEAK_MEMORY_GIB = "peak_memory_gib"
 """Highest memory of one GPU, or without one of the largest process."""

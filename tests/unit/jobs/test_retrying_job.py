@@ -364,12 +364,18 @@ def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
 
 
 def test_a_report_cannot_lower_the_bill(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    lie = JobReport(metrics={"f1": 0.75, "cost_usd": -5.0, "billable_seconds": 0.0})
+    lie = JobReport(metrics={"f1": 0.75, "cost_usd": -5.0, "billable_seconds": 0.0, "warm_pool_seconds": 0.0})
     monkeypatch.setattr(ScriptedJob, "report", lambda _: lie)
 
     desk.follow(desk.attempts(ScriptedLauncher([DONE])))
 
     assert (desk.metrics["cost_usd"], desk.metrics["billable_seconds"]) == (pytest.approx(0.01), SECONDS)
+    assert "warm_pool_seconds" not in desk.metrics  # by which `sync` knows that kept instances are booked
+
+    monkeypatch.delitem(PRICES, SMALL)
+    desk.run_id = None
+    desk.follow(desk.attempts(ScriptedLauncher([DONE])))
+    assert "cost_usd" not in desk.metrics
 
 
 def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_it(desk: Desk, names: Names) -> None:

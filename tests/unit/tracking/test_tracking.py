@@ -133,11 +133,11 @@ def test_a_server_that_denies_an_operation_has_all_and_is_not_asked_for_ever(
 def test_a_curve_s_last_value_is_the_headline_that_is_recorded_at_the_end(store: MlflowClient) -> None:
     run = tracking().begin("tiny")
     for step in (10, 20):
-        run.log_events([Event(time=1000.0 + step, step=step, metrics={"cost_usd": step / 100})])
+        run.log_events([Event(time=1000.0 + step, step=step, metrics={"f1": step / 100})])
 
-    tracking().run(run.run_id).log_metrics({"cost_usd": 0.17})
+    tracking().run(run.run_id).log_metrics({"f1": 0.17})
 
-    assert store.get_run(run.run_id).data.metrics["cost_usd"] == 0.17
+    assert store.get_run(run.run_id).data.metrics["f1"] == 0.17
 
 
 def test_a_run_has_user_and_source_as_mlflow_s_own_runs_have_and_ends_when_its_job_did(store: MlflowClient) -> None:
