@@ -13,11 +13,12 @@ from typing import Any
 from paretune.core.clock import Clock, Interruption
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError, TrackingUnavailable
 from paretune.core.shell import command_line
+from paretune.core.untrusted import at_home
 from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord, run_name
-from paretune.launchers.base import SHOWN_WITHIN_S, Job, Launcher, job_name
+from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobStatus, Launcher, job_name
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
@@ -97,8 +98,7 @@ class Attempts:
             return None
         status = self.current.status()
         self.bill.add(self.current)
-        kind = None if status.failure is None else status.failure[0]
-        document, sentence = self._next(kind, status.billable_seconds)
+        document, sentence = self._next(status)
         if document is not None and not self.is_tried_again and self._launcher.attach(document.job_name) is None:
             document, sentence = None, "and it was stopped before a smaller batch was tried"
         if document is not None:
@@ -109,15 +109,15 @@ class Attempts:
             self.current.clean_up()
         return self.end
 
-    def _next(self, kind: FailureKind | None, billed_s: float) -> tuple[JobDocument | None, str]:
-        """The attempt that follows, and a message about it; None, and why no smaller batch is tried.
+    def _next(self, status: JobStatus) -> tuple[JobDocument | None, str]:
+        """The attempt that follows one which ended so, and a message about it; None, and why no smaller batch is tried.
 
-        `kind` is how the attempt failed, None if it was stopped as asked; `billed_s` are its billed seconds. After a
-        lack of memory the per-device batch is halved, but not of a trial whose batch is searched or given; after a lack
-        of capacity the next instance type is tried. A spot job that waited too long has found no capacity either: its
-        seconds are billed, and the next type continues from its checkpoints.
+        After a lack of memory the per-device batch is halved, but not of a trial whose batch is searched or given;
+        after a lack of capacity the next instance type is tried. A spot job that waited too long has found no capacity
+        either: its seconds are billed, and the next type continues from its checkpoints.
         """
-        ran, job = self.document, self.record.spec
+        ran, job, billed_s = self.document, self.record.spec, status.billable_seconds
+        kind = None if status.failure is None else status.failure[0]
 
         def attempt(**changes: Any) -> JobDocument | None:
             number, spent_s = ran.attempt + 1, self.bill.billable_seconds
@@ -148,6 +148,10 @@ class Attempts:
             return None, "with the smallest per-device batch that could be tried"
         if self.record.is_trial and job.per_device_train_batch_size is not None:
             return None, f"{batch}; a trial of a study is not tried again with a smaller one"
+        script, ended_at = at_home(job.entry_script or ""), status.ended_at
+        runs_as_it_is = not self._launcher.jobs_outlive_submitter and script.is_file()
+        if runs_as_it_is and ended_at and script.stat().st_mtime > ended_at - status.seconds:
+            return None, f"{batch}; {script.name} has been changed since"
         if (smaller := attempt(plan=plan)) is None:
             return None, f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
         return smaller, (

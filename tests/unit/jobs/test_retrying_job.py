@@ -1,7 +1,8 @@
 """One job over all its attempts, on a launcher whose jobs end as they are told to, and in a real MLflow store."""
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,29 @@ def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_ever
     assert desk.metrics["cost_usd"] == pytest.approx(0.03)
     assert desk.tags["out_of_memory_retries"] == "2"
     assert desk.tags["used_per_device_train_batch_size"] == "4"
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_a_script_of_this_machine_that_was_edited_meanwhile_is_not_tried_again(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_edited: bool
+) -> None:
+    class Here(ScriptedLauncher):
+        jobs_outlive_submitter = False  # its scripts run where they lie
+
+    status, began, script = ScriptedJob.status, 1000.0, tmp_path / "train.py"
+    monkeypatch.setattr(ScriptedJob, "status", lambda job: replace(status(job), ended_at=began + SECONDS))
+    script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
+    os.utime(script, (began, began + 9.0 if is_edited else began - 9.0))
+    launcher = Here([MEMORY, DONE])
+    job = desk.attempts(launcher, entry_script=str(script), per_device_train_batch_size=16)
+
+    if is_edited:
+        with pytest.raises(OutOfMemory, match=r"with per-device batch 16; train\.py has been changed since"):
+            desk.follow(job)
+    else:
+        desk.follow(job)
+
+    assert len(launcher.created) == 2 - is_edited
 
 
 def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked(desk: Desk, names: Names) -> None:
