@@ -19,7 +19,7 @@ from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.core.packages import pinned
 from paretune.core.shell import command_line
 from paretune.core.tags import AWS_PREFIX
-from paretune.core.untrusted import at_home
+from paretune.core.untrusted import at_home, without_secrets
 from paretune.estimating.hardware import accelerator_of
 from paretune.launchers import archive
 from paretune.launchers.base import (
@@ -127,6 +127,11 @@ class SageMakerLauncher(Launcher):
 
     def _check_whole(self, spec: JobSpec, inputs: JobInputs) -> None:
         faults = [*isolation_faults(spec, inputs, self.account.region)]
+        if any(without_secrets(line) != line for line in _own_requirements(spec, inputs)):
+            faults.append(
+                "requirements must hold no password and no key, because they travel with the code: use "
+                "sagemaker.package_index, or a sagemaker.training_image that holds the packages"
+            )
         needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
         for name in spec.instance_types() if spec.sagemaker.volume_size_in_gb is None else ():
             local_gib = spec.instance(name).local_storage_gib
@@ -191,8 +196,9 @@ class SageMakerLauncher(Launcher):
 
         Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
         """
-        self._check_whole(document.spec, inputs)
         spec, settings = document.spec, document.spec.sagemaker
+        if document.attempt == 1:  # the next ones run what that has sent
+            self._check_whole(spec, inputs)
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
         storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)
         take = self._uploaded if document.attempt == 1 else self._launched
@@ -406,10 +412,7 @@ def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[
         return
     if settings.training_image is None:  # an image of one's own may hold everything
         needed += [each for cluster in spec.clusters() for each in choose_image(cluster, region).requirements]
-        needed += [] if inputs.project is None else inputs.project.document.get("requirements", [])
-        if spec.entry_script is not None:
-            own = at_home(spec.entry_script).resolve().with_name(archive.REQUIREMENTS)
-            needed += own.read_text().split("\n") if own.is_file() else []
+        needed += _own_requirements(spec, inputs)
     if names := ", ".join(dict.fromkeys(filter(None, map(str.strip, needed)))):
         image = "give a sagemaker.training_image that holds them, or leave network_isolation out"
         yield f"sagemaker.network_isolation leaves the job no network, and pip would install {names}: {image}"
@@ -417,6 +420,13 @@ def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[
         if text.startswith(IN_SECRETS_MANAGER):
             read = f"environment.{name} is read from Secrets Manager by the job"
             yield f"{read}, which has no network with sagemaker.network_isolation: leave one of them out"
+
+
+def _own_requirements(spec: JobSpec, inputs: JobInputs) -> list[str]:
+    """The lines of what a project, or the folder of a script, has pip install."""
+    own = at_home(spec.entry_script or "").resolve().parent / archive.REQUIREMENTS
+    lines = own.read_text().split("\n") if spec.entry_script is not None and own.is_file() else []
+    return lines if inputs.project is None else [*inputs.project.document.get("requirements", [])]
 
 
 def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:

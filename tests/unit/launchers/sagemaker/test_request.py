@@ -192,6 +192,18 @@ def test_a_job_without_a_network_is_refused_if_it_would_install_anything_or_read
     assert "environment.TOKEN" in fault(**own, image="own:1", environment=secret)
 
 
+def test_a_password_in_requirements_is_refused(launcher: SageMakerLauncher, tmp_path: Path) -> None:
+    line = "--extra-index-url https://ada:hush@packages.example/simple"
+    (tmp_path / "train.py").touch()
+    (tmp_path / "requirements.txt").write_text(f"einops\n{line}\n")
+    project = ProjectPayload(code={}, program="x", document={"requirements": [line]})
+
+    for inputs, changes in ((NOTHING, {"entry_script": str(tmp_path / "train.py")}), (JobInputs(project=project), {})):
+        with pytest.raises(BadInput, match="must hold no password") as refused:
+            launcher.check_inputs(JobSpec(instance_type=GPU, **changes), inputs)
+        assert "hush" not in str(refused.value)
+
+
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
     (fault,) = image_faults(JobSpec(instance_type=GPU), "mars-1")
 
