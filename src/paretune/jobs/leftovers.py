@@ -5,7 +5,7 @@ Objects are kept until somebody removes them, and are billed by the month.
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,10 +40,8 @@ class Leftover:
 
     def row(self) -> dict[str, object]:
         """It as a JSON object."""
-        uri = f"s3://{self.bucket.bucket}/{self.prefix}"
-        return {"uri": uri, "kind": self.kind, "gigabytes": self.size / 1e9, "run_id": self.run_id} | {
-            "why_kept": self.why_kept
-        }
+        facts = {"kind": self.kind, "gigabytes": self.size / 1e9, "run_id": self.run_id, "why_kept": self.why_kept}
+        return {"uri": self.bucket.uri(self.prefix), **facts}
 
 
 def found_in_s3(
@@ -61,7 +59,7 @@ def found_in_s3(
     for (region, name), runs in runs_of.items():
         try:
             bucket = Storage(Account(region or None, environment).client("s3"), name)
-            found += leftovers(bucket, runs, registered, older_than_days=days, keeps_front=keeps_front)
+            found += _leftovers(bucket, runs, registered, days, keeps_front=keeps_front)
         except LaunchRefused as error:  # such as a bucket of another account, or one that is gone
             refused.append(error)
             continue
@@ -75,72 +73,46 @@ def found_in_s3(
     return found, [*remarks, *map(str, refused)]
 
 
-def leftovers(
-    bucket: "Storage",
-    runs: Iterable[RecordedRun],
-    registered: Mapping[str, str],
-    *,
-    older_than_days: float,
-    keeps_front: bool,
-) -> list[Leftover]:
+def _leftovers(
+    bucket: "Storage", runs: Iterable[RecordedRun], registered: Mapping[str, str], days: float, *, keeps_front: bool
+) -> Iterator[Leftover]:
     """All that lies below our prefix of a bucket, and why it is kept.
 
     Kept is what may still be used: by a job that runs, is younger, or is of another store; a registered model; with
     `keeps_front` that of a trial on the front. What jobs share is kept while a job that began lately might read it.
     """
     known = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in runs}
-    sizes, written = dict[tuple[str, str, str], int](), dict[tuple[str, str, str], float]()
+    places = dict[tuple[str, str, str], list[tuple[int, float]]]()  # to sizes of objects, and when they were written
     newest_job, now = 0.0, time.time()
-    for key, (size, moment) in bucket.entries("paretune/").items():
+    for key, entry in bucket.entries("paretune/").items():
         _, kind, name, *rest = [*key.split("/"), "", ""]
         if kind == "jobs":
-            newest_job = max(newest_job, moment)
+            newest_job = max(newest_job, entry[1])
             if rest[:1] != ["output"] or not rest[1].startswith("model"):
                 continue  # reports and events are small, and `sync` reads them
-        place = (kind, name, f"paretune/jobs/{name}/output/model" if kind == "jobs" else f"paretune/{kind}/{name}/")
-        sizes[place] = sizes.get(place, 0) + size
-        written[place] = max(written.get(place, 0.0), moment)
-    is_quiet = now - newest_job > max(older_than_days, _LONGEST_JOB_DAYS) * _DAY_S
-    found = []
-    for (kind, name, prefix), size in sizes.items():
-        run, days = None, (now - written[kind, name, prefix]) / _DAY_S
-        if kind in _SHARED:
-            why = "" if is_quiet and days > older_than_days else "jobs that began lately may read it"
-        else:
-            base = job_of(name) if kind == "jobs" else name.partition("-ml.")[0]
-            run = known.get(base)
-            of_it = (bucket.uri(prefix), run.run_id if run is not None else bucket.uri(prefix))
-            version = next((registered[each] for each in registered if each.startswith(of_it)), "")
-            why = _why_kept(run, kind, days, older_than_days, version, keeps_front)
-        found.append(
-            Leftover(
-                bucket=bucket,
-                prefix=prefix,
-                kind=_SHARED.get(kind, "models" if kind == "jobs" else kind),
-                size=size,
-                run_id="" if run is None else run.run_id,
-                why_kept=why,
-            )
-        )
-    return found
-
-
-def _why_kept(
-    run: RecordedRun | None, kind: str, days: float, older_than_days: float, version: str, keeps_front: bool
-) -> str:
-    if run is None:
-        return "no run of this store has it"
-    if run.tags.get(schema.STATE) not in ENDED:
-        return "its job runs"
-    if run.tags.get(schema.GAP) == "true":
-        return "its record has gaps, which `paretune sync` fills"
-    if days <= older_than_days:
-        return f"it is not older than {older_than_days:g} days"
-    if kind == "jobs" and version:
-        return f"its model is registered as {version}"
-    if kind == "jobs" and keeps_front and run.tags.get(schema.PARETO_RANK) == "0":
-        return "its trial is on the front"
-    return ""
+        prefix = f"paretune/jobs/{name}/output/model" if kind == "jobs" else f"paretune/{kind}/{name}/"
+        places.setdefault((kind, name, prefix), []).append(entry)
+    is_quiet = now - newest_job > max(days, _LONGEST_JOB_DAYS) * _DAY_S
+    for (kind, name, prefix), entries in places.items():
+        is_model, is_shared = kind == "jobs", kind in _SHARED
+        run = None if is_shared else known.get(job_of(name) if is_model else name.partition("-ml.")[0])
+        run_id, tags = ("", dict[str, str]()) if run is None else (run.run_id, run.tags)
+        is_young = now - max(moment for _, moment in entries) <= days * _DAY_S
+        uri = bucket.uri(prefix)
+        version = next((registered[of] for of in registered if of == run_id or of.startswith(uri)), "")
+        reasons = {
+            "no run of this store has it": run is None,
+            "its job runs": tags.get(schema.STATE) not in ENDED,
+            "its record has gaps, which `paretune sync` fills": tags.get(schema.GAP) == "true",
+            f"it is not older than {days:g} days": is_young,
+            f"its model is registered as {version}": is_model and version,
+            "its trial is on the front": is_model and keeps_front and tags.get(schema.PARETO_RANK) == "0",
+        }
+        if is_shared:
+            reasons = {"jobs that began lately may read it": is_young or not is_quiet}
+        why = next((reason for reason, applies in reasons.items() if applies), "")
+        kind, size = _SHARED.get(kind, "models" if is_model else kind), sum(size for size, _ in entries)
+        yield Leftover(bucket=bucket, prefix=prefix, kind=kind, size=size, run_id=run_id, why_kept=why)
 
 
 def remove(found: Iterable[Leftover], tracking: Tracking, today: str) -> None:
