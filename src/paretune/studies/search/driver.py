@@ -225,8 +225,7 @@ class Driver:
         if not self.file.once:
             self._since_s = self.workplace.clock.now()
         self._refresh()
-        for number in self.table.abandoned():  # asked for and never reserved: nothing was begun
-            self.table.drop(number)
+        self._drop_abandoned()
         running, ended = self.table.trials()
         if (running or ended) and not self.file.once:
             spent_usd = self.table.balance().spent_usd
@@ -377,7 +376,13 @@ class Driver:
 
     def _start_given(self) -> bool:
         """Start what needs no search: a trial that somebody has queued, or a job that is due to be tried again."""
-        if (asked := self.table.ask_waiting()) is not None:
+        try:
+            asked = self.table.ask_waiting()
+        except ValueError as error:
+            self._say(f"a queued trial: not run: {first_line(error)}")
+            self._drop_abandoned()
+            return True
+        if asked is not None:
             self._start(*asked, {})
             return True
         for trial, not_before in self.history.retries.values():
@@ -386,6 +391,10 @@ class Driver:
                 self.begin(Start(trial.point, trial.changes, trial.repeats))
                 return True
         return False
+
+    def _drop_abandoned(self) -> None:
+        for number in self.table.abandoned():  # asked for and never reserved: nothing was begun
+            self.table.drop(number)
 
     def _begin(self, trial: Trial, *, adopt: bool = False) -> None:
         tracking, number, run_id = self.workplace.tracking, trial.number, trial.run_id

@@ -117,7 +117,10 @@ class StudyTable:
         return trial.number, {name: trial.params[name] for name in self._file.search}
 
     def ask_waiting(self) -> tuple[int, Point] | None:
-        """Number and point of a trial that somebody has put into the queue of the study; None if it is empty."""
+        """Number and point of a trial that somebody has put into the queue of the study; None if it is empty.
+
+        Raises ValueError if a parameter of it cannot have its value.
+        """
         is_waiting = any(trial.state is TrialState.WAITING for trial in self._all()[0])
         return self.ask({}, {}, lambda point: True) if is_waiting else None
 

@@ -505,18 +505,20 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
 
 def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     driver = desk.driver(n_trials=2)
-    driver.table.study.enqueue_trial({"learning_rate": RATES[3]})
-    driver.table.study.enqueue_trial({"learning_rate": RATES[2]})
+    for rate in (RATES[3], 2.5e-5, RATES[2]):  # the second is none of the choices
+        driver.table.study.enqueue_trial({"learning_rate": rate})
     searched(driver)
 
     assert rates(driver) == [RATES[2], RATES[3]]
+    assert f"a queued trial: not run: '2.5e-05' not in {RATES}." in desk.said
+    assert not driver.table.abandoned()
 
     poor = desk.driver(budget_usd=2 * USD + 0.05)
     poor.adopt()
     poor.table.study.enqueue_trial({"learning_rate": RATES[1]})
     searched(poor)
     assert rates(poor) == [RATES[2], RATES[3]]
-    assert "trial 2: not run: worst case 0.1 USD does not fit what is left of the budget (0.05 USD)" in desk.said
+    assert "trial 3: not run: worst case 0.1 USD does not fit what is left of the budget (0.05 USD)" in desk.said
 
 
 def test_a_round_that_is_interrupted_leaves_its_job_to_the_next_one(desk: Desk) -> None:
