@@ -128,7 +128,7 @@ class Split:
         self.sampler = SplitSampler(
             file.job,
             driver.table.distributions,
-            objectives=list(file.objectives),
+            objectives=driver.table.objectives,
             price_of=lambda spec: (launcher.price(spec) or UNPRICED).cost_usd(1.0, spec.instance_count),
             rows=rows,
             metric=file.judged_by.metric if file.judged_by is not None else None,

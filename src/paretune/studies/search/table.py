@@ -65,6 +65,7 @@ class StudyTable:
         self._read: tuple[list[FrozenTrial], dict[int, Trial]] | None = None  # since something was written
         try:
             self._storage, self.study = _opened(file, storage)
+            self.objectives = self.study.metric_names or list(file.objectives)  # in the order of Optuna's values
             self._study_id = self._storage.get_study_id_from_name(file.name)
             count = len(self._all()[0])
         except Exception as error:  # SQLAlchemy's and each driver's own
@@ -96,10 +97,9 @@ class StudyTable:
             attributes = {_MARK: uuid.uuid4().hex, _DESCRIBED: described}
             for name, text in attributes.items():
                 self.study.set_user_attr(name, text)
-        if attributes[_DESCRIBED] != described:
+        if difference := _difference(attributes[_DESCRIBED], described):
             text = f"study {self._file.name} was begun with another search space, rows, job or objectives: give it "
-            text += f"another name (name=...), or the same file ({_difference(attributes[_DESCRIBED], described)})"
-            raise BadInput([text])
+            raise BadInput([f"{text}another name (name=...), or the same file ({difference})"])
         return str(attributes[_MARK])
 
     def ask(self, point: Point, changes: Mapping[str, Any], accepts: Accepts | None = None) -> tuple[int, Point]:
@@ -136,7 +136,7 @@ class StudyTable:
 
     def tell(self, trial: Trial) -> None:
         """Tell Optuna how a trial has ended, and `SplitSampler` what it has shown. A probe is pruned."""
-        objectives, is_probe = list(self._file.objectives), trial.is_probe and trial.status is TrialStatus.COMPLETED
+        objectives, is_probe = self.objectives, trial.is_probe and trial.status is TrialStatus.COMPLETED
         values = [trial.values[name] for name in objectives] if {*objectives} <= {*trial.values} else None
         state = TrialState.PRUNED if is_probe else TrialState.FAIL
         with suppress(UpdateFinishedTrialError):  # somebody has told it
@@ -292,7 +292,8 @@ def _sampler(file: StudyFile, seed: int) -> BaseSampler:
 
 
 def _difference(before: str, now: str) -> str:
-    earlier, later = ({name: json.dumps(value) for name, value in json.loads(text).items()} for text in (before, now))
+    earlier, later = map(json.loads, (before, now))
     names = sorted(name for name in {*earlier, *later} if earlier.get(name) != later.get(name))
-    texts = [f"{name}: {earlier.get(name, 'none')} then, {later.get(name, 'none')} now"[:_LONGEST] for name in names]
+    pairs = [[json.dumps(each[name]) if name in each else "none" for each in (earlier, later)] for name in names]
+    texts = [f"{name}: {then} then, {today} now"[:_LONGEST] for name, (then, today) in zip(names, pairs, strict=True)]
     return "; ".join(texts[:_MOST_DIFFERENCES])

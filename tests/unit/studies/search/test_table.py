@@ -157,6 +157,18 @@ def described(**parts: dict[str, object]) -> str:
     return json.dumps({f"{part} {name}": value for part, entries in parts.items() for name, value in entries.items()})
 
 
+def test_a_study_goes_on_with_its_search_and_its_objectives_in_another_order(storage: str) -> None:
+    search = {"learning_rate": {"low": 1, "high": 2}, "seed": {"choices": [1, 2]}}
+    objectives = {"cost_usd": "minimize", "f1": "maximize"}
+    mark = study(storage).open(described(search=search, objectives=objectives))
+
+    objectives, search = dict(reversed(objectives.items())), dict(reversed(search.items()))
+    made = study(storage, objectives=objectives)
+    assert made.open(described(search=search, objectives=objectives)) == mark
+    ended(made, begun(made, ask(made)[0]))
+    assert trial(made, 0).values == [1.0, 0.9]  # dollars, whose direction is the first, and F1
+
+
 def test_another_search_under_the_same_name_is_refused_with_the_difference(storage: str) -> None:
     made = study(storage)
     job = {f"parameter_{number:02d}": "x" * 600 for number in range(12)}
