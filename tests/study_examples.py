@@ -16,8 +16,8 @@ COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 
 def trial_of(number: int, cost: float, f1: float, **fields: Any) -> Trial:
     """A completed trial that cost so much and reached that F1; each has a batch, and so seconds, of its own."""
-    point = fields.pop("point", {"learning_rate": 1e-5 * (number + 1), "instance_type": "ml.g5.xlarge"})
     first = number if fields.get("repeats") is None else fields["repeats"]
+    point = fields.pop("point", {"learning_rate": 1e-5 * (first + 1), "instance_type": "ml.g5.xlarge"})
     standard = {
         "run_id": f"run{number}",
         "point": point,

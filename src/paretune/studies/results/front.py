@@ -189,30 +189,30 @@ def merge(
     if judged_runs:
         model = _model_of(judged_runs, judged)
         collapsed = {trial.number for trial in compress(judged_runs, model.collapsed)}
-    recorded = [name for _, runs in families for trial in runs for name in trial.values]
+    recorded = [name for runs in families for trial in runs for name in trial.values]
     # Validation rows of all trials if their parameters say so.
-    counts = {each.spec.max_eval_samples or (each.spec.max_train_samples or 0) // 9 for each, _ in families}
+    counts = {each.spec.max_eval_samples or (each.spec.max_train_samples or 0) // 9 for each, *_ in families}
     rows = next(iter(counts)) or None if len(counts) == 1 else None
-    is_sure = all(trial.qualities == first.qualities for _, (first, *rest) in families for trial in rest)
+    is_sure = all(trial.qualities == first.qualities for first, *rest in families for trial in rest)
     noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
     for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
         alike = [
-            (first.seconds_key if name in metrics.OF_THE_CLUSTER else None) or first.number for first, _ in families
+            (first.seconds_key if name in metrics.OF_THE_CLUSTER else None) or first.number for first, *_ in families
         ]
         groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
-        for key, (_, runs) in zip(alike, families, strict=True):
+        for key, runs in zip(alike, families, strict=True):
             groups[key] += _values(runs, name, without=collapsed if name == judged.metric else ())
         noises[name] = pooled_noise(name, list(groups.values()), rows, quality, is_sure)
-        for key, (_, runs), values in zip(alike, families, values_of, strict=True):
+        for key, runs, values in zip(alike, families, values_of, strict=True):
             if of_point := _values(runs, name):
                 values[name] = groups[key] or of_point
     points = []
-    for (first, runs), values in zip(families, values_of, strict=True):
+    for runs, values in zip(families, values_of, strict=True):
         means = {name: fmean(numbers) for name, numbers in values.items()}
         errors = {name: _error_of(name, numbers, noises[name]) for name, numbers in values.items()}
         points.append(
             Configuration(
-                trial=first,
+                trial=runs[0],
                 trials=tuple(runs),
                 means=means,
                 errors=errors,
@@ -232,13 +232,13 @@ def value_of(trial: Trial, objective: str) -> float | None:
     return trial.cost_usd if value is None and objective == metrics.COST_USD else value
 
 
-def _families(trials: Sequence[Trial]) -> list[tuple[Trial, Sequence[Trial]]]:
-    """First trials with their completed runs and those of their repeats; only those with a completed run."""
-    families: dict[int | None, list[Trial]] = {}
+def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """The completed runs of each job, whatever their seeds."""
+    families = defaultdict[object, list[Trial]](list)
     for trial in trials:
-        families.setdefault(trial.repeats if trial.repeats in families else trial.number, []).append(trial)
-    completed = [[trial for trial in family if trial.status is TrialStatus.COMPLETED] for family in families.values()]
-    return [(first, runs) for (first, *_), runs in zip(families.values(), completed, strict=True) if runs]
+        if trial.status is TrialStatus.COMPLETED:
+            families[trial.number if trial.given == FOREIGN else trial.spec.spec_hash(but=["seed"])].append(trial)
+    return list(families.values())
 
 
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
@@ -259,9 +259,9 @@ def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
     return noise.standard_error(mean, count)
 
 
-def _judged_runs(families: Sequence[tuple[Trial, Sequence[Trial]]], quality: Objective) -> list[Trial]:
+def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> list[Trial]:
     """The runs of the best points that have measured the quality."""
-    of_points = [[trial for trial in runs if quality.metric in trial.values] for _, runs in families]
+    of_points = [[trial for trial in runs if quality.metric in trial.values] for runs in families]
     best_first = sorted(
         filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[quality.metric] for trial in runs)
     )

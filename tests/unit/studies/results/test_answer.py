@@ -74,7 +74,7 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
     ]
     assert [",".join(row.values()) for row in rows] == [
         "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,1.5",
-        "1,run1,2e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,4.0",
+        "1,run1,1e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,4.0",
         "2,run2,3.0000000000000004e-05,ml.g5.xlarge,3,1,,,OutOfMemory,measured,,0.25,4.25",
     ]
 
@@ -205,7 +205,7 @@ def test_nothing_is_recommended_on_a_doubtful_or_missing_price_without_a_word() 
 
 
 def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak_against_it() -> None:
-    rows = [trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-4}), trial_of(1, 9.0, 0.8)]
+    rows = [trial_of(0, 1.0, 0.9), trial_of(1, 9.0, 0.8)]
     again = [trial_of(n, 1.0, value, repeats=0) for n, value in ((2, 0.901), (3, 0.899))]
     equal = [trial_of(n, 1.0, 0.9, repeats=0) for n in (2, 3)]
 

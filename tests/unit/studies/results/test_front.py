@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from paretune.specification.metrics import OF_THE_CLUSTER
 from paretune.studies.results.front import INTERVAL, StudyFront, hypervolume, pooled_noise
+from paretune.studies.results.trials import TrialStatus
 from paretune.studies.sampler.decision import hypervolume_improvement
-from tests.study_examples import COST_AND_F1, many_trials, trial_of
+from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
 
@@ -53,6 +54,19 @@ def test_repeats_are_merged_into_their_first_trial() -> None:
     assert merged.means["cost_usd"] == pytest.approx(2.1)
     assert merged.errors["f1"] == pytest.approx(alone.errors["f1"] / 3**0.5)
     assert [front.rank(trial) for trial in trials] == [1, 1, 0, 1]
+
+
+def test_replicates_of_a_designed_experiment_are_runs_of_one_configuration() -> None:
+    given = {"learning_rate": "1e-5", "instance_type": "ml.g5.xlarge"}
+    trials = [
+        trial_of(n, 1.0, 0.90 + n / 100, point={"row": n + 1}, given=given | ({"seed": f"{42 + n}"} if n else {}))
+        for n in range(3)
+    ]
+    (point,) = StudyFront.of([failed(9, TrialStatus.FAILED, "broken"), *trials], COST_AND_F1, {}).points
+
+    assert (point.number, len(point.trials)) == (0, 3)
+    assert point.means["f1"] == pytest.approx(0.91)
+    assert point.stated_errors.keys() == {"cost_usd", "f1"}
 
 
 def test_no_stated_value_lies_outside_all_runs_of_its_own_point() -> None:
