@@ -181,6 +181,30 @@ def test_a_dry_run_of_a_script_shows_how_the_first_job_would_call_it(
     assert "--lr 1e-05" in capsys.readouterr().out.partition("the first of them:")[2]
 
 
+def test_a_script_without_a_seed_is_repeated_once_and_stated_without_an_error(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["import argparse", "parser = argparse.ArgumentParser()", 'parser.add_argument("--lr", type=float)']
+    (workplace / "train.py").write_text("\n".join([*lines, "print({'acc': parser.parse_args().lr})"]))
+    runs = [f"ml.g5.xlarge,{100 * lr},{lr},{0.7123 + lr / 10}" for lr in (1, 2, 3)]
+    (workplace / "own.csv").write_text("\n".join(["instance_type,billable_seconds,lr,acc", *runs]))
+    job = {"launcher": "simulated", "entry_script": "train.py", "simulation.runs": "own.csv"}
+    path = write_study(
+        workplace,
+        job={**job, "instance_type": "ml.g5.xlarge"},
+        search={"lr": {"choices": [1.0, 2.0, 3.0]}},
+        objectives={"cost_usd": "minimize", "acc": "maximize"},
+        sampler="grid",
+        n_parallel=1,
+    )
+
+    assert main(["study", "--study", str(path)]) == 0
+
+    output = capsys.readouterr().out
+    assert "rests on 2 runs (the training does not depend on the seed" in output
+    assert re.findall(r"acc [\d.]+( ±)?", output.replace("acc 1.012; ", "acc 1.012 ")) == [""]
+
+
 def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_paid_twice(workplace: Path) -> None:
     tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
     job = {"instance_type": SMALL, "max_runtime_minutes": 6}

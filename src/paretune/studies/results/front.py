@@ -38,6 +38,8 @@ from paretune.core.noise import (
 )
 from paretune.presentation.text import to_error, with_error
 from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
@@ -96,12 +98,12 @@ def pooled_noise(
     groups: Sequence[Sequence[float]],
     validation_rows: int | None = None,
     quality: Objective | None = None,
-    is_sure: bool = True,
+    fewest: float = FEWEST_EQUAL,
 ) -> RunNoise:
     """The noise of one objective, from groups of values that differ only in their seed.
 
-    `validation_rows` are the rows that F1 was measured on, if known; `quality` is the metric that models are judged by.
-    Without `is_sure` runs of other seeds differ in another metric of the model: equal values are then a coincidence.
+    `validation_rows` are the rows that F1 was measured on, if known; `quality` is the metric that models are judged by;
+    `fewest` repeats that are all equal show that there is none.
     """
     metric = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
     is_relative = metric is not None and metric.is_relative
@@ -109,8 +111,7 @@ def pooled_noise(
     if objective in metrics.OF_THE_CLUSTER:
         prior, degrees = SECONDS_NOISE, SECONDS_DEGREES
     else:
-        fewest = FEWEST_EQUAL if len({*values}) > 1 else 1
-        if is_sure and here.degrees >= fewest and not here.squares:  # it does not depend on the seed
+        if here.degrees >= fewest and not here.squares:  # it does not depend on the seed
             return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)
         if metric is None or metric.noise is None:
             means = [fmean(group) for group in groups if group] or [0.0]
@@ -192,8 +193,7 @@ def merge(
     recorded = [name for runs in families for trial in runs for name in trial.values]
     # Validation rows of all trials if their parameters say so.
     counts = {each.spec.max_eval_samples or (each.spec.max_train_samples or 0) // 9 for each, *_ in families}
-    rows = next(iter(counts)) or None if len(counts) == 1 else None
-    is_sure = all(trial.qualities == first.qualities for first, *rest in families for trial in rest)
+    rows, fewest = next(iter(counts)) or None if len(counts) == 1 else None, _fewest_equal(families)
     noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
     for name in dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded]):
         alike = [
@@ -202,7 +202,7 @@ def merge(
         groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
         for key, runs in zip(alike, families, strict=True):
             groups[key] += _values(runs, name, without=collapsed if name == judged.metric else ())
-        noises[name] = pooled_noise(name, list(groups.values()), rows, quality, is_sure)
+        noises[name] = pooled_noise(name, list(groups.values()), rows, quality, fewest)
         for key, runs, values in zip(alike, families, values_of, strict=True):
             if of_point := _values(runs, name):
                 values[name] = groups[key] or of_point
@@ -239,6 +239,18 @@ def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
         if trial.status is TrialStatus.COMPLETED:
             families[trial.number if trial.given == FOREIGN else trial.spec.spec_hash(but=["seed"])].append(trial)
     return list(families.values())
+
+
+def _fewest_equal(families: Iterable[Sequence[Trial]]) -> float:
+    """How many repeats with equal values show that training has no noise: fewer of a script without a seed.
+
+    Infinite if any repeats differ in any metric of their models: F1 of few rows is often equal by coincidence.
+    """
+    repeated = [runs for runs in families if len(runs) > 1]
+    if any(trial.qualities != runs[0].qualities for runs in repeated for trial in runs):
+        return math.inf
+    spec = repeated[0][0].spec if repeated else JobSpec()
+    return FEWEST_EQUAL if spec.entry_script is None or takes_seed(spec) else 1
 
 
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:

@@ -17,12 +17,11 @@ from paretune.jobs.preparation import known_inputs
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value
-from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.results.answer import Pick
-from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration, is_feasible
+from paretune.studies.results.front import INTERVAL, Configuration, is_feasible
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
 from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.decision import Expected
@@ -266,7 +265,7 @@ class Verification:
 
     def _repeat(self, point: Configuration, under_way: int, all_under_way: int) -> Start | str:
         """A repeat of a point's job, with its changes and the next seed, or the reason why there is none."""
-        driver, trials = self._driver, self._driver.trials.values()
+        driver, trials, quality = self._driver, self._driver.trials.values(), self._driver.file.judged_by
         repeating = [trial for trial in trials if trial.repeats is not None]
         ended = [trial.repeats for trial in repeating if trial.identity not in driver.history.retries]
         repeats = ended.count(point.number) + under_way
@@ -282,20 +281,8 @@ class Verification:
             return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"
         if len(ended) + all_under_way >= MOST_REPEATS:
             return f"a study makes {MOST_REPEATS} repeats at most"
-        if self._is_without_chance(spec):
+        if quality is not None and point.errors.get(quality.metric) == 0:
             return "the training does not depend on the seed: all repeats gave exactly the same values"
         if repeats_usd + (all_under_way + 1) * (point.usd_per_run or 0.0) > search_usd:
             return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
         return Start(point.trial.point, changes, point.number)
-
-    def _is_without_chance(self, spec: JobSpec) -> bool:
-        """Whether all repeats (one, if it was the same command) have exactly the quality of the trial they repeat."""
-        trials, quality = self._driver.trials, self._driver.file.judged_by
-        metric = "" if quality is None else quality.metric
-        same = [
-            trial.qualities == trials[trial.repeats].qualities  # its loss, too: F1 of few rows is often the same
-            for trial in trials.values()
-            if trial.repeats is not None and metric in trial.values
-        ]
-        has_no_seed = spec.entry_script is not None and not takes_seed(spec)
-        return len(same) >= (1 if has_no_seed else FEWEST_EQUAL) and all(same)

@@ -151,9 +151,9 @@ def test_intervals_hold_their_probability_where_the_noise_is_as_uncertain_as_ass
 def test_repeats_that_are_all_equal_leave_no_noise_but_one_of_them_may_be_a_coincidence() -> None:
     assert pooled_noise("f1", [[0.8, 0.8, 0.8], [0.7]]).deviation == 0.0
     assert pooled_noise("f1", [[0.8, 0.8], [0.7]]).deviation > 0.0
-    assert pooled_noise("f1", [[0.8, 0.8], [0.8]]).deviation == 0.0
+    assert pooled_noise("f1", [[0.8, 0.8], [0.7]], fewest=1).deviation == 0.0
     assert pooled_noise("own", [[0.8], [0.8], [0.8]]).deviation > 1e-3
-    assert pooled_noise("f1", [[1.0, 1.0, 1.0]], validation_rows=30, is_sure=False).deviation > 0.01
+    assert pooled_noise("f1", [[1.0, 1.0, 1.0]], validation_rows=30, fewest=math.inf).deviation > 0.01
     assert pooled_noise("job_seconds", [[60.0, 60.0, 60.0]]).deviation > 0.0
 
 
