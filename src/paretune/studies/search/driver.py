@@ -297,6 +297,7 @@ class Driver:
             return "a job with no more rows per device ran out of memory on a device as large"
         if identity not in self._faults:
             with collecting(faults):
+                self.money.check_prices(spec)
                 self.workplace.launcher.check(spec)
             fault = "".join(faults[:1])
             if fault and fault not in self._faults.values():

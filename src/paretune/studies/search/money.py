@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from paretune.core.errors import BudgetRefused, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
@@ -91,6 +91,13 @@ class Money:
         """Whether the limit of a job would end it, by its estimate; never if an equal job has been measured."""
         return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
+    def check_prices(self, spec: JobSpec) -> None:
+        """Raise BadInput if a budget limits the study and the price of a job is unknown."""
+        for each in spec.clusters() if self.has_budget else ():
+            if self._workplace.launcher.price(each) is None:
+                text = f"the price of {each.instance_type} is not known, so it fits no budget"
+                raise BadInput([f"{text}: leave it out of the search, or give its price (PARETUNE_PRICES)"])
+
     def worst_usd(self, spec: JobSpec) -> float | None:
         """Dollars at its limit on its dearest instance type, or None; raises BudgetRefused above max_cost_usd.
 
@@ -110,13 +117,9 @@ class Money:
         """
         spec, worst_usd = trial.spec, self.worst_usd(trial.spec)
         if self._file.budget_usd is not None:
-            if worst_usd is None:
-                raise BudgetRefused(
-                    f"the price of {spec.instance_type} is not known, so it fits no budget: leave it out of the "
-                    "search, or give its price (PARETUNE_PRICES)"
-                )
-            if not self._table.balance().covers(worst_usd, self._file.budget_usd):
-                raise BudgetRefused(f"worst case {worst_usd:.4g} USD does not fit {self.tightest_budget()}")
+            needed_usd = math.inf if worst_usd is None else worst_usd
+            if not self._table.balance().covers(needed_usd, self._file.budget_usd):
+                raise BudgetRefused(f"worst case {needed_usd:.4g} USD does not fit {self.tightest_budget()}")
         try:
             self._workplace.check_budgets(spec, self._file.name, worst_usd)
         except LaunchRefused as error:  # their storage does not answer; jobs go on

@@ -68,6 +68,17 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     assert "no untried point fits what is left of the budget" in reason
 
 
+def test_a_type_without_a_price_is_left_out_and_named(desk: Desk) -> None:
+    types = {"instance_type": Choices(values=("ml.p3.2xlarge", SMALL)), "learning_rate": Choices(values=RATES[:2])}
+    driver = desk.driver(search=types, job={"max_runtime_minutes": 6})
+
+    assert searched(driver) == "every point was tried"
+
+    assert {trial.point["instance_type"] for trial in driver.trials.values()} == {SMALL}
+    text = "some jobs are left out: the price of ml.p3.2xlarge is not known, so it fits no budget: "
+    assert any(line.startswith(text) for line in desk.said)
+
+
 def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: MEMORY if spec.learning_rate == RATES[2] else DONE
     driver = desk.driver(sampler="random", n_trials=40)
