@@ -35,7 +35,7 @@ from paretune.jobs.model import register
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
+from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, has_store, usual_storage
 from paretune.launchers.processes import is_alive, process_text
 from paretune.ledger.lock import locked
 from paretune.presentation.text import plain
@@ -157,7 +157,7 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     jobs, common = some_jobs(file, _MOST_CHECKED), file.job.changed()
     workplace = Workplaces.of_process().of(jobs[0])
     _check_jobs(jobs, workplace)
-    if file.design is not None:
+    if file.design is not None and not _has_jobs(file.name, workplace):
         with closing(StudyTable(file, "sqlite://")) as table:  # in memory: a study that is to begin
             _refuse_dear_rows(file, Money(file, table, workplace))
     listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
@@ -419,6 +419,12 @@ class StudyRun:
         if best is not None and current.front.quality is not None:
             values[f"best_{current.front.quality}"] = best.means[current.front.quality]
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
+
+
+def _has_jobs(study: str, workplace: Workplace) -> bool:
+    """Whether the MLflow store has a job of a study."""
+    runs = workplace.tracking.runs(f"tags.`{schema.TRIAL}` LIKE '%'") if has_store(workplace.environment) else []
+    return any(run.tags.get(schema.STUDY) == study for run in runs)
 
 
 def _refuse_dear_rows(file: StudyFile, money: Money) -> None:

@@ -278,6 +278,14 @@ def test_a_budget_below_the_rows_of_a_design_is_refused(
     assert "USD together, and budget_usd is 0.1: raise it, take rows out" in message
 
 
+def test_a_dry_run_of_a_design_that_has_begun_is_not_refused_for_its_rows(workplace: Path) -> None:
+    (workplace / "design.yaml").write_text(DESIGN.replace("table: rows.csv", "full: {learning_rate: [1e-5, 3e-5]}"))
+    assert main(["study", "design.yaml", "--budget_usd", "9"]) == 0
+
+    assert main(["study", "design.yaml", "--budget_usd", "0.1", "--dry_run"]) == 0
+    assert main(["study", "design.yaml", "--budget_usd", "0.1", "--dry_run", "--name", "other"]) == 4
+
+
 def test_a_design_whose_rows_run_goes_on_with_a_budget_below_them(workplace: Path) -> None:
     tracking, clock, launcher = Tracking({}, SystemClock()), FakeClock(), JudgedLauncher(always_done)
 
