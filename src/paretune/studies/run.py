@@ -372,7 +372,7 @@ class StudyRun:
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
         if (name := self._file.job.register) and best is not None:
-            again += f"; recommended trial {best.number}: {register(name, best.trial.run_id, self._tracking)}"
+            again += f"; recommended trial {best.number}: {register(name, best.trials[0].run_id, self._tracking)}"
         history = self.driver.history
         if not final.front.points and history.has_enough():
             more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"

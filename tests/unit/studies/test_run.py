@@ -153,6 +153,34 @@ def test_a_study_registers_the_model_that_it_recommends_and_no_other(
     assert "register" not in request[0].params
 
 
+def test_the_model_of_a_run_that_collapsed_is_not_registered_if_others_of_its_point_have_trained(
+    workplace: Path,
+) -> None:
+    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,seed"
+    fast = (0.33, 0.93, 0.94, 0.935)  # of a job that is repeated because it is the fastest
+    rows = [f"ml.g5.xlarge,1,16,1e-5,100,{f1},{seed}" for seed, f1 in enumerate(fast, 42)]
+    rows += [f"ml.g5.xlarge,1,{batch},1e-5,400,{0.8 + n / 1e3},{42 + n}" for batch in (4, 8) for n in range(4)]
+    (workplace / "seeds.csv").write_text("\n".join([header, *rows]))
+    path = write_study(
+        workplace,
+        job={
+            "launcher": "simulated",
+            "simulation.runs": "seeds.csv",
+            "instance_type": "ml.g5.xlarge",
+            "learning_rate": 1e-5,
+        },
+        search={"per_device_train_batch_size": {"choices": [4, 8, 16]}},
+        objectives={"job_seconds": "minimize", "f1": "maximize"},
+        sampler="grid",
+    )
+
+    assert main(["study", "--study", str(path), "--register", "sentiment-en"]) == 0
+
+    (run,) = Tracking({}, SystemClock()).runs("tags.`paretune.registered` LIKE '%'")
+    assert run.metrics["f1"] > 0.9
+    assert run.params["per_device_train_batch_size"] == "16"
+
+
 @pytest.mark.parametrize(("terms", "count"), [({"sampler": "grid"}, 4), ({"n_trials": 3}, 3)])
 def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
     workplace: Path, capsys: pytest.CaptureFixture[str], terms: dict[str, str | int], count: int

@@ -132,7 +132,7 @@ class Configuration:
     """A configuration with at least one completed run, merged with its repeats with other seeds."""
 
     trial: Trial  # the first of its trials, whose parameters stand for all
-    trials: tuple[Trial, ...]  # all of its completed trials
+    trials: tuple[Trial, ...]  # all of its completed trials, those that collapsed last
     means: Mapping[str, float]  # metric to its estimated mean over seeds; only measured metrics
     errors: Mapping[str, float]  # metric to the standard error of that mean, of one run as far as it is assumed
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
@@ -316,9 +316,10 @@ def _shrunk(
     may_collapse = noise.deviation and (model.collapsed.any() or spread is not None)
     chances, changed = model.collapse_probability(keys), dict[int, Configuration]()
     for (point, at), values, (mean, deviation), chance in zip(judged, trained, expected, chances, strict=True):
-        collapses = len(at) - len(values)
-        probability = round(float(chance), 4) if collapses or may_collapse else 0.0
-        point = replace(point, collapses=collapses, collapse_probability=probability)
+        lost = [runs[index] for index in at if model.collapsed[index]]
+        ordered = (*(trial for trial in point.trials if trial not in lost), *lost)
+        probability = round(float(chance), 4) if lost or may_collapse else 0.0
+        point = replace(point, trials=ordered, collapses=len(lost), collapse_probability=probability)
         if is_shrunk and 0 < len(values) < FEWEST_TO_STAND:
             stated = min(max(float(mean), min(values)), max(values))
             point = replace(
