@@ -243,8 +243,9 @@ class StudyRun:
         if file.design is not None:
             for line in file.design.findings():
                 say(line)
-            self._run.log_text(file.design.correlations().to_csv(), "correlation.csv")
-            self._run.log_figure(file.design.picture(), "correlation.png")
+            if not (correlations := file.design.correlations()).empty:
+                self._run.log_text(correlations.to_csv(), "correlation.csv")
+                self._run.log_figure(file.design.picture(), "correlation.png")
         on_trial = self._trial_ended
         self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end

@@ -12,11 +12,11 @@ numbers: no shape of its effect is assumed.
 """
 
 import csv
-import itertools
 import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.core.errors import BadInput
@@ -32,7 +32,7 @@ _LARGEST_TABLE = 1_000_000  # bytes
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
 
 Level = dict[str, Any]  # the parameters that it sets
-Row = tuple[Level, ...]  # a level of each factor
+Labels = dict[str, str]  # factor to the label of a level
 
 
 class Points(Parameters):
@@ -50,12 +50,15 @@ class Points(Parameters):
     """times that each row runs, each with another seed"""
 
     @property
-    def levels(self) -> dict[str, list[Level]]:
-        """Factor to its levels; empty for a table."""
-        return {
-            factor: [dict(entry) if isinstance(entry, Mapping) else {factor: entry} for entry in entries]
-            for factor, entries in (self.full or self.factors).items()
-        }
+    def levels(self) -> dict[str, dict[str, Level]]:
+        """Factor to its levels by their labels; empty for a table."""
+        levels = dict[str, dict[str, Level]]()
+        for factor, entries in (self.full or self.factors).items():
+            by_label = levels[factor] = dict[str, Level]()
+            for level in (dict(entry) if isinstance(entry, Mapping) else {factor: entry} for entry in entries):
+                label = _label(level)
+                by_label[spell(level) if label in by_label else label] = level
+        return levels
 
     rules: ClassVar[Rules] = (lambda points: _points(points),)
 
@@ -71,7 +74,7 @@ def _points(points: Points) -> Iterator[str]:
         if not isinstance(entries, list | tuple) or len(entries) < 2:
             yield f"points: {factor} must be a list of at least two levels"
             return
-    owners = Counter(name for levels in points.levels.values() for name in {name for level in levels for name in level})
+    owners = Counter(name for levels in points.levels.values() for name in {*chain(*levels.values())})
     yield from (f"points: {name} is in several factors: keep it in one" for name in owners if owners[name] > 1)
     if math.prod(map(len, points.levels.values())) > _MOST_ROWS:
         yield f"points: the levels have more than {_MOST_ROWS:,} combinations: take some out"
@@ -81,14 +84,14 @@ class Design:
     """The rows of `points:`, the parameters of a job each, in the order of launch. BadInput if there are none."""
 
     def __init__(self, points: Points, seed: int) -> None:
-        self._levels, self.rows = points.levels, list[Level]()
-        rows = _table(points.table) if points.table else _chosen(points, seed)
-        order = rows * points.replicates
+        self.rows, self._labels = list[Level](), list[Labels]()
+        order = (_table(points.table) if points.table else _chosen(points, seed)) * points.replicates
         random.Random(seed).shuffle(order)
         seen = Counter[str]()
-        for row in order:  # each repetition of a row has another training seed
+        for row, labels in order:  # each repetition of a row has another training seed
             key = spell({name: spell(value) for name, value in row.items()})
-            self.rows.append({**row, "seed": int(row.get("seed", 42)) + seen[key]} if seen[key] else dict(row))
+            self.rows.append({**row, "seed": int(row.get("seed", 42)) + seen[key]} if seen[key] else row)
+            self._labels.append(labels)
             seen[key] += 1
 
     def correlations(self) -> "DataFrame":
@@ -111,8 +114,10 @@ class Design:
         """A row for each row of the design, which count from 1: its factors, and columns with how its job ended."""
         import pandas as pd
 
-        rows: list[dict[str, Any]] = [{"row": n, **self._labels(row), **row} for n, row in enumerate(self.rows, 1)]
-        return pd.DataFrame([{**row, **ended.get(row["row"], {"status": "Pending"})} for row in rows])
+        rows = enumerate(zip(self._labels, self.rows, strict=True), 1)
+        return pd.DataFrame(
+            [{"row": n, **labels, **row, **ended.get(n, {"status": "Pending"})} for n, (labels, row) in rows]
+        )
 
     def picture(self) -> Any:
         """The correlations as a matplotlib figure."""
@@ -131,42 +136,34 @@ class Design:
         """Sum contrasts of every factor that varies: a column for each level but the last."""
         import pandas as pd
 
-        frame = pd.DataFrame([self._labels(row) for row in self.rows])
+        frame = pd.DataFrame(self._labels)
         columns = {}
         for factor in frame:
             *levels, last = dict.fromkeys(frame[factor])
             for level in levels:
                 columns[f"{factor}={level}"] = (frame[factor] == level).astype(float) - (frame[factor] == last)
-        return pd.DataFrame(columns)
-
-    def _labels(self, row: Level) -> dict[str, str]:
-        """Factor to label of a row's level; for a table its parameters themselves."""
-        if not self._levels:
-            return {name: spell(value) for name, value in row.items() if name != "seed"}
-        return {
-            factor: next((_label(level) for level in levels if level.items() <= row.items()), "")
-            for factor, levels in self._levels.items()
-        }
+        return pd.DataFrame(columns, index=frame.index)
 
 
-def _chosen(points: Points, seed: int) -> list[Level]:
+def _chosen(points: Points, seed: int) -> list[tuple[Level, Labels]]:
     """The combinations of levels that run. Raises BadInput if there are not so many."""
-    rows = every = list(itertools.product(*points.levels.values()))
+    levels = points.levels
+    rows = every = list(product(*levels.values()))
     if not points.full:
         if reason := missing("design"):
             raise BadInput([reason])
         rows = _optimal(every, points.d_optimal or 1, seed)
-    return [{name: value for level in row for name, value in level.items()} for row in rows]
+    labels = [dict(zip(levels, row, strict=True)) for row in rows]
+    return [({k: v for factor in levels for k, v in levels[factor][row[factor]].items()}, row) for row in labels]
 
 
-def _optimal(every: Sequence[Row], count: int, seed: int) -> list[Row]:
-    """The rows with the largest |X'X| of the main effects."""
+def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tuple[str, ...]]:
+    """The rows of labels with the largest |X'X| of the main effects."""
     import numpy as np
     import pandas as pd
     from pydoe import optimal_design
 
-    labels = pd.DataFrame([list(map(_label, row)) for row in every])
-    columns = pd.get_dummies(labels, drop_first=True, dtype=float).to_numpy()
+    columns = pd.get_dummies(pd.DataFrame(every), drop_first=True, dtype=float).to_numpy()
     terms = columns.shape[1] + 1
     if count < terms:
         raise BadInput([f"points: d_optimal must be at least {terms}, the terms of the main effects, got {count}"])
@@ -180,14 +177,14 @@ def _optimal(every: Sequence[Row], count: int, seed: int) -> list[Row]:
     return [every[int(np.abs(columns - row).sum(axis=1).argmin())] for row in rows]
 
 
-def _table(path: str) -> list[Level]:
+def _table(path: str) -> list[tuple[Level, Labels]]:
     text = read_text(path, _LARGEST_TABLE, must="points: table must name a CSV file, and ")
     rows = [
         {name: Plain(cell) for name, cell in row.items() if name and cell} for row in csv.DictReader(text.splitlines())
     ]
     if not rows:
         raise BadInput([f"points: {path} has no rows: a header line with parameters, then a row each"])
-    return rows
+    return [(row, {name: spell(value) for name, value in row.items() if name != "seed"}) for row in rows]
 
 
 def _label(level: Level) -> str:

@@ -46,6 +46,24 @@ def test_parameters_that_vary_together_are_one_factor() -> None:
     assert Design(points, seed=1).findings() == []  # a row is left to measure noise
 
 
+def test_levels_with_equal_values_or_parts_of_each_other_are_told_apart() -> None:
+    memory = [{"gradient_checkpointing": True}, {"quantization": True}, {"quantization": True, "precision": "bf16"}]
+    points = {"full": {"memory": memory, "learning_rate": [1e-5, 3e-5]}, "replicates": 2}
+    design = Design(Points.read(points), seed=1)
+
+    labels = design.table({}).groupby("memory")["row"].count()
+    assert labels.to_dict() == {"true": 4, '{"quantization": true}': 4, "true / bf16": 4}
+    assert design.correlations().shape == (3, 3)
+
+
+def test_repeats_of_a_single_row_show_its_noise_and_no_effects(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("learning_rate\n1e-5\n")
+    design = Design(Points(table=str(tmp_path / "rows.csv"), replicates=3), seed=1)
+
+    assert design.findings() == []
+    assert design.correlations().empty
+
+
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
