@@ -90,9 +90,9 @@ class Space:
         self.candidates = [made for point in _points(self._values) if (made := self.job(point)) is not None]
         if not self.candidates and self._fault is not None:
             raise self._fault
-        self.is_own = any(item.spec.runs_user_code for item in self.candidates[:1])
+        self.is_own = self.candidates[0].spec.runs_user_code
         self.types = list(dict.fromkeys(item.spec.instance_type for item in self.candidates))
-        counts = [item.spec.instance_count for item in self.candidates] or [1]
+        counts = [item.spec.instance_count for item in self.candidates]
         self.fewest, self.most = min(counts), max(counts)
         self.own = {} if self.is_own else own_space(job)
         modelled = {"instance_type"} if self.is_own else _CLUSTER | _KNOWN
@@ -293,7 +293,7 @@ class SecondsModel:
         self._space = space
         startups = [row.startup_s for row in rows if row.startup_s is not None]
         # nobody limits jobs to less than twice what starting, or a training of their own, takes
-        half_s = min((30.0 * job.spec.max_runtime_minutes for job in space.candidates), default=math.inf)
+        half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
         usual_s, own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = float(np.median(startups)) if startups else usual_s
         ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]

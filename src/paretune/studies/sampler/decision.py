@@ -103,8 +103,6 @@ class Decision:
     @cached_property
     def job(self) -> Candidate | None:
         """The job; None if none is worth its dollars, for now or for good."""
-        if not self._jobs:
-            return None
         probe = self._probe()
         if probe is not None or any(row.job.is_probe and row.is_running for row in self._rows):
             return probe  # what a training costs is known when they have ended
@@ -136,7 +134,7 @@ class Decision:
 
     def predicted(self) -> list[tuple[Candidate, Any]]:
         """Candidates that were not run and are as good as known, with their beliefs."""
-        if not self._has_quality or not self._jobs:
+        if not self._has_quality:
             return []
         belief = self._belief
         chosen = belief[belief.usable & belief.known & belief.new & belief.meets]
