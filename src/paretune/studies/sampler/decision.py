@@ -58,11 +58,11 @@ class Aims:
     @cached_property
     def limits_time(self) -> bool:
         """Whether seconds count beside dollars."""
-        return not {metrics.JOB_SECONDS, *metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
+        return not {*metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
 
     def meets(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
         """Which of N jobs meet the constraints on dollars, seconds and quality, each as it is measured."""
-        columns = dict.fromkeys((metrics.JOB_SECONDS, *metrics.TIMES), seconds)
+        columns = dict.fromkeys({*metrics.TIMES} - {metrics.THROUGHPUT_SAMPLES}, seconds)
         columns |= {metrics.COST_USD: usd, self.metric: quality}
         meets = np.ones(len(quality), dtype=bool)
         for name, bounds in self.constraints.items():

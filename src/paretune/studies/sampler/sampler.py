@@ -177,7 +177,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
         trials, directions, names = study.get_trials(deepcopy=False), study.directions, self._aims.objectives
         trials = [ended if ended is not None and each.number == ended.number else each for each in trials]
         rows = rows_of((each for each in trials if each.number != without), self._space)
-        of_costs = [d for d, name in zip(directions, names, strict=False) if name != self._aims.metric]
+        more = (self._aims.metric, metrics.THROUGHPUT_SAMPLES)  # the only ones that may be better if they are larger
+        of_costs = [d for d, name in zip(directions, names, strict=False) if name not in more]
         is_fitting = len(directions) == len(names) and {*of_costs} <= {StudyDirection.MINIMIZE}
         if not is_fitting and any(not row.is_running for row in rows):
             raise ValueError(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from optuna.trial import Trial, TrialState
 
 import paretune
 from paretune.studies.sampler.candidates import MOST_CANDIDATES, Space
+from paretune.studies.sampler.decision import Aims
 from paretune.studies.sampler.sampler import SplitSampler
 
 PACKAGE = Path(__file__).parents[4] / "examples" / "optunahub" / "package" / "samplers" / "split"
@@ -133,6 +135,13 @@ def test_a_deadline_is_kept_although_time_is_no_objective() -> None:
     assert in_time[0] is trainings[0], "the first training is paid for before anything else is known"
     assert len(in_time) > len(trainings) / 2
     assert max(trial.values[1] for trial in in_time) > 0.85
+
+
+def test_a_least_throughput_is_no_least_time() -> None:
+    bounds = {"throughput_samples_per_second": {"min": 500.0}}
+    aims = Aims(objectives=["cost_usd", "f1"], metric="f1", constraints=bounds, spread=None, stops=True)
+
+    assert aims.meets(np.array([1.0]), np.array([60.0]), np.array([0.9])).all()
 
 
 def test_a_model_that_fits_on_several_instances_only_is_trained_on_the_fewest_of_those() -> None:

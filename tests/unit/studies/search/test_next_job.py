@@ -85,6 +85,18 @@ def test_rows_of_data_that_nobody_has_counted_are_learnt_from_the_first_training
         assert trial.values["cost_usd"] == pytest.approx(true * usd / 3600, rel=0.25)
 
 
+def test_a_study_of_throughput_and_f1_is_searched_as_one_of_seconds(workplace: Path) -> None:
+    write_table(workplace / "table.csv")
+    goals = "objectives: {throughput_samples_per_second: maximize, f1: maximize}"
+    (workplace / "study.yaml").write_text(STUDY + goals)
+    driver = driver_of(workplace, "study.yaml", {"n_trials": "3"})
+
+    driver.run(Split(driver).propose)
+
+    trained = [trial.values for trial in driver.trials.values() if not trial.is_probe]
+    assert [values.keys() for values in trained] == [{"throughput_samples_per_second", "f1"}] * 3
+
+
 @pytest.mark.parametrize(("budget_usd", "trained"), [("0.5", 0), ("1.6", 1), ("6", 2)])
 @pytest.mark.slow
 def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_asked(
