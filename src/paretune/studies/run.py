@@ -411,7 +411,6 @@ class StudyRun:
                 int(trial.point[ROW]): {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin}
                 | dict(trial.measured)
                 for trial in current.front.trials
-                if trial.repeats is None
             }
             self._run.log_text(self._file.design.table(ended).to_csv(index=False), "design.csv")
         done, best = len(current.front.trials), current.best

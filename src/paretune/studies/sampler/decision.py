@@ -89,7 +89,11 @@ class Decision:
         self._seconds = SecondsModel(space, rows)
         full = dict.fromkeys(row.job.footprint for row in rows if row.status is TrialStatus.OUT_OF_MEMORY)
         self._fits = cache(lambda job: job.footprint.why_full(full) is None)
-        self.is_waiting = any(row.is_running for row in rows)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing runs and no further job is worth its dollars."""
+        return not any(row.is_running for row in self._rows) and self.job is None
 
     def has(self, job: Candidate) -> bool:
         """Whether an equal job is under way, or has ended well."""

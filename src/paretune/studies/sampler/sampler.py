@@ -29,6 +29,7 @@ from paretune.studies.sampler.quality import F1_SPREAD
 
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
 """The price of an instance that has no known one."""
+_CLAIMING = Lock()  # of all samplers, which can be pickled without one of their own
 
 
 class SplitSampler(optuna.samplers.BaseSampler):
@@ -82,7 +83,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
         bounds = constraints or {}
         self._aims = Aims(objectives=list(objectives), metric=metric, constraints=bounds, spread=spread, stops=stop)
         self.accepts: Accepts = _accepts_any
-        self._lock = Lock()
         self.space: dict[str, BaseDistribution] = {**searched, **self._space.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -114,7 +114,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
             ended.state = state
             if values is not None:
                 ended.values = list(values)
-            if self._is_over(self._decision(study, ended=ended)):
+            if self._decision(study, ended=ended).is_over:
                 study.stop()
 
     def sample_independent(
@@ -134,26 +134,18 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     def is_done(self, study: optuna.Study) -> bool:
         """Whether nothing runs and no further job is worth its dollars."""
-        return self._is_over(self._decision(study))
+        return self._decision(study).is_over
 
     def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Any]]:
         """Candidates that were not run and are as good as known, with their beliefs."""
         return self._decision(study).predicted()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the lock."""
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """The sampler, with a lock of its own."""
-        self.__dict__ |= {**state, "_lock": Lock()}
 
     def _claimed(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         """Parameters of a job for a trial, which others see before the trial has them: two workers begin no equal jobs.
 
         Both of two that claim one job at the same moment choose again, each after another pause.
         """
-        with self._lock:
+        with _CLAIMING:
             for pause_s in (0.0, 0.02, 0.1, 0.5):
                 time.sleep(pause_s * (1 + trial.number % 5))
                 decision = self._decision(study, without=trial.number)
@@ -165,10 +157,6 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 if job is None or not self._decision(study, without=trial.number).has(job):
                     break
             return params
-
-    @staticmethod
-    def _is_over(decision: Decision) -> bool:
-        return not decision.is_waiting and decision.job is None
 
     def _decision(
         self, study: optuna.Study, *, ended: FrozenTrial | None = None, without: int | None = None
