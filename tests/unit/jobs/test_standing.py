@@ -103,6 +103,7 @@ def test_a_run_that_names_the_job_of_another_run_has_none(desk: Desk) -> None:
 
 
 def test_of_a_job_that_is_tried_again_the_attempt_that_runs_is_stopped_and_all_are_booked(desk: Desk) -> None:
+    desk.launcher.reads_inputs = False
     job = desk.launch(MEMORY, ENDLESS, entry_script=None, per_device_train_batch_size=16)
     while len(desk.launcher.created) < 2:
         job.poll()

@@ -204,7 +204,7 @@ def test_the_volume_follows_from_model_data_and_what_is_written(
     assert volume_for_gib(bytes_on_disk(spec, sized(tmp_path, dataset, model_gib, data_gib))) == volume
 
 
-@pytest.mark.parametrize(("instance_type", "volume"), [("ml.m5.large", 128), ("ml.g5.xlarge", 232)])
+@pytest.mark.parametrize(("instance_type", "volume"), [("ml.m5.large", 64), ("ml.g5.xlarge", 232)])
 def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model(
     launcher: SageMakerLauncher,
     order: Make,
@@ -213,7 +213,7 @@ def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model
     instance_type: str,
     volume: int,
 ) -> None:
-    inputs = sized(tmp_path, dataset, 3)
+    inputs = sized(tmp_path, dataset, 1)
     ways: list[dict[str, Any]] = [{"num_train_epochs": epochs} for epochs in (1.0, 2.0, 9.0)]
     ways += [{"fine_tuning": "lora"}, {"probe_steps": 40}]
 
