@@ -51,8 +51,12 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
     assert {trial.number for trial in study.best_trials if trial.params["kind"] == "a"} & best
     html = mlflow.artifacts.load_text(f"{parent.info.artifact_uri}/pareto.html")
     assert "Take trial" in html
-    for word in ("dollars are notional", "paid for itself", "paretune train"):
+    for word in ("dollars are notional", "paid for itself", "paretune train", "a job that can be launched"):
         assert word not in f"{html} {result}"
+
+    rows = result.to_frame()
+    assert rows["spent_usd"].isna().all()  # not 0
+    assert "global_batch_size" not in rows
 
     before = {row["trial"]: row["run_id"] for row in result.rows()}
     study.optimize(objective, n_trials=3, catch=ValueError)

@@ -172,7 +172,8 @@ def _risk(front: StudyFront, point: Configuration) -> str:
         return f"Collapsed: {was}{again}; the {label(front.quality or '')} above is that of runs that train."
     if not probability:
         return ""
-    advice = ": its learning rate may be too high" if probability > _RISKY else ""
+    is_own = point.trial.spec.runs_user_code  # and need not have a learning rate
+    advice = ": its learning rate may be too high" if probability > _RISKY and not is_own else ""
     return f"A further run of it collapses with a probability of about {probability:.0%}{advice}."
 
 
@@ -289,7 +290,8 @@ class StudyAnswer:
         return "\n\n".join(blocks) + "\n"
 
     def _described(self, pick: Pick) -> str:
-        commands = [pick.command or "its parameters are none of a job that can be launched"]
+        none = "" if self.front.is_foreign else "its parameters are none of a job that can be launched"
+        commands = list(filter(None, [pick.command or none]))
         if pick.real_command:
             commands = [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
         if pick is self.picks[0]:
@@ -418,7 +420,7 @@ def pareto_csv(front: StudyFront) -> str:
     """
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
-    spent_usd = {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
+    spent_usd = {} if front.is_foreign else {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
     rows = [_row(front, trial, spent_usd.get(trial.number)) for trial in (*front.trials, *front.predicted)]
     return csv_text(list(rows[0]) if rows else [], rows)
 

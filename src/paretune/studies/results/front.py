@@ -419,8 +419,9 @@ class StudyFront:
 
     @cached_property
     def shown(self) -> list[str]:
-        """The parameters that a table shows: all that any trial has varied, and the batch as it ran."""
-        return list(dict.fromkeys([*(name for trial in self.trials for name in trial.point), *AS_RUN]))
+        """The parameters that a table shows: all that any trial has varied, and of a job the batch as it ran."""
+        as_run = () if self.is_foreign else AS_RUN
+        return list(dict.fromkeys([*(name for trial in self.trials for name in trial.point), *as_run]))
 
     @property
     def quality(self) -> str | None:

@@ -20,7 +20,7 @@ from paretune.studies.results.answer import (
 )
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import front_figure, page
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
+from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial, TrialStatus
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 
@@ -218,6 +218,7 @@ def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak
 
     assert risk(rows, 0.04) == "A further run of it collapses with a probability of about 4%."
     assert "its learning rate may be too high" in risk([*rows, *again], 0.2)
+    assert "learning rate" not in risk([replace(trial, given=FOREIGN) for trial in rows], 0.2)  # of any function
     assert risk([*rows, *again], 0.04) == ""
     assert risk([*rows, *equal], 0.2) == ""  # the training does not depend on chance
     assert "1 of its runs: of 3, and the next one does with a probability of about 20%" in risk([*rows, *again], 0.2, 1)
