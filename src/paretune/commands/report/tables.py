@@ -249,7 +249,7 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: Pr
             "Newest first",
             texts(rows, _RUNS),
             [
-                "front *: no other run of its origin and data set is as cheap and as good; "
+                "front *: no other run of its origin, script and data set is as cheap and as good; "
                 "cost = seconds x instances x price",
                 *remarked,
             ],
