@@ -76,7 +76,7 @@ class History:
         for trial in earlier:
             if trial.status.is_retryable and not trial.cost_usd:
                 del self.trials[trial.number]
-        tries = sum(trial.status.is_retryable for trial in trials)
+        tries = sum(trial.status.is_retryable and not trial.refused_beside for trial in trials)  # not for a full quota
         failures = sum(trial.status in _INSISTED for trial in trials) + max(0, tries - MOST_TRIES)
         if failures and last.ended_at > self._since_s:
             self.failed.add(identity)

@@ -17,9 +17,9 @@ from paretune.core.errors import (
     TrackingUnavailable,
 )
 from paretune.launchers import deadlines
-from paretune.launchers.base import WarmPoolStatus
+from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.processes import process_text
-from paretune.specification.container import FailureKind, JobInputs, JobReport
+from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
@@ -165,6 +165,28 @@ def test_a_quota_of_one_job_makes_the_others_wait_for_it(desk: Desk) -> None:
     searched(running[0])
     assert rates(running[0]) == list(RATES)
     assert len(desk.launcher.asked) <= 6
+
+
+def test_a_quota_of_one_job_makes_the_others_wait_however_long_it_takes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, refused, submit = list[Driver](), list[str](), desk.launcher.submit
+
+    def lasting(document: JobDocument, inputs: JobInputs) -> Job:
+        if len(running[0].running) > 1:
+            refused.append(document.spec.spec_hash())
+            raise QUOTA
+        job = submit(document, inputs)
+        vars(job)["runs"] = 60
+        return job
+
+    monkeypatch.setattr(desk.launcher, "submit", lasting)
+    monkeypatch.setattr("paretune.studies.search.history.LIMIT_RETRY_S", 100.0)
+    running.append(desk.driver(n_parallel=4))
+    searched(running[0])
+
+    assert rates(running[0]) == list(RATES)
+    assert max(map(refused.count, refused)) > MOST_TRIES
 
 
 def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk: Desk) -> None:
