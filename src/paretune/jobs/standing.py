@@ -8,7 +8,7 @@ from typing import Any
 from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact
 from paretune.core.shell import command_line
-from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
+from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import Bill, recorded_price
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord, find_job, first_job_of, run_name
@@ -23,6 +23,7 @@ WorkplaceOf = Callable[[JobSpec], Workplace]
 UNKNOWN = (BadInput, LaunchRefused, LostContact)  # why nothing can be said of a job
 _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 _TAIL = 1000  # lines of a log that are read at a time while it is followed
+_FOLLOW_EVERY_S = 2.0  # AWS reads logs five times a second for all who ask in an account
 
 
 def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Workplace]:
@@ -114,7 +115,7 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
         if is_last:
             return
         interruption.check()
-        workplace.clock.sleep(WATCH_INTERVAL_S)
+        workplace.clock.sleep(_FOLLOW_EVERY_S)
 
 
 def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:

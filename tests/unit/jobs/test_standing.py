@@ -158,8 +158,9 @@ def test_of_a_log_that_is_followed_no_line_before_the_first_ones_is_shown_later(
     printed = [["one", "two", "three"], ["one", "two", "three", "four"]]
     scripted.log_tail = lambda lines=15: printed.pop(0)[-lines:]  # type: ignore[method-assign]
 
-    run = find_run(desk.tracking, job.document.job_name)
+    run, began = find_run(desk.tracking, job.document.job_name), desk.clock.monotonic()
     assert list(followed(run, desk.where, Interruption(), 2)) == ["two", "three", "four"]
+    assert desk.clock.monotonic() - began >= 2.0  # between two reads, of which AWS takes five a second
 
 
 def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:
