@@ -181,10 +181,11 @@ def _names(
 ) -> Iterator[str]:
     """Names for the job that everybody who types this command tries in the same order.
 
-    They are made of what is computed, from which data, for which MLflow store, and of the number of such jobs before,
-    in other runs: two launchers of one run name its job alike, also if it has ended between them.
+    They are made of what is computed, where, from which data, for which MLflow store, and of the number of such jobs
+    before, in other runs: two launchers of one run name its job alike, also if it has ended between them.
     """
-    same = [workplace.tracking.identity, spec.spec_hash(), spec.given(), inputs.dataset and inputs.dataset.key]
+    place = [workplace.tracking.identity, dict(workplace.launcher.location_tags())]
+    same = [*place, spec.spec_hash(), spec.given(), inputs.dataset and inputs.dataset.key]
     key = sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:24]
     ended = [
         job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")

@@ -276,6 +276,19 @@ def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(
     assert run.data.tags["paretune.region"] == "us-east-1"
 
 
+def test_equal_jobs_of_two_accounts_have_names_of_their_own_on_the_bill_of_both(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    for account in ("111111111111", "222222222222"):
+        user.launcher = ScriptedLauncher([ENDLESS])  # each account knows its own jobs only
+        monkeypatch.setattr(user.launcher, "location_tags", lambda account=account: {**HERE, "account": account})
+        runs.append(user.is_killed())
+
+    first, second = map(user.job_of, runs)
+    assert first != second
+
+
 def test_a_job_says_nothing_of_instances_that_a_colleague_keeps_in_another_account(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
