@@ -151,9 +151,8 @@ class Trial:
         value = self.value(name)
         if not isinstance(value, float):
             return spell(value)
-        if 0 < abs(value) < 1e-3:
-            return np.format_float_scientific(value, precision=2, trim="-", exp_digits=1)
-        return f"{value:.3g}"
+        text = f"{value:.3g}"
+        return np.format_float_scientific(float(text), trim="-", exp_digits=1) if 0 < abs(value) < 1e-3 else text
 
     def setting(self) -> str:
         """The searched parameters and the batch as it ran, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""

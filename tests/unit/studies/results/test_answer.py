@@ -261,6 +261,11 @@ def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> Non
     assert words(trials).startswith("Simulated: nothing of this has run")
 
 
+@pytest.mark.parametrize(("rate", "text"), [(3.003717e-5, "3e-5"), (5.081e-5, "5.08e-5"), (0.0154, "0.0154")])
+def test_a_rate_has_three_digits_at_most_and_no_empty_fraction(rate: float, text: str) -> None:
+    assert trial_of(0, 1.0, 0.9, point={"learning_rate": rate}).setting() == f"rate {text}, batch 1"
+
+
 def test_without_a_completed_trial_the_reasons_are_counted() -> None:
     trials = [
         failed(0, TrialStatus.OUT_OF_MEMORY, "batch 64 does not fit."),
