@@ -108,6 +108,30 @@ def test_two_processes_and_two_instances_train_the_model_of_one_process(
     assert list(second.checkpoints.iterdir()) == []
 
 
+@pytest.mark.parametrize(("strategy", "is_stopped"), [("ddp", False), ("fsdp", True)])
+def test_two_instances_return_the_best_model_although_each_has_files_of_its_own(
+    one_process: JobSpec, tmp_path: Path, strategy: str, is_stopped: bool
+) -> None:
+    # The loss falls, so that its highest value is that after the first epoch.
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
+    spec = one_process.replace(num_train_epochs=6.0, training_arguments={"eval_strategy": "epoch", **best})
+    folders = instances_of(make_job(tmp_path / "job", on_two_instances(spec, strategy=strategy)), 2)
+    if is_stopped:
+        with running(folders) as processes:
+            wait_for_step(folders[0], 15)
+            for process in processes:
+                process.send_signal(signal.SIGTERM)
+            assert [process.wait(ENDS_WITHIN_S) for process in processes] == [0, 0], folders[0].log.read_text()[-3000:]
+        copy_checkpoints_to_all(folders)
+
+    run(folders)
+
+    first, *later, returned = [value for (_, name), value in curves(folders[0]).items() if name == "eval/loss"]
+    report = JobReport.model_validate_json(folders[0].report.read_text())
+    assert report.metrics["eval_loss"] == returned == pytest.approx(first, abs=1e-6)
+    assert max(later) < first
+
+
 @pytest.mark.parametrize(
     ("strategy", "changes"),
     [

@@ -57,16 +57,19 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
     return data + read + 2 * merged + (2 * written + _most_checkpoints(spec) * checkpoint) * weights
 
 
-def _most_checkpoints(spec: JobSpec) -> int:
-    """The most checkpoints at one time: the newest is complete before the oldest is removed."""
+def _most_checkpoints(spec: JobSpec) -> float:
+    """The most checkpoints at one time: the newest is complete before the oldest is removed.
+
+    The best weights so far, beside weights and moments, make each a third larger.
+    """
     if spec.probe_steps is not None:
         return 0
     arguments = spec.training_arguments
-    keeps_best = bool(arguments.get("load_best_model_at_end"))
-    most = int(arguments.get("save_total_limit") or CHECKPOINTS_KEPT) + 1 + keeps_best
-    # One after each epoch, after the last one only for the best model or if stopped. On spot one every two minutes.
+    most = int(arguments.get("save_total_limit") or CHECKPOINTS_KEPT) + 1
+    # One after each epoch, after the last one only if stopped. On spot one every two minutes.
     is_by_epoch = arguments.get("save_strategy", "epoch") == "epoch" and not spec.spot
-    return min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
+    most = min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
+    return most * (4 / 3 if arguments.get("load_best_model_at_end") else 1)
 
 
 def _bytes(path: Path) -> int:

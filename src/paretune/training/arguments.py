@@ -66,8 +66,12 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
         given["warmup_steps"] = given.pop("warmup_ratio")
     if spec.probe_steps:
         given |= {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}
+    # transformers reads the best model from a checkpoint, for which evaluations and checkpoints have to agree.
+    keeps_best = given["eval_strategy"] != "no" and given.pop("load_best_model_at_end", False)
     fixed = {"output_dir": "unused", "report_to": "none", "disable_tqdm": True, "use_cpu": not device.has_gpu()}
-    return TrainingArguments(**given | {"max_steps": steps, "seed": spec.seed}, **fixed)
+    arguments = TrainingArguments(**given | {"max_steps": steps, "seed": spec.seed}, **fixed)
+    arguments.load_best_model_at_end = keeps_best
+    return arguments
 
 
 def is_due(strategy: str, every: float, step: int, arguments: TrainingArguments, steps_per_epoch: int) -> bool:

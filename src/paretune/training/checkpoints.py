@@ -33,18 +33,22 @@ def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[
         state_dict_saver.save(tensors, checkpoint_id=checkpoint / _STATE)
 
 
-def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Read a checkpoint of any number of processes into `tensors`. Returns its progress; all processes must call it."""
+def progress(checkpoint: Path) -> dict[str, Any]:
+    """The progress that was written with a checkpoint."""
+    read: dict[str, Any] = json.loads((checkpoint / _PROGRESS).read_text())
+    return read
+
+
+def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Read a checkpoint of any number of processes into `tensors`; all processes must call it."""
     with warnings.catch_warnings(action="ignore"):
         state_dict_loader.load(tensors, checkpoint_id=checkpoint / _STATE)
-    progress: dict[str, Any] = json.loads((checkpoint / _PROGRESS).read_text())
-    return progress
 
 
-def seal(checkpoint: Path, *, keep: int | None, best: str | None) -> None:
+def seal(checkpoint: Path, *, keep: int | None) -> None:
     """Mark the checkpoint as complete when all processes have written their files; all of them must call it.
 
-    Of the complete checkpoints beside it the newest `keep` stay, all with None, and the `best` if a path is given.
+    Of the complete checkpoints beside it the newest `keep` stay, or all with None.
     """
     processes.wait_for_all()
     own = {str(path.relative_to(checkpoint)): path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()}
@@ -54,7 +58,7 @@ def seal(checkpoint: Path, *, keep: int | None, best: str | None) -> None:
     if keep is None:
         return
     sealed = [path.parent.name for path in checkpoint.parent.glob(f"*/{COMPLETE}") if path.stat().st_size]
-    needed = processes.of_first({*sorted(sealed, key=_step)[-keep:], Path(best or "").name})
+    needed = processes.of_first(sorted(sealed, key=_step)[-keep:])
     for path in checkpoint.parent.glob("checkpoint-*") if processes.is_first(of_instance=True) else ():
         for file in () if path.name in needed else path.rglob("*"):
             if file.is_file() and file.stat().st_size:

@@ -97,6 +97,7 @@ class Loop:
         self.schedule = schedule_of(arguments, optimizer.inner)
         self.progress = Progress()
         self._evaluation: dict[str, float] | None = None  # of the model as it is
+        self._best: dict[str, torch.Tensor] = {}  # its weights, with load_best_model_at_end
         self.events = EventWriter(folder.events if processes.is_first() else None)
         self._loss, self._evaluate, self._folder, self._on_spot = loss, evaluate, folder, on_spot
 
@@ -134,10 +135,12 @@ class Loop:
             message = f"stopped after step {self.progress.step}, checkpoint written"
             self.events.write(self.progress.step, {}, message=message)
             return False
-        done, best = self.progress.step, self.progress.best_step
-        if self.arguments.load_best_model_at_end and best not in (None, done):
-            self._read(self._folder.checkpoints / f"checkpoint-{best}")
-            self.progress.step, self._evaluation = done, None
+        if self._best and self.progress.best_step != self.progress.step:
+            self.strategy.reshard()
+            for name, weight in self.optimizer.weights().items():
+                weight.copy_(self._best[f"best.{name}"])
+            self.optimizer.round()
+            self._evaluation = None
         return True
 
     def _step(self, step: int) -> torch.Tensor:
@@ -185,7 +188,7 @@ class Loop:
                 curves = {"learning_rate": rate, "grad_norm": norm_value, "epoch": step / self._sampler.steps}
                 self._log({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
         if evaluates and self._update_best(self.evaluate()):
-            saves = saves or arguments.load_best_model_at_end or arguments.save_strategy.value == "best"
+            saves = saves or arguments.save_strategy.value == "best"
         if saves and not is_last:  # the model of the last step is returned
             self._save()
         return stops and not is_last
@@ -213,28 +216,37 @@ class Loop:
         is_best = math.isfinite(value) and (progress.best is None or value > progress.best)
         if is_best:
             progress.best, progress.best_step = value, progress.step
+            self._keep_best()
         return is_best
+
+    def _keep_best(self) -> None:
+        """Copy the weights, which are the best so far, into the memory of the machine.
+
+        Not to files: each instance has only those of its own processes.
+        """
+        if self.arguments.load_best_model_at_end:
+            weights = self.optimizer.weights()
+            self._best = {f"best.{name}": weight.to("cpu", copy=True) for name, weight in weights.items()}
 
     def _save(self) -> None:
         began, progress = time.perf_counter(), self.progress
         path = self._folder.checkpoints / f"checkpoint-{progress.step}"
         scale = self.optimizer.scale
         progress.schedule, progress.loss_scale = self.schedule.state_dict(), None if scale is None else float(scale)
-        is_kept = self.arguments.load_best_model_at_end and progress.best_step is not None
-        best = f"checkpoint-{progress.best_step}" if is_kept else None
         with self.meter.stopwatch.paused():
-            checkpoints.write(path, self.optimizer.state(), asdict(progress))
-            checkpoints.seal(path, keep=self.arguments.save_total_limit, best=best)
+            checkpoints.write(path, self.optimizer.state() | self._best, asdict(progress))
+            checkpoints.seal(path, keep=self.arguments.save_total_limit)
         now = time.perf_counter()
         self._save_due_at = now + max(CHECKPOINT_EVERY_S, _BETWEEN_SAVES * (now - began))
 
     def _read(self, checkpoint: Path) -> None:
-        self.strategy.reshard()
-        progress = Progress(**checkpoints.read(checkpoint, self.optimizer.state()))
+        self.progress = progress = Progress(**checkpoints.progress(checkpoint))
+        if progress.best_step is not None:
+            self._keep_best()
+        checkpoints.read(checkpoint, self.optimizer.state() | self._best)
         self.optimizer.round()
         self.schedule.load_state_dict(progress.schedule)
         for group, rate in zip(self.optimizer.inner.param_groups, self.schedule.get_last_lr(), strict=True):
             group["lr"] = rate
         if progress.loss_scale is not None and self.optimizer.scale is not None:
             self.optimizer.scale.fill_(progress.loss_scale)
-        self.progress = progress

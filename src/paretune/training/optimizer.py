@@ -96,6 +96,10 @@ class MasterAdamW:
         if self._rounded:
             torch._foreach_copy_([weight for weight, _ in self._rounded], [master for _, master in self._rounded])
 
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The fp32 weights by name."""
+        return {name: master.detach() for name, master in self._masters.items()}
+
     def state(self) -> dict[str, torch.Tensor]:
         """The fp32 weights, moments and counts of steps by name. A checkpoint is written from them and read into them.
 

@@ -57,3 +57,13 @@ def test_what_goes_is_not_refused() -> None:
 
     assert argument_faults(BASE.replace(training_arguments={"warmup_ratio": 0.1, "save_total_limit": None})) == []
     assert argument_faults(BASE.replace(training_arguments={"eval_steps": 0.25, **scheduled})) == []
+
+
+@pytest.mark.parametrize("others", [{"save_strategy": "steps"}, {}, {"save_strategy": "steps", "save_steps": 500}])
+def test_the_best_model_may_be_asked_for_whatever_the_number_of_steps_is(others: dict[str, Any]) -> None:
+    spec = BASE.replace(
+        training_arguments={"load_best_model_at_end": True, "eval_strategy": "steps", **others}
+    )
+
+    assert argument_faults(spec) == []
+    assert training_arguments(spec, 961).load_best_model_at_end

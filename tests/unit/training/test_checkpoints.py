@@ -12,13 +12,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints"
 
 
-def write(folder: Path, step: int, *, keep: int | None = None, best: str | None = None) -> Path:
+def write(folder: Path, step: int, *, keep: int | None = None) -> Path:
     """A whole checkpoint, as the Trainer and `seal` leave it."""
     path = folder / f"checkpoint-{step}"
     path.mkdir(parents=True)
     (path / "model.safetensors").write_bytes(b"weights")
     (path / "trainer_state.json").write_text("{}")
-    seal(path, keep=keep, best=best)
+    seal(path, keep=keep)
     return path
 
 
