@@ -119,8 +119,9 @@ class MasterAdamW:
     def give_masters(self) -> None:
         """Replace the rounded weights of the model by their masters, to write it in fp32; no step may follow.
 
-        The memory of the moments is freed, because writing takes as much.
+        The memory of moments and gradients is freed, because writing takes as much.
         """
         self.inner.state.clear()
+        self._wide.clear()
         for weight, master in self._rounded:
             weight.grad, weight.data = None, master

@@ -1,5 +1,6 @@
 """Updates of weights in half precision, and of a loss that is scaled."""
 
+import weakref
 from typing import Any
 
 import pytest
@@ -18,8 +19,15 @@ def optimizer_of(*weights: torch.nn.Parameter, **options: Any) -> MasterAdamW:
     return MasterAdamW(named, arguments, 1e-4, **options)
 
 
-def step(optimizer: MasterAdamW) -> float:
-    return optimizer.step(lambda weights: Replicas.norm(None, weights)).item()  # type: ignore[arg-type]
+def step(optimizer: MasterAdamW, gradients: list[Any] | None = None) -> float:
+    """Make a step, and add references to the gradients of the masters to `gradients`. Returns their norm."""
+
+    def norm(weights: list[torch.Tensor]) -> torch.Tensor:
+        if gradients is not None:
+            gradients.extend(weakref.ref(weight.grad) for weight in weights)
+        return Replicas.norm(None, weights)  # type: ignore[arg-type]
+
+    return optimizer.step(norm).item()
 
 
 @pytest.mark.parametrize("largest", [0, 2**40])  # with memory for each gradient that is kept, and without
@@ -30,9 +38,10 @@ def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoi
     start = torch.linspace(1, 2, 12).reshape(3, 4).bfloat16().float()
     weight, plain = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
     optimizer, reference = optimizer_of(weight, half=torch.bfloat16), optimizer_of(plain)
+    gradients: list[Any] = []
     for _ in range(40):
         weight.grad, plain.grad = torch.ones(3, 4, dtype=torch.bfloat16), torch.ones(3, 4)
-        assert step(optimizer) == step(reference)
+        assert step(optimizer, gradients) == step(reference)
 
     assert weight.dtype == torch.bfloat16
     assert torch.equal(weight, plain.bfloat16())
@@ -42,6 +51,7 @@ def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoi
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     optimizer.give_masters()
     assert torch.equal(weight, plain)
+    assert not any(gradient() is not None for gradient in gradients)  # their memory is free to write the model
 
 
 def test_gradients_of_a_scaled_loss_update_as_those_of_the_loss_and_an_overflow_only_halves_the_scale() -> None:
