@@ -1,6 +1,7 @@
 """The `training_arguments` that a training reads, with the names and meanings of transformers' TrainingArguments."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
         faults.append(f"training_arguments: metric_for_best_model must be one of {', '.join(measures)}, got {best}")
     if not faults and spec.training_arguments:
         try:
-            schedule_of(training_arguments(spec, 1000), torch.optim.SGD([torch.zeros(1)]))
+            schedule_of(training_arguments(spec, 1000), spec.plan().learning_rate)
         except Exception as error:
             faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
     return faults
@@ -81,11 +82,13 @@ def is_due(strategy: str, every: float, step: int, arguments: TrainingArguments,
     return strategy == "epoch" and (step % steps_per_epoch == 0 or step == arguments.max_steps)
 
 
-def schedule_of(arguments: TrainingArguments, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
-    """The schedule of the learning rate; ValueError for one that follows measured losses."""
+def schedule_of(arguments: TrainingArguments, learning_rate: float) -> Callable[[int], float]:
+    """The learning rate of each step, the first of which is 0; ValueError for one that follows measured losses."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=learning_rate)
     kind, steps = arguments.lr_scheduler_type, arguments.max_steps
     options = {"scheduler_specific_kwargs": arguments.lr_scheduler_kwargs or {}}
     schedule = get_scheduler(kind, optimizer, arguments.get_warmup_steps(steps), steps, **options)
     if not isinstance(schedule, torch.optim.lr_scheduler.LambdaLR):
         raise ValueError(f"{kind.value} follows measured losses, which no training here does")
-    return schedule
+    (factor,) = schedule.lr_lambdas
+    return lambda step: learning_rate * factor(step)

@@ -21,10 +21,9 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import distributed
@@ -66,7 +65,6 @@ class Progress:
     step: int = 0  # optimiser steps done
     best: float | None = None  # more is better: the negative of a loss
     best_step: int | None = None
-    schedule: dict[str, Any] = field(default_factory=dict)
     loss_scale: float | None = None
 
 
@@ -94,7 +92,7 @@ class Loop:
     ) -> None:
         self.strategy, self.optimizer, self.arguments = strategy, optimizer, arguments
         self.rows, self._sampler = rows, sampler
-        self.schedule = schedule_of(arguments, optimizer.inner)
+        self._rate_of = schedule_of(arguments, optimizer.inner.defaults["lr"])
         self.progress = Progress()
         self._evaluation: dict[str, float] | None = None  # of the model as it is
         self._best: dict[str, torch.Tensor] = {}  # its weights, with load_best_model_at_end
@@ -123,7 +121,8 @@ class Loop:
         self._save_due_at, stops = time.perf_counter() + CHECKPOINT_EVERY_S, False
         with _no_automatic_collection():
             for step in range(self.progress.step, self.arguments.max_steps):
-                rate = float(self.schedule.get_last_lr()[0])  # of this step: the schedule goes on at its end
+                for group in self.optimizer.inner.param_groups:
+                    group["lr"] = rate = self._rate_of(step)
                 norm = self._step(step)
                 stops = self._after_step(rate, norm, stop_requested())
                 if profile is not None:
@@ -163,7 +162,6 @@ class Loop:
                 )
             )
         norm = self.optimizer.step(strategy.norm)
-        self.schedule.step()
         self.progress.step, self._evaluation = step + 1, None
         self.meter.count(step + 1, losses, len(rows), int(self.rows.lengths[rows].sum()))
         return norm
@@ -232,7 +230,7 @@ class Loop:
         began, progress = time.perf_counter(), self.progress
         path = self._folder.checkpoints / f"checkpoint-{progress.step}"
         scale = self.optimizer.scale
-        progress.schedule, progress.loss_scale = self.schedule.state_dict(), None if scale is None else float(scale)
+        progress.loss_scale = None if scale is None else float(scale)
         with self.meter.stopwatch.paused():
             checkpoints.write(path, self.optimizer.state() | self._best, asdict(progress))
             checkpoints.seal(path, keep=self.arguments.save_total_limit)
@@ -245,8 +243,5 @@ class Loop:
             self._keep_best()
         checkpoints.read(checkpoint, self.optimizer.state() | self._best)
         self.optimizer.round()
-        self.schedule.load_state_dict(progress.schedule)
-        for group, rate in zip(self.optimizer.inner.param_groups, self.schedule.get_last_lr(), strict=True):
-            group["lr"] = rate
         if progress.loss_scale is not None and self.optimizer.scale is not None:
             self.optimizer.scale.fill_(progress.loss_scale)

@@ -28,6 +28,10 @@ def test_a_probe_neither_evaluates_nor_saves_whatever_the_arguments_are() -> Non
         ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch"}, "which no training here does"),
         ({"load_best_model_at_end": True}, "requires the save and eval strategy to match"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model must be one of loss, f1, accuracy, got bleu"),
+        (
+            {"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"lr_end": 5e-5}},
+            "must be smaller than initial lr",
+        ),
         ({"weight_decay": "a lot"}, "training_arguments: weight_decay must be a number, got 'a lot'"),
         ({"torch_compile": "yes"}, "training_arguments: torch_compile must be true or false, got 'yes'"),
     ],
@@ -61,9 +65,7 @@ def test_what_goes_is_not_refused() -> None:
 
 @pytest.mark.parametrize("others", [{"save_strategy": "steps"}, {}, {"save_strategy": "steps", "save_steps": 500}])
 def test_the_best_model_may_be_asked_for_whatever_the_number_of_steps_is(others: dict[str, Any]) -> None:
-    spec = BASE.replace(
-        training_arguments={"load_best_model_at_end": True, "eval_strategy": "steps", **others}
-    )
+    spec = BASE.replace(training_arguments={"load_best_model_at_end": True, "eval_strategy": "steps", **others})
 
     assert argument_faults(spec) == []
     assert training_arguments(spec, 961).load_best_model_at_end
