@@ -33,10 +33,6 @@ from paretune.training.tasks import cells_of, missing_faults, read_targets, word
 SPLIT_SEED = 0  # of the 90/10 split and of samples: fixed, so that all jobs are evaluated on the same rows
 VALIDATION_SHARE = 0.1
 
-# Only an empty cell is a missing value: "NA" and "null" may be texts.
-_CSV: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
-_OPTIONS = {".csv": _CSV, ".tsv": _CSV | {"sep": "\t"}}
-
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """Rows of each split (train, validation, and test if there is one), and class names; BadInput with all faults.
@@ -70,7 +66,7 @@ def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
     for split, path in (("validation", spec.validation_file), ("test", spec.test_file)):
         if path is not None:
             with collecting(faults):
-                tables[split] = _read_file(at_home(path), f"{split}_file")
+                tables[split] = _read_file(spec, at_home(path), f"{split}_file")
     refuse(faults)
     empty = [split for split, table in tables.items() if len(table) == 0]
     if empty or "train" not in tables:
@@ -91,33 +87,54 @@ def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
     dataset, configuration = split_configuration(spec.dataset)
     path = at_home(dataset)
     if path.suffix.lower() in ROW_FILES or is_file(path):
-        return {"train": _read_file(path, "dataset")}
+        return {"train": _read_file(spec, path, "dataset")}
     is_local = is_folder(path)
     name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(dataset, dataset)
     try:
         # Without options for data sets of the hub: offline, `datasets` finds only data fetched with equal options.
         builder = datasets.load_dataset_builder(name) if is_local else None
-        options = _CSV if builder is not None and isinstance(builder.config, CsvConfig) else {}
+        options = _csv_options(spec) if builder is not None and isinstance(builder.config, CsvConfig) else {}
         tables = dict(datasets.load_dataset(name, configuration, **options))
     except Exception as error:
         raise BadInput([_load_fault("dataset", dataset, error, is_local=is_local)]) from error
     if "valid" in tables:
         tables.setdefault("validation", tables["valid"])
-    return {split: tables[split] for split in ("train", "validation", "test") if split in tables}
+    splits = [split for split in ("train", "validation", "test") if split in tables]
+    return {split: _with_numbers(spec, tables[split]) if options else tables[split] for split in splits}
 
 
-def _read_file(path: Path, parameter: str) -> datasets.Dataset:
+def _csv_options(spec: JobSpec) -> dict[str, Any]:
+    """How pandas reads a CSV: only an empty cell is missing, because "NA" may be a text, and labels are texts."""
+    options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+    return options if spec.task == metrics.CAUSAL_LM else options | {"converters": {spec.label_column: _label}}
+
+
+def _label(cell: str) -> str | None:
+    return cell.strip() or None  # as a number, 01 would be 1
+
+
+def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
+    """The rows of a CSV, with numbers in place of labels that are fractions: these are no classes."""
+    column = spec.label_column
+    texts = cells_of(table, column) if column in table.column_names else []
+    numbers = pd.to_numeric(pd.Series(texts), errors="coerce")
+    has_fractions = numbers.notna().all() and (numbers % 1).any()
+    return table.cast_column(column, datasets.Value("float64")) if has_fractions else table
+
+
+def _read_file(spec: JobSpec, path: Path, parameter: str) -> datasets.Dataset:
     suffix = path.suffix.lower()
     if suffix not in ROW_FILES:
         raise BadInput([f"{parameter} must end in {', '.join(ROW_FILES)}, got {path}"])
-    options = _OPTIONS.get(suffix, {})
-    if suffix == ".csv":  # a first line without a comma may have semicolons or tabs
+    options = _csv_options(spec) if ROW_FILES[suffix] == "csv" else {}
+    if options:  # a first line without a comma may have semicolons or tabs
         with path.open("rb") as file:
-            options = options | {"sep": separator(path, file.readline(LARGEST_SETTINGS))}
+            options["sep"] = separator(path, file.readline(LARGEST_SETTINGS))
     try:
-        return datasets.load_dataset(ROW_FILES[suffix], data_files={"train": str(path)}, split="train", **options)
+        table = datasets.load_dataset(ROW_FILES[suffix], data_files={"train": str(path)}, split="train", **options)
     except Exception as error:
         raise BadInput([_load_fault(parameter, str(path), error, is_local=True)]) from error
+    return _with_numbers(spec, table) if options else table
 
 
 def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bool) -> str:

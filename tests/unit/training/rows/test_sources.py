@@ -170,6 +170,20 @@ def test_a_file_without_rows_is_said_to_have_none(tmp_path: Path, name: str, tex
     assert fault == f"dataset {tmp_path / name} has no rows"
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "folder/train.csv"])
+def test_labels_of_a_csv_are_classes_as_they_are_written_and_fractions_are_none(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    dataset = path.parent if "/" in name else path
+
+    _, names = read_rows(spec(write(path, labels=["01", "1", "007", "-1"] * 5) and dataset))
+
+    assert names == ("-1", "01", "1", "007")
+    write(path, labels=["1", "2.5"] * 10)
+    (fault,) = faults(dataset)
+    assert "row 1 has 1.0, row 2 has 2.5" in fault
+    assert "a script of your own (entry_script) can learn numbers" in fault
+
+
 def test_one_class_only_is_refused(tmp_path: Path) -> None:
     (fault,) = faults(write(tmp_path / "rows.csv", labels=["good"] * 20))
 
