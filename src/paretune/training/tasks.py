@@ -1,12 +1,13 @@
 """The tasks: how labels are read, the loss, the metrics, and baselines to compare with.
 
 Labels of a data set are arrays: class ids (N,) int64, or flags 0 and 1 (N, C) float32, or for words N lists of class
-ids in an array of objects. Several labels per row are written as a list, as a list in JSON or Python text, or separated
+ids in an array of objects. Several labels per row are written as a list, as text of JSON, Python or NumPy, or separated
 by |, or, if no row has one, by commas; or as C columns of 0 and 1, named in `label_column` with commas between them.
 """
 
 import ast
 import operator
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ _REMEDIES = {  # type of a cell that holds no class to what to do
     list: ": set task=multi-label for rows with several labels, or label_column to another column",
     float: ": a script of your own (entry_script) can learn numbers",
 }
+_GAP = re.compile(r"""(?<=['"])\s+(?=['"])|(?<=\d)\s+(?=-?\d)(?=[^'"]*$)""")  # between items of NumPy's text
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
@@ -282,8 +284,22 @@ def cells_of(table: datasets.Dataset, column: str) -> list[Any]:
 
 
 def words_of(cell: Any) -> list[str]:
-    """The words, or the labels of words, in a cell: a list, or a text with spaces between them."""
-    return [str(item) for item in cell] if isinstance(cell, list) else str(cell).split()
+    """The words, or the labels of words, in a cell: a list, or a text of one or with spaces between them."""
+    words = _listed(cell)
+    return [str(item) for item in words] if isinstance(words, list) else str(cell).split()
+
+
+def _listed(cell: Any) -> Any:
+    """The list that a text in brackets stands for, as JSON, Python, pandas or NumPy writes it; None if it is no list.
+
+    Other cells are returned as they are.
+    """
+    text = cell.strip() if isinstance(cell, str) else ""
+    if not (text.startswith("[") and text.endswith("]")):
+        return cell
+    with suppress(ValueError, SyntaxError):
+        return ast.literal_eval(_GAP.sub(", ", text))
+    return None
 
 
 def _examples(rows: Sequence[int], cells: Sequence[Any]) -> str:
@@ -309,15 +325,13 @@ def _labels_of(task: str, cell: Any, separator: str) -> list[Any] | None:
     """The labels of a row; None if the cell holds none."""
     if task == metrics.CLASSIFICATION:
         return [cell] if isinstance(cell, str | int) else None
+    if isinstance(cell, str) and (cell := _listed(cell)) is None:
+        return None
     if task == metrics.TOKEN_CLASSIFICATION:
-        return cell if isinstance(cell, list) else words_of(cell) if isinstance(cell, str) else None
+        return cell if isinstance(cell, list) else cell.split() if isinstance(cell, str) else None
     if isinstance(cell, str):
-        text = cell.strip()
-        if not (text.startswith("[") and text.endswith("]")):
-            return [part.strip() for part in text.split(separator) if part.strip()]
-        with suppress(ValueError, SyntaxError):  # as JSON or pandas writes a list
-            cell = ast.literal_eval(text)
-    elif cell is None or (isinstance(cell, int) and not isinstance(cell, bool)):
+        return [part.strip() for part in cell.split(separator) if part.strip()]
+    if cell is None or (isinstance(cell, int) and not isinstance(cell, bool)):
         cell = [] if cell is None else [cell]
     if not isinstance(cell, list) or not all(isinstance(item, str | int) for item in cell):
         return None

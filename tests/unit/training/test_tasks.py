@@ -47,8 +47,8 @@ def faults_of(path: Path, task: str, **parameters: Any) -> str:
 
 @pytest.mark.parametrize(
     "write",
-    [lambda labels: labels, json.dumps, repr, "|".join, " , ".join],
-    ids=["list", "json", "python", "bar", "comma"],
+    [lambda labels: labels, json.dumps, repr, lambda labels: str(np.array(labels)), "|".join, " , ".join],
+    ids=["list", "json", "python", "numpy", "bar", "comma"],
 )
 def test_sets_of_labels_are_read_however_they_are_written(tmp_path: Path, write: Any) -> None:
     result, names = read(jsonl(tmp_path / "rows.jsonl", [write(labels) for labels in SETS]))
@@ -94,6 +94,33 @@ def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
     assert "labels (b): raise max_train_samples" in faults_of(path, "multi-label", max_train_samples=5)
     two = jsonl(tmp_path / "two.jsonl", [["a"], ["b"]])
     assert "labels (b): give more rows of each" in faults_of(two, "multi-label")
+
+
+@pytest.mark.parametrize("write", [json.dumps, repr, lambda items: str(np.array(items)), " ".join])
+def test_words_and_their_labels_are_read_however_they_are_written(tmp_path: Path, write: Any) -> None:
+    words, labels = ["it's", "in", "Rome", "[1]"], ["O", "O", "B-LOC", "O"]
+    rows = [f"{csv_cell(write(words))},{csv_cell(write(labels))}\n" for _ in range(20)]
+    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(rows))
+
+    read, names = read_rows(JobSpec(dataset=str(tmp_path / "rows.csv"), task="token-classification"))
+
+    assert names == ("B-LOC", "O")
+    assert read["train"].labels is not None
+    assert read["train"].labels.tolist() == [[1, 1, 0, 1]] * 18
+    assert read["train"].texts == [" ".join(words)] * 18
+
+
+def test_whole_numbers_as_numpy_writes_them_are_labels_and_what_is_no_list_is_refused(tmp_path: Path) -> None:
+    numbers = str(np.array([0, 12, 0, 3]))
+    assert read(jsonl(tmp_path / "rows.jsonl", [numbers, "[3]"] * 9))[1] == ("0", "3", "12")
+
+    broken = jsonl(tmp_path / "broken.jsonl", ["[O, O]"] * 9)
+    assert "row 1 has '[O, O]'" in faults_of(broken, "token-classification")
+
+
+def csv_cell(text: str) -> str:
+    quoted = text.replace('"', '""')
+    return f'"{quoted}"'
 
 
 def test_rows_with_equally_many_words_are_rows_of_words() -> None:
