@@ -239,8 +239,10 @@ def _label_faults(spec: JobSpec, names: Sequence[str], rows: Mapping[str, list[l
     used = {label for row in rows["train"] for label in row}
     if not used:
         return [f"{column} holds no label in any training row: there is nothing to learn"]
-    if len(used) < 2 and spec.task != metrics.MULTI_LABEL:
-        return [f"{column} has one class only ({min(used)}): there is nothing to learn"]
+    if len(used) < 2:
+        remedy = "set task=classification, and name what the other rows are"
+        way = remedy if spec.task == metrics.MULTI_LABEL else "there is nothing to learn"
+        return [f"{column} has one class only ({min(used)}): {way}"]
     if len(names) > max(2, count / 2) and spec.task != metrics.TOKEN_CLASSIFICATION:
         question = "is it the right column, and are several labels separated by | or commas?"
         return [f"{column} has {len(names)} classes in {count} rows: {question}"]
