@@ -14,6 +14,7 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.hub import accepts_connections, hub_address
 from paretune.core.packages import can_be_imported
+from paretune.specification import metrics
 from paretune.specification.container import TELLS, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
@@ -70,8 +71,10 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         rows, labels = sources.read_rows(spec)
     refuse(faults)
     prepared = tokenised.prepare(spec, rows, labels, tokenizer, cache, _print_progress)
-    if not prepared.facts["train_tokens"]:
-        raise BadInput([f"dataset {spec.dataset} has no tokens to train on: every text is empty"])
+    is_of_words = spec.task == metrics.CAUSAL_LM  # each token of a row but the first is learnt
+    for split in ("train", "validation") if is_of_words else ("train",):
+        if prepared.facts[f"{split}_tokens"] <= is_of_words * prepared.facts[f"{split}_rows"]:
+            raise BadInput([f"dataset {spec.dataset} has no tokens in its {split} rows: every text is empty"])
     return {"dataset": str(prepared.folder), "model": str(folder)}
 
 

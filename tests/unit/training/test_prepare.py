@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,27 @@ def test_four_bit_weights_without_their_package_are_refused(
         "fine_tuning=qlora needs the package bitsandbytes, which is not installed here: "
         "python -m pip install -e '.[quantized]', or set fine_tuning=lora"
     ]
+
+
+def test_a_language_model_is_not_evaluated_on_empty_lines(
+    faults_of: Callable[..., list[str]], tiny_causal_model: Path, tmp_path: Path
+) -> None:
+    model = shutil.copytree(tiny_causal_model, tmp_path / "model")
+    for name, changes in {  # as GPT-2's: no tokens around a text
+        "tokenizer.json": {"post_processor": None},
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "[SEP]"},
+    }.items():
+        (model / name).write_text(json.dumps(json.loads((model / name).read_text()) | changes))
+    texts = tmp_path / "texts.jsonl"
+    lines = [json.dumps({"text": text}) for text in ["A film that is great.", ""] * 10]
+    texts.write_text("\n".join(lines))
+    (tmp_path / "validation.jsonl").write_text(json.dumps({"text": ""}))
+    parameters = {"model": str(model), "dataset": str(texts), "task": "causal-lm"}
+
+    (fault,) = faults_of(**parameters, validation_file=str(tmp_path / "validation.jsonl"))
+
+    assert fault == f"dataset {texts} has no tokens in its validation rows: every text is empty"
+    assert faults_of(**parameters) == []
 
 
 # --- models that cannot be divided
