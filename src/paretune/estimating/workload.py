@@ -69,13 +69,14 @@ def workload(
     again = forward - length * 2 * output_weights(spec, built) + adapters if recomputes(spec) else 0.0
     # The gradients of activations need as much as the forward pass, those of weights, too; of attention, twice as much.
     backward = products * (1 if widths else 2) + 2 * attention + 2 * adapters
-    whole = forward if spec.fine_tuning == "head" else forward + adapters + backward + again
+    if spec.fine_tuning == "head":  # below it there are no gradients
+        backward = length * 2 * output_weights(spec, built)
     return Workload(
         tokens=length,
         steps=steps,
         evaluated_rows=facts.get("validation_rows", _evaluated(spec, train_rows, validation)),
         evaluations=_evaluations(spec, steps, math.ceil(train_rows / plan.global_batch_size)),
-        flops_per_row=whole,
+        flops_per_row=forward + adapters + backward + again,
         forward_flops_per_row=forward,
         attention_share=attention / forward,
         trained_parameters=trained_weights(spec, built),
@@ -198,7 +199,7 @@ def quantised_weights(spec: JobSpec, built: Architecture) -> float:
 
 def trained_weights(spec: JobSpec, built: Architecture) -> float:
     """The number of weights that the optimiser changes; beside adapters, the head of a classification."""
-    head = float(built.hidden_size**2) if spec.task != metrics.CAUSAL_LM else 0.0
+    of_words, head = output_weights(spec, built), float(built.hidden_size**2)
     if spec.fine_tuning in ADAPTERS:
-        return spec.lora.r * built.adapted_widths + head
-    return head if spec.fine_tuning == "head" else float(built.parameters)
+        return spec.lora.r * built.adapted_widths + (0.0 if of_words else head)
+    return float(of_words or head) if spec.fine_tuning == "head" else float(built.parameters)

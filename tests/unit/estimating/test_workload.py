@@ -38,6 +38,16 @@ def test_adapters_need_no_gradients_of_the_weights() -> None:
     assert work_of(fine_tuning="lora", lora={"r": 32}).trained_parameters == 32 * 360 + 100
 
 
+def test_the_head_of_a_language_model_is_its_output_layer() -> None:
+    found = work_of(task="causal-lm", fine_tuning="head")
+
+    assert found.trained_parameters == 50 * 10
+    # 20 tokens x (2 x 1000 + 2 x 2 layers x 10 x 20 forward, and 2 x 500 for the gradients of the output layer)
+    assert found.flops_per_row == pytest.approx(20 * (2000 + 800 + 1000))
+    assert work_of(task="causal-lm", fine_tuning="lora").trained_parameters == 8 * 360
+    assert work_of(fine_tuning="head").flops_per_row == work_of(fine_tuning="head").forward_flops_per_row
+
+
 def test_a_causal_model_attends_to_half_of_the_tokens_and_makes_no_logits_again() -> None:
     found = work_of(task="causal-lm", training_arguments={"gradient_checkpointing": True})
 
