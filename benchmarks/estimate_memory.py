@@ -53,6 +53,7 @@ MODELS: Mapping[str, Mapping[str, Any] | None] = {
         "num_hidden_layers": 6,
         "num_attention_heads": 6,
         "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
     },
     "DistilBERT": {"model_type": "distilbert", "dim": 512, "n_layers": 4, "n_heads": 8, "hidden_dim": 2048},
 }

@@ -75,13 +75,14 @@ def _attention(config: Mapping[str, Any], hidden: int) -> tuple[int, int]:
     grouped = _first(config, ("num_key_value_heads", "num_kv_heads")) or heads or 1
     if config.get("multi_query") and not config.get("new_decoder_architecture"):  # the form of Falcon-7B and StarCoder
         grouped = 1
-    size = _first(config, ("head_dim",)) or (hidden // heads if heads else hidden)
+    size = _first(config, ("head_dim", "d_kv")) or (hidden // heads if heads else hidden)
     return size * (heads or 1), size * grouped
 
 
 def _has_gate(config: Mapping[str, Any]) -> bool:
     kind = str(config.get("model_type", ""))
-    return any(name in kind for name in _GATED) or config.get("hidden_act") in {"silu", "swish"}
+    is_gated = any(name in kind for name in _GATED) or config.get("hidden_act") in {"silu", "swish"}
+    return is_gated or str(config.get("feed_forward_proj")).startswith("gated")  # of T5
 
 
 def well_known(model: str) -> Architecture | None:
@@ -118,7 +119,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     shared = layers - (_first(config, ("num_hidden_groups",)) or layers)  # blocks without weights of their own
     if task == CAUSAL_LM:
         matrices += vocabulary * embedding
-        tables -= vocabulary * embedding if config.get("tie_word_embeddings", not gated) else 0
+        tables -= vocabulary * embedding if config.get("tie_word_embeddings", True) else 0
     else:
         matrices += hidden * hidden
     return Architecture(

@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,11 +59,38 @@ MIXTURES = {
 @pytest.mark.parametrize("name", MIXTURES)
 def test_all_experts_are_weights_and_the_chosen_ones_are_multiplied(name: str) -> None:
     config, (parameters, active) = MIXTURES[name]
-    found = of_config(config, "causal-lm")
+    found = of_config(config | {"tie_word_embeddings": False}, "causal-lm")
 
     assert found is not None
     assert found.parameters == pytest.approx(parameters, rel=0.01)
     assert found.matrices == pytest.approx(active, rel=0.1)  # embeddings, which are looked up, are published with them
+
+
+GATED = {"feed_forward_proj": "gated-gelu"}
+T5 = {"model_type": "t5", "is_encoder_decoder": True, "vocab_size": 32128}
+
+
+@pytest.mark.parametrize(
+    ("config", "task", "parameters"),
+    [
+        (
+            {"model_type": "gemma", "hidden_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 8}
+            | {"num_key_value_heads": 1, "head_dim": 256, "intermediate_size": 16384, "vocab_size": 256000},
+            "causal-lm",
+            2.506e9,  # google/gemma-2b, whose config.json does not say that its tables are tied
+        ),
+        (T5 | GATED | {"d_model": 768, "num_layers": 12, "num_heads": 12, "d_kv": 64, "d_ff": 2048}, "", 222.9e6),
+        (T5 | {"d_model": 1024, "num_layers": 24, "num_heads": 32, "d_kv": 128, "d_ff": 16384}, "", 2.852e9),
+    ],
+    ids=["gemma-2b", "flan-t5-base", "t5-3b"],
+)
+def test_models_with_tied_tables_wide_heads_or_gates_are_counted(
+    config: dict[str, Any], task: str, parameters: float
+) -> None:
+    built = of_config(config, task)
+
+    assert built is not None
+    assert built.parameters == pytest.approx(parameters, rel=0.005)
 
 
 def test_adapters_are_counted_from_all_linear_layers() -> None:
