@@ -1,4 +1,4 @@
-"""Checkpoints: sealed when all processes have written theirs; the newest sealed one is continued from.
+"""Checkpoints: complete when all processes have written theirs; the newest complete one is continued from.
 
 On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
 from there to every instance when the next attempt starts. It removes nothing from S3 and overwrites what has changed,
@@ -24,13 +24,28 @@ COMPLETE = "complete.json"
 _STATE, _PROGRESS = "state", "progress.json"  # a folder with the tensors, and the rest
 
 
-def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[str, Any]) -> None:
-    """Write this process's share of a checkpoint; all processes must call it, and `seal` it afterwards."""
+def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[str, Any], *, keep: int | None) -> None:
+    """Write a checkpoint, and mark it as complete when all processes have written theirs; all of them must call it.
+
+    Of the complete checkpoints beside it the newest `keep` stay, or all with None.
+    """
     if processes.is_first():
         (checkpoint / COMPLETE).unlink(missing_ok=True)
         write_json(checkpoint / _PROGRESS, progress)
     with warnings.catch_warnings(action="ignore"):  # that a process is alone
-        state_dict_saver.save(tensors, checkpoint_id=checkpoint / _STATE)
+        state_dict_saver.save(tensors, checkpoint_id=checkpoint / _STATE)  # returns when all have written
+    own = {str(path.relative_to(checkpoint)): path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()}
+    sizes = {name: size for part in processes.gather(own) for name, size in part.items()}
+    if processes.is_first():
+        write_json(checkpoint / COMPLETE, sizes)
+    if keep is None:
+        return
+    complete = [path.parent.name for path in checkpoint.parent.glob(f"*/{COMPLETE}") if path.stat().st_size]
+    needed = processes.of_first(sorted(complete, key=_step)[-keep:])
+    for path in checkpoint.parent.glob("checkpoint-*") if processes.is_first(of_instance=True) else ():
+        for file in () if path.name in needed else path.rglob("*"):
+            if file.is_file() and file.stat().st_size:
+                os.truncate(file, 0)
 
 
 def progress(checkpoint: Path) -> dict[str, Any]:
@@ -43,26 +58,6 @@ def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Read a checkpoint of any number of processes into `tensors`; all processes must call it."""
     with warnings.catch_warnings(action="ignore"):
         state_dict_loader.load(tensors, checkpoint_id=checkpoint / _STATE)
-
-
-def seal(checkpoint: Path, *, keep: int | None) -> None:
-    """Mark the checkpoint as complete when all processes have written their files; all of them must call it.
-
-    Of the complete checkpoints beside it the newest `keep` stay, or all with None.
-    """
-    processes.wait_for_all()
-    own = {str(path.relative_to(checkpoint)): path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()}
-    sizes = {name: size for part in processes.gather(own) for name, size in part.items()}
-    if processes.is_first():
-        write_json(checkpoint / COMPLETE, sizes)
-    if keep is None:
-        return
-    sealed = [path.parent.name for path in checkpoint.parent.glob(f"*/{COMPLETE}") if path.stat().st_size]
-    needed = processes.of_first(sorted(sealed, key=_step)[-keep:])
-    for path in checkpoint.parent.glob("checkpoint-*") if processes.is_first(of_instance=True) else ():
-        for file in () if path.name in needed else path.rglob("*"):
-            if file.is_file() and file.stat().st_size:
-                os.truncate(file, 0)
 
 
 def agree(folder: Path) -> Path | None:

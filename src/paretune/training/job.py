@@ -44,7 +44,7 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     if not job.loop.run(lambda: stop_signal.stop_requested, spec.profile_steps):
         return False
     job.write_results(is_resumed=is_resumed)
-    processes.wait_for_all()
+    processes.gather(None)  # returns when all have come here
     if processes.is_first(of_instance=True):
         for path in folder.checkpoints.glob("checkpoint-*"):
             shutil.rmtree(path, ignore_errors=True)

@@ -232,8 +232,8 @@ class Loop:
         scale = self.optimizer.scale
         progress.loss_scale = None if scale is None else float(scale)
         with self.meter.stopwatch.paused():
-            checkpoints.write(path, self.optimizer.state() | self._best, asdict(progress))
-            checkpoints.seal(path, keep=self.arguments.save_total_limit)
+            keep = self.arguments.save_total_limit
+            checkpoints.write(path, self.optimizer.state() | self._best, asdict(progress), keep=keep)
         now = time.perf_counter()
         self._save_due_at = now + max(CHECKPOINT_EVERY_S, _BETWEEN_SAVES * (now - began))
 

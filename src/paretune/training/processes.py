@@ -111,12 +111,6 @@ def of_first(value: Value, source: int = 0) -> Value:
     return values[0]
 
 
-def wait_for_all() -> None:
-    """Return when every process has called it."""
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
-
-
 def whole(tensor: torch.Tensor) -> torch.Tensor:
     """The whole of a tensor that may be divided over processes, which must all call it."""
     whole_of = getattr(tensor, "full_tensor", None)  # of a DTensor, whose import takes a second

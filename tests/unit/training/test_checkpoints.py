@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from paretune.training.checkpoints import agree, seal
+from paretune.training import checkpoints
+from paretune.training.checkpoints import agree
 
 
 @pytest.fixture
@@ -12,13 +14,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints"
 
 
-def write(folder: Path, step: int, *, keep: int | None = None) -> Path:
-    """A whole checkpoint, as the Trainer and `seal` leave it."""
+def write(folder: Path, step: int) -> Path:
+    """A whole checkpoint."""
     path = folder / f"checkpoint-{step}"
-    path.mkdir(parents=True)
-    (path / "model.safetensors").write_bytes(b"weights")
-    (path / "trainer_state.json").write_text("{}")
-    seal(path, keep=keep)
+    checkpoints.write(path, {"weight": torch.ones(2)}, {"step": step}, keep=None)
     return path
 
 
@@ -30,7 +29,7 @@ def test_the_newest_complete_checkpoint_is_continued_from(folder: Path) -> None:
     assert agree(folder) == newest
 
 
-@pytest.mark.parametrize("lost", ["model.safetensors", "trainer_state.json", "complete.json"])
+@pytest.mark.parametrize("lost", ["state/.metadata", "state/__0_0.distcp", "progress.json", "complete.json"])
 def test_a_checkpoint_that_lacks_a_file_does_not_count(folder: Path, lost: str) -> None:
     older = write(folder, 5)
     (write(folder, 10) / lost).unlink()
