@@ -309,7 +309,7 @@ class JobSpec(Parameters):
     @property
     def is_compiled(self) -> bool:
         """Whether the model is compiled with torch.compile."""
-        return bool(self.training_arguments.get("torch_compile"))
+        return any(self.training_arguments.get(f"torch_compile{part}") for part in ("", "_backend", "_mode"))
 
     @property
     def checkpoints_activations(self) -> bool:

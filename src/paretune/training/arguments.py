@@ -63,8 +63,8 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
         **spec.training_arguments,
     }
     given.pop("gradient_checkpointing", None)  # see strategies.checkpoint_activations
-    if "warmup_ratio" in given:  # transformers 5 takes a share of all steps as warmup_steps
-        given["warmup_steps"] = given.pop("warmup_ratio")
+    if ratio := given.pop("warmup_ratio", 0):  # transformers 5 takes a share of all steps as warmup_steps
+        given["warmup_steps"] = given.get("warmup_steps") or ratio
     if spec.probe_steps:
         given |= {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}
     # transformers reads the best model from a checkpoint, for which evaluations and checkpoints have to agree.

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.training.arguments import READ, argument_faults, is_due, training_arguments
 
@@ -54,6 +55,20 @@ def test_steps_may_be_a_number_a_share_of_all_or_none() -> None:
     due = {every: [step for step in range(1, 11) if is_due("steps", every, step, made, 3)] for every in (4, 0.5, 0)}
     assert due == {4: [4, 8], 0.5: [5, 10], 0: []}
     assert [step for step in range(1, 11) if is_due("epoch", 4, step, made, 3)] == [3, 6, 9, 10]
+
+
+@pytest.mark.parametrize(("steps", "warmed_up_after"), [(7, 7), (0, 50)])
+def test_a_number_of_warmup_steps_counts_more_than_a_ratio(steps: int, warmed_up_after: int) -> None:
+    given = {"warmup_ratio": 0.5, "warmup_steps": steps}
+
+    made = training_arguments(BASE.replace(training_arguments=given), 100)
+
+    assert made.get_warmup_steps(100) == warmed_up_after
+
+
+def test_a_mode_or_a_backend_compiles_as_transformers_has_it() -> None:
+    with pytest.raises(BadInput, match="must not set torch_compile with strategy=fsdp"):
+        BASE.replace(strategy="fsdp", training_arguments={"torch_compile_mode": "reduce-overhead"})
 
 
 def test_what_goes_is_not_refused() -> None:
