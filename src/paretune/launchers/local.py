@@ -48,7 +48,7 @@ from paretune.specification.container import (
 from paretune.specification.inputs import script_inputs
 from paretune.specification.job import JobSpec
 
-STOP_GRACE_S = 70.0  # from `stop` until a job that still runs is killed; a training process ends itself after 60
+STOP_GRACE_S = 70.0  # from `stop` until a job that still runs is killed; torchrun kills its processes after 60
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
 _LOG_TAIL = 2**18  # bytes of a log that are read
 _WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"

@@ -10,11 +10,9 @@ the job ends as soon as one instance fails.
 
 import os
 import signal
-import threading
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -24,7 +22,7 @@ from paretune.specification.container import Hosts
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 
-GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint ends itself
+GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint is killed
 SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
 Value = TypeVar("Value")
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
@@ -122,7 +120,7 @@ class StopSignal:
 
     The parent's process id is in PARETUNE_STARTER, because the parent may end before this process can read its id; not
     for torchrun's workers, which have another parent. The first process of a container has parent 0, which never ends.
-    `grace_s` are the seconds from SIGTERM until this process ends itself.
+    `grace_s` are the seconds from the end of the parent until this process ends itself.
     """
 
     def __init__(self, *, grace_s: float = GRACE_S) -> None:
@@ -141,14 +139,7 @@ class StopSignal:
         watchdog.end_with(self._parent, self.grace_s, partial(os._exit, 128 + signal.SIGTERM))
 
     def stop_at_next_step(self) -> None:
-        """From now on SIGTERM sets `stop_requested`; after `grace_s` seconds the process ends itself."""
-        signal.signal(signal.SIGTERM, self._request_stop)
+        """From now on SIGTERM sets `stop_requested`; a training that goes on is killed by its launcher or torchrun."""
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stop_requested", True))
         # Ctrl-C in a terminal reaches the whole process group; the launcher handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def _request_stop(self, _signum: int, _frame: FrameType | None) -> None:
-        if not self.stop_requested:
-            self.stop_requested = True
-            timer = threading.Timer(self.grace_s, os._exit, [128 + signal.SIGTERM])
-            timer.daemon = True
-            timer.start()
