@@ -116,7 +116,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
-    layers = _linear_layers(_without_weights(spec, folder))
+    layers = _linear_layers(_from_config(spec, folder))
     if not layers:
         rule = f"fine_tuning={spec.fine_tuning} trains adapters beside linear layers"
         return [f"{rule}, and {spec.model} has none below its head: set fine_tuning to full or head"]
@@ -139,7 +139,7 @@ def build_model(
     if drawn is None:
         model, missing = _load(spec, folder, labels)
     else:
-        model, missing = _without_weights(spec, folder, labels), list(drawn)
+        model, missing = _from_config(spec, folder, labels), list(drawn)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
     if spec.fine_tuning == "head":
@@ -154,15 +154,14 @@ def build_model(
 
 def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
     """The model with its weights, or with random ones, and the layers that the folder has no weights for."""
-    kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
     if spec.init == "random":
-        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
-        return kind.from_config(config, dtype=torch.float32), []
+        return _from_config(spec, folder, labels, place="cpu"), []
+    kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
     options: dict[str, Any] = {"dtype": _number_format(spec)}
     if head:
         options["ignore_mismatched_sizes"] = True
     if spec.fine_tuning == "qlora":
-        options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
+        options |= _four_bits(spec, _heads(_from_config(spec, folder)))
     if spec.strategy == DEVICE_MAP:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
     # transformers quantises no subclass of PyTorch's linear layer (5.23), as Falcon's is, which computes the same.
@@ -194,14 +193,14 @@ def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
 
 def _number_format(spec: JobSpec) -> torch.dtype:
     half = keeps_frozen_weights_in_half(spec, device.choose_precision(spec.precision))
-    return torch.bfloat16 if half and spec.init != "random" else torch.float32
+    return torch.bfloat16 if half else torch.float32
 
 
-def _without_weights(spec: JobSpec, folder: Path, labels: tuple[str, ...] = ()) -> Any:
-    """The layers of the model in `folder` on PyTorch's meta device, without memory for their weights."""
+def _from_config(spec: JobSpec, folder: Path, labels: tuple[str, ...] = (), *, place: str = "meta") -> Any:
+    """The model in `folder` with random weights; on PyTorch's meta device without memory for any."""
     head = _head_settings(spec.task, labels)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
-    with torch.device("meta"):
+    with torch.device(place):
         return auto_class(spec.task).from_config(config, dtype=_number_format(spec))
 
 
