@@ -163,15 +163,6 @@ def precision_faults(precision: str, instance: Instance) -> list[str]:
     return []
 
 
-def precision_faults_here(precision: str, *, has_bf16: bool, has_gpu: bool, device: str) -> list[str]:
-    """Why this machine cannot compute in this format; `device` is the name of its device."""
-    if precision == "bf16" and not has_bf16:
-        return [f"precision bf16 needs a device that has it; {device} does not: use auto or fp32"]
-    if precision == "fp16" and not has_gpu:
-        return ["precision fp16 needs a GPU: use auto, bf16 or fp32"]
-    return []
-
-
 class DeviceShare:
     """One device of a job's cluster; all are alike. Locally they are processes, which share the processors evenly."""
 

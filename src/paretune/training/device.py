@@ -91,9 +91,8 @@ def use_cpu_kernels(model: Any, longest_row: int) -> None:
     to three times as long (torch 2.13, bf16, an AMD EPYC).
     """
     torch.nn.functional.dropout = dropout
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if getattr(base.config, "_attn_implementation", None) == "sdpa" and longest_row <= LONGEST_ROWS:
-        base.set_attn_implementation("eager")
+    if getattr(model.config, "_attn_implementation", None) == "sdpa" and longest_row <= LONGEST_ROWS:
+        model.set_attn_implementation("eager")  # also that of the model below adapters
 
 
 def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
@@ -132,9 +131,11 @@ def device_faults(spec: JobSpec) -> list[str]:
     if spec.on_sagemaker:
         types = map(spec.instance, spec.instance_types())
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
-    faults = hardware.precision_faults_here(
-        spec.precision, has_bf16=has_bf16(), has_gpu=has_gpu(), device=device_name()
-    )
+    faults = list[str]()
+    if spec.precision == "bf16" and not has_bf16():
+        faults.append(f"precision bf16 needs a device that has it; {device_name()} does not: use auto or fp32")
+    elif spec.precision == "fp16" and not has_gpu():
+        faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
     most, unit = (torch.cuda.device_count(), "GPUs") if has_gpu() else (machine.usable_cores(), "processor cores")
     if spec.instance_count > most:
         rule = f"instance_count must be at most {most} here, one per process ({unit})"

@@ -301,14 +301,13 @@ def use_causal_attention(model: Any, spec: JobSpec) -> None:
     transformers reads each mask, for which the host waits, and computes padded rows with a slower kernel. It makes no
     masks for an attention that somebody else has registered. In other formats PyTorch's fast kernels want masks.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    config, longest = base.config, spec.max_seq_length
+    config, longest = model.config, spec.max_seq_length
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
     is_whole = longest <= (getattr(config, "sliding_window", None) or longest)
     is_bf16 = device.half_format(spec.precision) is torch.bfloat16
     if is_causal and is_whole and is_bf16 and config._attn_implementation == "sdpa":
         AttentionInterface.register(_CAUSAL, sdpa_attention_forward)
-        base.set_attn_implementation(_CAUSAL)
+        model.set_attn_implementation(_CAUSAL)
 
 
 def needs_masks(model: Any) -> bool:
