@@ -143,7 +143,8 @@ def describe(
     # A small instance uses up its burst within minutes. SageMaker's own library sends to all nodes at a time, others in
     # a ring, in few flows. A local cluster is one machine.
     gbps = 8.0 if instance is None else instance.sustained_gbps or instance.network_gbps
-    by_tcp = instance is not None and gbps < _EFA_GBPS and spec.strategy != "smddp"
+    has_flows = gbps < _EFA_GBPS or share.on_processor  # processors exchange with gloo, which knows TCP alone
+    by_tcp = instance is not None and has_flows and spec.strategy != "smddp"
     kind = "" if instance is None else kind_of(instance)
     before = BOOT_SECONDS + usual("data", kind).seconds + usual("image", kind).seconds if kind else _STARTUP_LOCAL_S
     before += _COMPILING_S if spec.is_compiled else 0.0

@@ -49,6 +49,7 @@ def test_a_gpu_cluster_in_numbers() -> None:
     [
         ({"instance_type": "ml.g4dn.12xlarge"}, 50, 10, "tcp"),
         ({"instance_type": "ml.g5.xlarge"}, 2.5, 10, "tcp"),  # what lasts, after a burst
+        ({"instance_type": "ml.c5n.18xlarge"}, 100, 10, "tcp"),  # its EFA is for others than PyTorch
         ({"instance_type": "ml.p4d.24xlarge"}, 400, 400, "efa"),
         ({"instance_type": "ml.p3.16xlarge", "strategy": "smddp"}, 25, 25, "efa"),  # which has many flows, too
     ],
