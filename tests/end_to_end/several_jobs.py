@@ -4,9 +4,8 @@ Importing torch and transformers takes longer than the tiny trainings do. A job 
 """
 
 import sys
-from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 from paretune.specification import parallelism
 from paretune.specification.container import JobDocument, JobFolder
@@ -15,22 +14,10 @@ from paretune.training.__main__ import leave
 from paretune.training.job import train
 
 
-@dataclass
-class Stop:
-    """What asks a training to stop, after it has been asked so many times itself: once after each step."""
-
-    left: float
-
-    @property
-    def stop_requested(self) -> bool:
-        self.left -= 1
-        return self.left <= 0
-
-
 def run(root: str, step: str) -> None:
     folder = JobFolder(Path(root))
-    stop: Any = Stop(float(step) if step else float("inf"))
-    finished = train(JobDocument.read(folder.document), folder, stop)
+    steps = count(1)  # a training asks after each
+    finished = train(JobDocument.read(folder.document), folder, lambda: bool(step) and next(steps) >= int(step))
     if finished == bool(step):
         raise AssertionError(f"{root} finished: {finished}")
 

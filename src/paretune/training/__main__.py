@@ -18,7 +18,7 @@ from paretune.core import watchdog
 from paretune.core.errors import BadInput, causes, first_line, refuse
 from paretune.specification.container import FailureKind, Hosts, JobDocument, JobFolder
 from paretune.training import processes
-from paretune.training.processes import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
+from paretune.training.processes import GRACE_S, SAGEMAKER_GRACE_S
 
 _LOST_CONNECTION = re.compile(
     "connection closed by peer|connection reset by peer|broken pipe|remote process exited|socket closed", re.IGNORECASE
@@ -29,27 +29,27 @@ _LOST_CONNECTION = re.compile(
 def main(folder: JobFolder) -> int:
     """Run this process's share of the job in `folder`: 0 when it finished or stopped as requested, 1 when it failed."""
     hosts = Hosts.read(folder.resource_config)
-    stop_signal = StopSignal(grace_s=GRACE_S if hosts is None else SAGEMAKER_GRACE_S)
-    stop_signal.watch_parent()
+    grace_s = GRACE_S if hosts is None else SAGEMAKER_GRACE_S
+    processes.watch_parent(grace_s)
     try:
         document = JobDocument.read(folder.document)
         is_first_process = "LOCAL_RANK" not in os.environ
         if document.deadline_s is not None:
-            stop_signal.grace_s = max(stop_signal.grace_s, document.max_seconds - document.deadline_s)
+            grace_s = max(grace_s, document.max_seconds - document.deadline_s)
             begin, end = partial(folder.write_failure, FailureKind.ERROR), partial(_end_all, folder)
             if is_first_process:
-                watchdog.stop_at(document.deadline_s, stop_signal.grace_s, begin, end)
-        if is_first_process and _run_on_all_devices(document, hosts, folder, stop_signal.grace_s):
+                watchdog.stop_at(document.deadline_s, grace_s, begin, end)
+        if is_first_process and _run_on_all_devices(document, hosts, folder, grace_s):
             pass
         elif document.spec.entry_script is not None:
             from paretune.training.script import run_script
 
             run_script(document, folder)  # SIGTERM ends it, unless it handles it
         else:
-            stop_signal.stop_at_next_step()
+            stop_requested = processes.stop_request()
             from paretune.training.job import train
 
-            if not train(document, folder, stop_signal):
+            if not train(document, folder, stop_requested):
                 folder.stopped.touch()
         # It has failed if it stopped for a reason in the failure file, such as its deadline.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())

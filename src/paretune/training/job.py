@@ -3,7 +3,7 @@
 import importlib.metadata
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,13 +20,12 @@ from paretune.training.evaluation import evaluate
 from paretune.training.loop import Loop
 from paretune.training.model import build_model, load_tokenizer, use_causal_attention, use_fused_norms, write_model
 from paretune.training.optimizer import MasterAdamW
-from paretune.training.processes import StopSignal
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, pad_multiple
 from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
 
 
-def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
+def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
     Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
@@ -41,7 +40,7 @@ def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> 
     strategies.begin(spec)
     job = _Job(document, folder)
     is_resumed = job.loop.resume()
-    if not job.loop.run(lambda: stop_signal.stop_requested, spec.profile_steps):
+    if not job.loop.run(stop_requested, spec.profile_steps):
         return False
     job.write_results(is_resumed=is_resumed)
     processes.gather(None)  # returns when all have come here

@@ -18,7 +18,7 @@ from paretune.specification import metrics
 from paretune.specification.container import TELLS, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
-from paretune.training.processes import StopSignal
+from paretune.training.processes import watch_parent
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     """
     request, cache, answer = map(Path, arguments[:3])
     spec = JobSpec.read(json.loads(request.read_text()))
-    StopSignal().watch_parent()
+    watch_parent()
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")  # or `datasets` reports every local file it reads
     logging.disable(logging.WARNING)

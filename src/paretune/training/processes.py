@@ -10,7 +10,8 @@ the job ends as soon as one instance fails.
 
 import os
 import signal
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -115,31 +116,27 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if whole_of is None else whole_of()
 
 
-class StopSignal:
-    """Whether this process has been asked to stop: by SIGTERM, or by the end of its parent.
+def watch_parent(grace_s: float = GRACE_S) -> None:
+    """Stop this process as with SIGTERM when its parent has ended, and end it `grace_s` seconds later.
 
     The parent's process id is in PARETUNE_STARTER, because the parent may end before this process can read its id; not
     for torchrun's workers, which have another parent. The first process of a container has parent 0, which never ends.
-    `grace_s` are the seconds from the end of the parent until this process ends itself.
+    Linux ignores SIGTERM for that process; now SIGTERM ends it.
     """
+    starter = None if "LOCAL_RANK" in os.environ else os.environ.get("PARETUNE_STARTER")
+    end = partial(os._exit, 128 + signal.SIGTERM)
+    if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, lambda *_: end())
+    watchdog.end_with(int(starter) if starter else os.getppid(), grace_s, end)
 
-    def __init__(self, *, grace_s: float = GRACE_S) -> None:
-        self.stop_requested = False
-        self.grace_s = grace_s
-        starter = None if "LOCAL_RANK" in os.environ else os.environ.get("PARETUNE_STARTER")
-        self._parent = int(starter) if starter else os.getppid()
 
-    def watch_parent(self) -> None:
-        """Start the thread that checks the parent.
+def stop_request() -> Callable[[], bool]:
+    """From now on SIGTERM asks this process to stop; the function tells whether it was asked.
 
-        In the first process of a container, for which Linux ignores SIGTERM, SIGTERM now ends the process.
-        """
-        if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
-        watchdog.end_with(self._parent, self.grace_s, partial(os._exit, 128 + signal.SIGTERM))
-
-    def stop_at_next_step(self) -> None:
-        """From now on SIGTERM sets `stop_requested`; a training that goes on is killed by its launcher or torchrun."""
-        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "stop_requested", True))
-        # Ctrl-C in a terminal reaches the whole process group; the launcher handles it.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    A training that goes on all the same is killed by its launcher or torchrun.
+    """
+    asked = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    # Ctrl-C in a terminal reaches the whole process group; the launcher handles it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return asked.is_set

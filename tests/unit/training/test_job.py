@@ -17,7 +17,6 @@ from paretune.training import device, meter, strategies
 from paretune.training.job import train
 from paretune.training.meter import Diverged
 from paretune.training.model import load_tokenizer
-from paretune.training.processes import StopSignal
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
 from paretune.training.rows.tokenised import TokenRows
@@ -25,7 +24,7 @@ from tests.unit.training.conftest import SPEC
 
 
 def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
-    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
+    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
     content = JobReport.model_validate_json(folder.report.read_text())
     assert content is not None
     return content
@@ -131,7 +130,7 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
     monkeypatch.setattr(strategies.Replicas, "backward", broken)
     monkeypatch.setattr(meter, "AGREE_S", math.inf)
     with pytest.raises(Diverged, match=r"not a finite number .* for 10 steps in a row"):
-        train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
+        train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
 
     assert len(steps) == 21 * accumulation  # looked at after 1, after 11, when 8 were wrong, and after 21
     assert not folder.report.exists()

@@ -2,6 +2,7 @@
 
 import errno
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,6 @@ from paretune.specification.job import JobSpec
 from paretune.training import __main__ as job_process
 from paretune.training import device
 from paretune.training.__main__ import classify_failure
-from paretune.training.processes import StopSignal
 from tests.processes import wait_until
 
 
@@ -63,8 +63,8 @@ def test_a_training_stops_itself_at_its_deadline_and_says_so(tmp_path: Path, mon
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setattr(device, "machine_faults", lambda spec: [])
 
-    def train(_document: JobDocument, _folder: JobFolder, stop: StopSignal) -> bool:
-        wait_until(lambda: stop.stop_requested, within_s=30, what="the deadline")
+    def train(_document: JobDocument, _folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
+        wait_until(stop_requested, within_s=30, what="the deadline")
         return False
 
     monkeypatch.setattr("paretune.training.job.train", train)
