@@ -189,7 +189,6 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
 
     def run_and_weigh(loop, *arguments, **options):
         has_finished = run(loop, *arguments, **options)
-        loop.strategy.reshard()  # an evaluation leaves the outermost parameters gathered
         items = list(loop.strategy.model.parameters())
         states = [entry[name] for entry in loop.optimizer.inner.state.values() for name in ("exp_avg", "exp_avg_sq")]
         held = {

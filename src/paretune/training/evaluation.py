@@ -25,6 +25,7 @@ def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: E
         share = evaluate_share(size, strategy, rows, task, judge)
     else:
         share = find_executable_batch_size(evaluate_share, starting_batch_size=size)(strategy, rows, task, judge)
+    strategy.reshard()
     batches = [batch for part in processes.gather(share) for batch in part]
     items = sum(batch[1] for batch in batches)
     values = {"loss": sum(batch[0] for batch in batches) / items} if items else {}

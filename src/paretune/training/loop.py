@@ -135,7 +135,6 @@ class Loop:
             self.events.write(self.progress.step, {}, message=message)
             return False
         if self._best and self.progress.best_step != self.progress.step:
-            self.strategy.reshard()
             for name, weight in self.optimizer.weights().items():
                 weight.copy_(self._best[f"best.{name}"])
             self.optimizer.round()

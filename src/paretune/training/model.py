@@ -363,8 +363,6 @@ def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], N
     Adapters are merged, or written alone with merge=false in `lora`. If merging fails, the adapters stay, because they
     were paid for, and `tell` gets the reason.
     """
-    if division is not None:
-        division.reshard()
     if spec.fine_tuning not in ADAPTERS:
         _write(model, folder, division)
         return

@@ -170,7 +170,7 @@ class Replicas:
         return masked(batch, self._mask_format) if needs_masks(self.model) else batch
 
     def reshard(self) -> None:
-        """Free gathered weights, which are old after a checkpoint is read. Only shards have any."""
+        """Free the weights that an evaluation has gathered. Only shards have any."""
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
         """The norm of all gradients of the whole model; `weights` are those of this process that hold them."""
@@ -273,7 +273,7 @@ class Shards(Replicas):
         return ((name, processes.whole(item)) for name, item in model.state_dict().items() if name not in copies)
 
     def reshard(self) -> None:
-        """Free gathered weights, which an evaluation leaves gathered."""
+        """Free gathered weights: they would be old after the next change of the shards."""
         for module in self.model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
