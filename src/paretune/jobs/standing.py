@@ -108,9 +108,12 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
     while True:
         is_last = job.state().is_terminal
         tail = job.log_tail(_TAIL)
-        counts = range(min(len(seen), len(tail)), 0, -1)
-        overlap = next((count for count in counts if seen[-count:] == tail[:count]), 0 if seen else -lines)
-        yield from tail[overlap:]
+        begin = 0 if seen else -lines
+        for count in range(min(len(seen), len(tail)), 0, -1):
+            if seen[-count:-1] == tail[: count - 1] and tail[count - 1].startswith(seen[-1]):
+                begin = count - (tail[count - 1] != seen[-1])  # that line was not whole yet
+                break
+        yield from tail[begin:]
         seen = tail or seen
         if is_last:
             return

@@ -163,6 +163,18 @@ def test_of_a_log_that_is_followed_no_line_before_the_first_ones_is_shown_later(
     assert desk.clock.monotonic() - began >= 2.0  # between two reads, of which AWS takes five a second
 
 
+def test_a_line_that_was_read_before_it_was_whole_shows_no_other_line_again(desk: Desk) -> None:
+    job = desk.launch(DONE)
+    scripted = desk.launcher.jobs[job.document.job_name]
+    scripted.runs = 1
+    desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
+    printed = [["one", "loading"], ["one", "loading: done", "two"]]
+    scripted.log_tail = lambda lines=15: printed.pop(0)  # type: ignore[method-assign]
+
+    run = find_run(desk.tracking, job.document.job_name)
+    assert list(followed(run, desk.where, Interruption(), 9)) == ["one", "loading", "loading: done", "two"]
+
+
 def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:
     job, interruption = desk.launch(ENDLESS), Interruption()
     lines = followed(find_run(desk.tracking, job.record.run.run_id), desk.where, interruption, 50)
