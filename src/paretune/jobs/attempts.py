@@ -146,7 +146,7 @@ class Attempts:
         batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
         if plan is None:
             return None, "with the smallest per-device batch that could be tried"
-        if self.record.is_trial and job.per_device_train_batch_size is not None:
+        if self.record.attribution.study and job.per_device_train_batch_size is not None:
             return None, f"{batch}; a trial of a study is not tried again with a smaller one"
         script, ended_at = at_home(job.entry_script or ""), status.ended_at
         runs_as_it_is = not self._launcher.jobs_outlive_submitter and script.is_file()

@@ -141,7 +141,16 @@ class JobOutcome(Result):
         spec, kind = self.ran or self.spec, "" if self.origin == "measured" else f", {self.origin}"
         lacks_cluster = spec.runs_user_code and spec.has_instances  # the name of our own training has it
         where = f" on {spec.instance_count} x {spec.instance_type}" if lacks_cluster else ""
-        return "; ".join([f"{run_name(spec)}{where} ({self.job_name}{kind}) {self._ending}", *self._figures()])
+        reason = f": {self.reason}" if self.reason else ""
+        parts = [f"{run_name(spec)}{where} ({self.job_name}{kind}) {self.state.value}{reason}"]
+        f1, perplexity, usd = map(self.metrics.get, (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD))
+        if f1 is not None:
+            rows = int(self.metrics.get("validation_rows", 0))
+            error = f" ± {binomial_error(f1, rows):.3f} on {rows:,} validation rows" if rows else ""
+            parts.append(f"F1 {f1:.3f}{error}")
+        elif perplexity is not None:
+            parts.append(f"perplexity {perplexity:.2f}")
+        return "; ".join(parts if usd is None else [*parts, f"{usd:.4g} USD"])
 
     def note(self) -> str:
         """Markdown with its end, quality and cost in the first line, figures, verdicts, and how to repeat it."""
@@ -150,20 +159,6 @@ class JobOutcome(Result):
         # The command is no block of code: that does not wrap, and widens MLflow's page.
         again = f"Again: {code_span(self.spec.command())}"
         return "\n\n".join([markdown(f"**{self.in_one_line()}**"), figures, *verdicts, again])
-
-    @property
-    def _ending(self) -> str:
-        return self.state.value + (f": {self.reason}" if self.reason else "")
-
-    def _figures(self) -> list[str]:
-        f1, perplexity = self.metrics.get(metrics.F1), self.metrics.get(metrics.PERPLEXITY)
-        figures = [] if perplexity is None else [f"perplexity {perplexity:.2f}"]
-        if f1 is not None:
-            rows = int(self.metrics.get("validation_rows", 0))
-            error = f" ± {binomial_error(f1, rows):.3f} on {rows:,} validation rows" if rows else ""
-            figures = [f"F1 {f1:.3f}{error}"]
-        usd = self.metrics.get(metrics.COST_USD)
-        return figures if usd is None else [*figures, f"{usd:.4g} USD"]
 
 
 def conclude(

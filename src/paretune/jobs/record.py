@@ -88,11 +88,6 @@ class JobRecord:
             self.run.log_metrics(self.former_metrics)
 
     @property
-    def is_trial(self) -> bool:
-        """Whether the job is a trial of a study."""
-        return bool(self.attribution.study)
-
-    @property
     def data_facts(self) -> dict[str, float]:
         """Counts and baselines of the data, without the estimate."""
         if self.spec.project is not None:
