@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from paretune.core.pareto import front
-from paretune.studies.results.front import MARGIN, hypervolume
+from paretune.studies.results.front import hypervolume
 from search.tables import Costs, Point, Table
 
 SHARES = (0.8, 0.9, 0.95)
 _MINIMISED = (False, False)
+_MARGIN = 0.1  # share of each objective's range, else of its size, by which the reference point lies beyond the front
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class Score:
         self._table = table
         best = [costs for costs, is_best in zip(table.truths, front(table.truths, _MINIMISED), strict=True) if is_best]
         spans = [(max(column), max(column) - min(column)) for column in zip(*best, strict=True)]
-        self._reference = tuple(worst + MARGIN * (span or abs(worst)) for worst, span in spans)
+        self._reference = tuple(worst + _MARGIN * (span or abs(worst)) for worst, span in spans)
         self._whole = hypervolume(best, self._reference)
         self.on_front = len(best)
 

@@ -157,9 +157,11 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     jobs, common = some_jobs(file, _MOST_CHECKED), file.job.changed()
     workplace = Workplaces.of_process().of(jobs[0])
     _check_jobs(jobs, workplace)
-    if file.design is not None and not _has_jobs(file.name, workplace):
-        with closing(StudyTable(file, "sqlite://")) as table:  # in memory: a study that is to begin
-            _refuse_dear_rows(file, Money(file, table, workplace))
+    if file.design is not None:
+        runs = workplace.tracking.runs(f"tags.`{schema.TRIAL}` LIKE '%'") if has_store(workplace.environment) else []
+        if not any(run.tags.get(schema.STUDY) == file.name for run in runs):  # a study that is to begin, in memory
+            with closing(StudyTable(file, "sqlite://")) as table:
+                _refuse_dear_rows(file, Money(file, table, workplace))
     listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
     rows, lines = list[dict[str, object]](), list[str]()
     for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
@@ -246,8 +248,7 @@ class StudyRun:
             if not (correlations := file.design.correlations()).empty:
                 self._run.log_text(correlations.to_csv(), "correlation.csv")
                 self._run.log_figure(file.design.picture(), "correlation.png")
-        on_trial = self._trial_ended
-        self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=on_trial, say=say)
+        self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=self._trial_ended, say=say)
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._predicted: Callable[[], Sequence[Trial]] = tuple  # points that the search predicts and has not run
@@ -419,12 +420,6 @@ class StudyRun:
         if best is not None and current.front.quality is not None:
             values[f"best_{current.front.quality}"] = best.means[current.front.quality]
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
-
-
-def _has_jobs(study: str, workplace: Workplace) -> bool:
-    """Whether the MLflow store has a job of a study."""
-    runs = workplace.tracking.runs(f"tags.`{schema.TRIAL}` LIKE '%'") if has_store(workplace.environment) else []
-    return any(run.tags.get(schema.STUDY) == study for run in runs)
 
 
 def _refuse_dear_rows(file: StudyFile, money: Money) -> None:

@@ -200,11 +200,6 @@ class StudyFile(Parameters):
         return Fault(path, text)
 
     @property
-    def shown_storage(self) -> str | None:
-        """`storage` without user and password."""
-        return None if self.storage is None else redacted(self.storage)
-
-    @property
     def judged_by(self) -> Objective | None:
         """The metric that measures the model, or None if the study is about seconds and dollars only."""
         return judged_by(self.objectives)
@@ -258,7 +253,7 @@ class StudyFile(Parameters):
     def as_text(self) -> dict[str, str]:
         """The keys that were given and what follows from them, for MLflow: `storage` without a password."""
         sampler = self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe")
-        implied = {"objectives": self.objectives, "sampler": sampler, "storage": self.shown_storage}
+        implied = {"objectives": self.objectives, "sampler": sampler, "storage": redacted(self.storage or "") or None}
         return {
             name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else spell(value)
             for name, value in (self.given() | implied).items()

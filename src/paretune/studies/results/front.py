@@ -159,11 +159,6 @@ class Configuration:
         return len(self.trials) - self.collapses
 
     @property
-    def usd_per_run(self) -> float | None:
-        """Mean dollars of one run, or None if the price is unknown."""
-        return self.means.get(metrics.COST_USD)
-
-    @property
     def stated_errors(self) -> dict[str, float]:
         """Metric to the standard error of its mean; without those of one run, which nobody knows yet."""
         return {name: error for name, error in self.errors.items() if self.counts[name] > 1 or not error}
@@ -362,7 +357,6 @@ def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, .
     return tuple(unmet)
 
 
-MARGIN = 0.1  # share of each objective's range, else of its size, by which the reference point lies beyond the front
 CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front
 
 
@@ -522,8 +516,8 @@ class StudyFront:
 
     def cost_of(self, point: Configuration) -> tuple[float, ...]:
         """Sort key for "cheapest": dollars; without prices, the study's objectives, minimised ones first."""
-        if all(each.usd_per_run is not None for each in self.feasible):
-            return (point.usd_per_run or 0.0, *costs(point.means, self.objectives))
+        if all(metrics.COST_USD in each.means for each in self.feasible):
+            return (point.means[metrics.COST_USD], *costs(point.means, self.objectives))
         return costs(point.means, dict(sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")))
 
     @cached_property

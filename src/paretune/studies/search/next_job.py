@@ -283,6 +283,6 @@ class Verification:
             return f"a study makes {MOST_REPEATS} repeats at most"
         if quality is not None and point.errors.get(quality.metric) == 0:
             return "the training does not depend on the seed: all repeats gave exactly the same values"
-        if repeats_usd + (all_under_way + 1) * (point.usd_per_run or 0.0) > search_usd:
+        if repeats_usd + (all_under_way + 1) * point.means.get(metrics.COST_USD, 0.0) > search_usd:
             return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
         return Start(point.trial.point, changes, point.number)

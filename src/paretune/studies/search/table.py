@@ -30,7 +30,7 @@ from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.ledger.lock import StudyLock, unusable
 from paretune.pricing import Balance
 from paretune.specification import metrics
-from paretune.storage.database import with_driver
+from paretune.storage.database import redacted, with_driver
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
 from paretune.studies.definition.space import Choices, Point, Range, is_whole
@@ -61,7 +61,7 @@ class StudyTable:
         self._file, self._lock, self._origin = file, lock or StudyLock(), origin
         self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
         self._of_sampler = own_space(file.job.given()) if file.takes_split else {}
-        self._where = file.shown_storage or "the study's file"
+        self._where = redacted(file.storage or "") or "the study's file"
         self._read: tuple[list[FrozenTrial], dict[int, Trial]] | None = None  # since something was written
         try:
             self._storage, self.study = _opened(file, storage)
