@@ -19,8 +19,8 @@ from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
 
 # Names of one number in the configurations of different model families.
-_HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 _INNER = ("intermediate_size", "ffn_dim", "n_inner", "hidden_dim", "d_ff", "encoder_ffn_dim")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
@@ -99,7 +99,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     """
     config = _of_text(config)
     hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))
-    vocabulary = _first(config, ("vocab_size",))
+    vocabulary = _first(config, ("vocab_size", "n_words"))
     if not (hidden and layers and vocabulary):
         return None
     kind = str(config.get("model_type", ""))

@@ -81,8 +81,15 @@ T5 = {"model_type": "t5", "is_encoder_decoder": True, "vocab_size": 32128}
         ),
         (T5 | GATED | {"d_model": 768, "num_layers": 12, "num_heads": 12, "d_kv": 64, "d_ff": 2048}, "", 222.9e6),
         (T5 | {"d_model": 1024, "num_layers": 24, "num_heads": 32, "d_kv": 128, "d_ff": 16384}, "", 2.852e9),
+        (
+            {"model_type": "bart", "d_model": 1024, "encoder_layers": 12, "encoder_ffn_dim": 4096, "vocab_size": 50265}
+            | {"is_encoder_decoder": True, "decoder_layers": 12, "max_position_embeddings": 1024},
+            "",
+            407.3e6,  # as transformers 5 writes it, without num_hidden_layers
+        ),
+        ({"model_type": "flaubert", "emb_dim": 768, "n_layers": 12, "n_heads": 12, "n_words": 68729}, "", 138.2e6),
     ],
-    ids=["gemma-2b", "flan-t5-base", "t5-3b"],
+    ids=["gemma-2b", "flan-t5-base", "t5-3b", "bart-large", "flaubert-base"],
 )
 def test_models_with_tied_tables_wide_heads_or_gates_are_counted(
     config: dict[str, Any], task: str, parameters: float
