@@ -23,7 +23,7 @@ from paretune.studies.definition.objectives import DIRECTIONS, default_objective
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
-from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial, TrialStatus
+from paretune.studies.results.trials import FOREIGN, Trial, TrialStatus
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.store import Tracking
@@ -98,7 +98,7 @@ def front(
         name, rows, usual = runs.answer.name, runs.rows(), dict(runs.answer.front.objectives)
     else:
         name, rows, usual = "", _rows_of(runs), default_objectives({})
-    rows = [row for row in rows if not name or row.get("origin") != PREDICTED]
+    rows = [row for row in rows if not name or row["status"] == TrialStatus.COMPLETED.value]  # no probe is a training
     goals = dict(objectives or usual)
     table = pandas.DataFrame(rows, columns=list(goals)).apply(pandas.to_numeric, errors="coerce")
     table = table[np.isfinite(table)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from paretune.specification.job import JobSpec
+from paretune.studies.recorded_front import front
 from paretune.studies.results.answer import (
     Pick,
     StudyAnswer,
@@ -131,6 +132,16 @@ def test_a_study_without_a_recommendation_ends_with_3_and_one_that_cost_more_tha
     assert (retained.exit_code, exceeded.exit_code) == (0, 4)
     assert "The study has cost 0.0500 USD more than its budget." in str(exceeded)
     assert "more than its budget" not in str(retained)
+
+
+def test_no_probe_and_no_failed_trial_is_on_a_front_of_dollars_alone() -> None:
+    probe = trial_of(0, 0.1, 0.0, values={}, given={"probe_steps": "40"})
+    result = result_of(probe, failed(1, TrialStatus.FAILED, "broken", cost=0.2), trial_of(2, 1.0, 0.8))
+
+    cheapest = front(result, {"cost_usd": "minimize"})
+
+    assert [row["run_id"] for row in cheapest.rows()] == ["run2"]
+    assert cheapest.title.startswith("front of study s: 1 of 1 runs")
 
 
 def test_probes_are_counted_apart_from_the_trials_that_n_trials_limits() -> None:
