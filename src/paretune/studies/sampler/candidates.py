@@ -98,9 +98,7 @@ class Space:
         modelled = {"instance_type"} if self.is_own else _CLUSTER | _KNOWN
         further = {name: {*effects_of(JobSpec, self._full[name])} for name in searched if name not in modelled}
         self._quality_names = [name for name, effects in further.items() if self.is_own or "quality" in effects]
-        self._seconds_names = [
-            name for name, effects in further.items() if self.is_own or effects & {"seconds", "memory"}
-        ]
+        self._seconds_names = [name for name, of in further.items() if self.is_own or of & {"seconds", "memory"}]
 
     def job(self, point: Point, *, is_probe: bool = False) -> Candidate | None:
         """The job at a point; None if there is none, for example because devices cannot share its batch."""
@@ -297,13 +295,11 @@ class SecondsModel:
         usual_s, own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = float(np.median(startups)) if startups else usual_s
         ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]
-        terms = Terms.of(space, [row.job for row in ran])
-        billed = np.array([row.seconds for row in ran])
-        self.is_seen = np.array([(terms.types == index).any() for index in range(len(space.types))])
+        cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF and space.is_own]
+        terms = Terms.of(space, [row.job for row in [*ran, *cut_off]])
+        billed = np.append([row.seconds for row in ran], [_BEYOND * row.seconds for row in cut_off])
+        self.is_seen = np.isin(range(len(space.types)), terms.types[: len(ran)])
         if space.is_own:
-            cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF]
-            terms = Terms.of(space, [row.job for row in [*ran, *cut_off]])
-            billed = np.append(billed, [_BEYOND * row.seconds for row in cut_off])
             self._own_usd = own_s * float(np.median(space.terms.usd_per_s))
             usd = np.log(np.maximum(billed, 1e-3) * terms.usd_per_s / self._own_usd)
             self._own = Surface(terms.effects, usd, _own_hypotheses(len(usd)))
