@@ -85,24 +85,28 @@ def write_replayed(workplace: Path, end: str) -> Path:
     )
 
 
-def test_a_study_whose_mlflow_goes_away_does_not_say_that_nothing_was_launched(
-    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("refused", "code"), [(2, 0), (9, 3)])
+def test_a_study_outlives_a_restart_of_its_mlflow_and_tells_of_a_longer_outage(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, refused: int, code: int
 ) -> None:
     create = Tracking.create
+    away = tuple(f"trial {number}:" for number in range(1, 1 + refused))
 
     def away_after_one_job(self: Tracking, name: str, tags: Mapping[str, str] | None = None) -> Run:
-        if name.startswith("trial 1"):
+        if name.startswith(away):
             raise TrackingUnavailable("MLflow answers 503")
         return create(self, name, tags)
 
     path = write_replayed(workplace, "0.8,Completed")
     with monkeypatch.context() as outage:
         outage.setattr(Tracking, "create", away_after_one_job)
-        assert main(["study", "--study", str(path)]) == 3
+        assert main(["study", "--study", str(path), "--n_parallel", "1"]) == code
     assert "MLflow answers 503" in (said := capsys.readouterr().err)
-    assert "the same command continues the study" in said
+    assert ("the same command continues the study" in said) is bool(code)
 
     assert main(["study", "--study", str(path)]) == 0
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
+    assert [run.data.tags["paretune.state"] for run in runs] == ["Completed", "Completed"]
 
 
 @pytest.mark.parametrize(("jobs", "code"), [(0, 2), (1, 3)])

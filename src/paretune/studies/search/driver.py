@@ -197,7 +197,7 @@ class Driver:
         self._pools: dict[int, KeptPool] = {}  # warm pools that jobs have left, whichever driver ran them, by trial
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
-        self._since_s = 0.0  # see `History`; with `once` the drivers of all rounds count as one
+        self._mended = frozenset[int]()  # see `History`; with `once` the drivers of all rounds count as one
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -223,7 +223,7 @@ class Driver:
     def adopt(self) -> None:
         """Continue the trials of earlier drivers, and tell Optuna what they have booked and not told."""
         if not self.file.once:
-            self._since_s = self.workplace.clock.now()
+            self._mended = frozenset(trial.number for trial in self.table.trials()[1])
         self._refresh()
         self._drop_abandoned()
         running, ended = self.table.trials()
@@ -310,7 +310,7 @@ class Driver:
         self.table.look_again()
         for job in self.running:
             if (end := job.poll()) is not None:
-                self._conclude(job, end)
+                self._conclude(job.number, end)
         self._settle_pools()
         if not self._jobs and (reason := self.history.hopeless()):
             again = "the command without once=true" if self.file.once else "the same command"
@@ -332,7 +332,7 @@ class Driver:
             try:
                 if stops:
                     with self.table.reachable():
-                        self._conclude(job, job.abandon(error))
+                        self._conclude(job.number, job.abandon(error))
                     continue
             except ParetuneError as failure:
                 self._say(f"trial {job.number}: {failure}")
@@ -403,31 +403,41 @@ class Driver:
             condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
-        run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
-        trial = replace(trial, run_id=run.run_id)
-        self.table.save(trial)
-        if not (adopt or self.trials or self.running):
-            points = self.file.size() or "any number of"
-            self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
-        job = self._jobs[number] = TrialJob(trial, run, self.workplace, self.file)
-        if (end := job.begin(adopt=adopt)) is not None:
-            self._conclude(job, end)
+        try:
+            run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
+        except TrackingUnavailable as error:
+            if not (self.trials or self.running):
+                raise
+            status, now = TrialStatus.REFUSED, self.workplace.clock.now()
+            end: Trial | None = replace(
+                trial, status=status, cost_usd=0.0, reason=str(error), refused_beside=0, ended_at=now
+            )
+        else:
+            trial = replace(trial, run_id=run.run_id)
+            self.table.save(trial)
+            if not (adopt or self.trials or self.running):
+                points = self.file.size() or "any number of"
+                self._say(f"study {self.file.name}: {points} points; trial {number} runs: {trial.setting()}")
+            self._jobs[number] = TrialJob(trial, run, self.workplace, self.file)
+            end = self._jobs[number].begin(adopt=adopt)
+        if end is not None:
+            self._conclude(number, end)
             if end.status.is_retryable and self.history.refused >= MOST_REFUSED:
                 raise LaunchRefused(f"{end.reason} (nothing could be launched {self.history.refused} times in a row)")
 
-    def _conclude(self, job: TrialJob, end: Trial) -> None:
+    def _conclude(self, number: int, end: Trial) -> None:
         """Book how a trial ended, then tell Optuna, so that nothing is told that is not booked."""
-        self._jobs.pop(job.number, None)
+        self._jobs.pop(number, None)
         if end.refused_beside is not None:
             end = replace(end, refused_beside=len(self._jobs))
         self.table.save(end)
         self._refresh()
-        self._on_trial(self.trials[job.number])
+        self._on_trial(self.trials[number])
 
     def _refresh(self) -> None:
         """Read what was booked since the last call, learn from it, and tell Optuna."""
         ended, told = self.table.trials()[1], self.table.told()
-        self.history = History(self.file, ended, [job.trial for job in self.running], self._since_s)
+        self.history = History(self.file, ended, [job.trial for job in self.running], self._mended)
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from paretune.estimating.memory import Footprint
@@ -35,16 +35,16 @@ class History:
     Attributes:
         trials: by number; those that were tried again and cost nothing are left out.
         settled: identity of a job that need not run again, because its outcome is known, to its trial.
-        failed: identities of jobs that failed after `since_s`: they are not tried again unless the sampler insists.
+        failed: identities of jobs that failed and were not `mended`: not tried again unless the sampler insists.
         retries: identity to the last trial of a job that is to be tried again, and from which time on.
         longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
         most_running: jobs at a time that SageMaker has let run; it is asked for more at `asked_again_at`.
     """
 
     def __init__(
-        self, file: StudyFile, ended: Sequence[Trial], running: Sequence[Trial] = (), since_s: float = 0.0
+        self, file: StudyFile, ended: Sequence[Trial], running: Sequence[Trial] = (), mended: Collection[int] = ()
     ) -> None:
-        self._file, self._since_s = file, since_s  # what failed earlier was mended before this driver was started
+        self._file, self._mended = file, mended  # numbers of the trials that had ended before this driver was started
         self.trials = {trial.number: trial for trial in ended}
         self.settled: dict[str, int] = {}
         self.failed = set[str]()
@@ -58,7 +58,7 @@ class History:
                 alike = trial.spec.spec_hash(but=["seed"])
                 self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), seconds)
             if (beside := trial.refused_beside) is not None:
-                if trial.ended_at > since_s:
+                if trial.number not in mended:
                     self.most_running = beside
                     self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if beside else _REFUSED_PAUSE_S)
                 self.refused += not beside
@@ -78,12 +78,12 @@ class History:
                 del self.trials[trial.number]
         tries = sum(trial.status.is_retryable and not trial.refused_beside for trial in trials)  # not for a full quota
         failures = sum(trial.status in _INSISTED for trial in trials) + max(0, tries - MOST_TRIES)
-        if failures and last.ended_at > self._since_s:
+        if failures and last.number not in self._mended:
             self.failed.add(identity)
         if failures >= MOST_FAILURES or not (last.status.is_retryable or last.status in _INSISTED):
             self.settled[identity] = last.number
         elif last.status.is_retryable and tries <= MOST_TRIES and not is_under_way:
-            has_to_wait = last.status is TrialStatus.REFUSED and last.ended_at > self._since_s
+            has_to_wait = last.status is TrialStatus.REFUSED and last.number not in self._mended
             pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if has_to_wait else 0.0
             self.retries[identity] = last, last.ended_at + pause_s
 
@@ -127,7 +127,7 @@ class History:
     def hopeless(self) -> str:
         """The reason why no further job can complete, and what to change; empty while one may.
 
-        No trial has completed, and two that ended after `since_s` have failed with the same error of the code, or were
+        No trial has completed, and two that are not `mended` have failed with the same error of the code, or were
         ended at the study's own limit of runtime. With another strategy a job may complete.
         """
         earlier = dict[str, Trial]()
@@ -137,7 +137,7 @@ class History:
                 reason = _CHANGING.sub("#", trial.reason)
             elif trial.status is not TrialStatus.CUT_OFF or trial.is_probe or most < self._file.job.max_runtime_minutes:
                 continue
-            if trial.ended_at <= self._since_s or (first := earlier.setdefault(reason, trial)) is trial:
+            if trial.number in self._mended or (first := earlier.setdefault(reason, trial)) is trial:
                 continue
             if reason and first.point.get("strategy") == trial.point.get("strategy", 0):
                 continue
