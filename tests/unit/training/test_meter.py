@@ -102,7 +102,7 @@ def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_t
         clock.seconds += 10.0
         return step(self, number)
 
-    def slow_write(path: Path, *_: object) -> None:
+    def slow_write(path: Path, *_: object, keep: int | None) -> None:
         clock.seconds += 20.0  # so the next one comes after 400 s
         written.append(path.name)
         path.mkdir(parents=True)
