@@ -1,6 +1,6 @@
 """Measure the error of predicted seconds and the coverage of their intervals, by how much is known.
 
-    python benchmarks/estimate_error.py                   # local jobs, results/local_runs.csv
+    python benchmarks/estimate_error.py                   # local jobs: results/local_runs.csv, of local_runs.yaml
     python benchmarks/estimate_error.py --published runs.csv
 
 Of a table of jobs every one is predicted three times: cold, with no job known; from all jobs of other cluster shapes;
@@ -37,8 +37,6 @@ from paretune.estimating.timing import Measurement, fit
 from paretune.specification.job import JobSpec
 
 LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
-FOUR = {"eval_strategy": "steps", "eval_steps": 0.25}
-"""Evaluations of the jobs of LOCAL, with four epochs or more one after each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,21 +122,12 @@ def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
 
 
 def read_local() -> list[Job]:
-    """The completed jobs of LOCAL: of the bundled model, with 1,000 rows of evaluation, on a machine with bf16."""
+    """The completed jobs of LOCAL, as local_runs.yaml describes them, on a machine with bf16."""
+    common = {"max_train_samples": 800, "max_eval_samples": 853, "max_seq_length": 64, "precision": "bf16"}
+    names = ("per_device_train_batch_size", "instance_count", "num_train_epochs")
     rows = pd.read_csv(LOCAL).query("status == 'Completed'").to_dict("records")
-    names = ("max_train_samples", "max_seq_length", "per_device_train_batch_size", "instance_count")
     return [
-        Job.of(
-            JobSpec(
-                max_eval_samples=1000,
-                precision="bf16",
-                training_arguments=FOUR if float(row["num_train_epochs"]) < 4 else {"eval_strategy": "epoch"},
-                num_train_epochs=float(row["num_train_epochs"]),
-                **{name: row[name] for name in names},
-            ),
-            float(row["billable_seconds"]),
-        )
-        for row in rows
+        Job.of(JobSpec(**common, **{name: row[name] for name in names}), float(row["billable_seconds"])) for row in rows
     ]
 
 
