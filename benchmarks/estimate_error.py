@@ -23,6 +23,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import arguments
 import numpy as np
@@ -123,7 +124,12 @@ def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
 
 def read_local() -> list[Job]:
     """The completed jobs of LOCAL, as local_runs.yaml describes them, on a machine with bf16."""
-    common = {"max_train_samples": 800, "max_eval_samples": 853, "max_seq_length": 64, "precision": "bf16"}
+    common: dict[str, Any] = {
+        "max_train_samples": 800,
+        "max_eval_samples": 853,
+        "max_seq_length": 64,
+        "precision": "bf16",
+    }
     names = ("per_device_train_batch_size", "instance_count", "num_train_epochs")
     rows = pd.read_csv(LOCAL).query("status == 'Completed'").to_dict("records")
     return [
