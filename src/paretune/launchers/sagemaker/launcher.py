@@ -127,7 +127,8 @@ class SageMakerLauncher(Launcher):
 
     def _check_whole(self, spec: JobSpec, inputs: JobInputs) -> None:
         faults = [*isolation_faults(spec, inputs, self.account.region)]
-        if any(without_secrets(line) != line for line in _own_requirements(spec, inputs)):
+        needed = [_PORT_OR_VARIABLE.sub("", line) for line in _own_requirements(spec, inputs)]
+        if any(without_secrets(line) != line for line in needed):
             faults.append(
                 "requirements must hold no password and no key, because they travel with the code: use "
                 "sagemaker.package_index, or a sagemaker.training_image that holds the packages"
@@ -403,6 +404,9 @@ def image_faults(spec: JobSpec, region: str) -> list[str]:
     if f"-{other}" in uri:
         faults.append(f"sagemaker.training_image must suit {spec.instance_type}, got {uri}: use its -{kind}- variant")
     return faults
+
+
+_PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # of an address, where a password could stand
 
 
 def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[str]:

@@ -204,6 +204,19 @@ def test_a_password_in_requirements_is_refused(launcher: SageMakerLauncher, tmp_
         assert "hush" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["own @ git+https://git.example:8443/own.git@v1", "--extra-index-url https://ada:${TOKEN}@packages.example/"],
+)
+def test_a_port_and_a_variable_in_requirements_are_no_password(
+    launcher: SageMakerLauncher, tmp_path: Path, line: str
+) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "requirements.txt").write_text(line)
+
+    launcher.check_inputs(JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py")), NOTHING)
+
+
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
     (fault,) = image_faults(JobSpec(instance_type=GPU), "mars-1")
 
