@@ -69,7 +69,7 @@ class OutOfMemory(JobFailed):
 
 
 class LostContact(ParetuneError):
-    """AWS no longer answers questions about a running job, or the storage or MLflow of a study has gone away.
+    """AWS no longer answers questions about a running job, or the storage of a study has gone away.
 
     Jobs continue. `sync` collects their results, and the same command continues a study.
     """

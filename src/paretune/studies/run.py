@@ -24,7 +24,6 @@ from paretune.core.errors import (
     Interrupted,
     JobFailed,
     LaunchRefused,
-    LostContact,
     ParetuneError,
     TrackingUnavailable,
     collecting,
@@ -124,9 +123,9 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
-        ParetuneError: AWS refuses all further jobs.
+        ParetuneError: AWS refuses all further jobs, or MLflow takes no more runs; the same call continues the study.
         CallAgain: with once=True, the study has not ended; its jobs go on.
-        LostContact: MLflow or the storage went away; jobs go on, and the same call continues the study.
+        LostContact: the storage or AWS went away; jobs go on, and the same call continues the study.
         Interrupted: what this call started has been stopped.
 
     Examples:
@@ -280,9 +279,7 @@ class StudyRun:
             self._leave(error)
             if not driver.running and all(it.status is TrialStatus.REFUSED for it in driver.trials.values()):
                 raise  # nothing was launched
-            if isinstance(error, TrackingUnavailable):
-                raise LostContact(str(error)) from error
-            if isinstance(error, LaunchRefused):
+            if isinstance(error, TrackingUnavailable | LaunchRefused):
                 raise ParetuneError(str(error)) from error
             raise
         return self._finish(reason, verification.reasons)

@@ -76,7 +76,9 @@ class History:
         for trial in earlier:
             if trial.status.is_retryable and not trial.cost_usd:
                 del self.trials[trial.number]
-        tries = sum(trial.status.is_retryable and not trial.refused_beside for trial in trials)  # not for a full quota
+        tries = sum(
+            trial.status.is_retryable and not trial.refused_beside for trial in trials
+        )  # else it waits for jobs
         failures = sum(trial.status in _INSISTED for trial in trials) + max(0, tries - MOST_TRIES)
         if failures and last.number not in self._mended:
             self.failed.add(identity)
