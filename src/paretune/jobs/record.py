@@ -221,10 +221,8 @@ def params_of(spec: JobSpec) -> dict[str, str]:
 
 def _passes_seed(spec: JobSpec) -> bool:
     """Whether the command of a training of the user's own gets the seed of the job; True if nobody can tell."""
-    if spec.entry_script is not None:
-        return takes_seed(spec)
     if spec.project is None or not Path(spec.project).is_dir():
-        return True
+        return takes_seed(spec)
     return "seed" in declared_parameters(spec.project, spec.entry_point)
 
 

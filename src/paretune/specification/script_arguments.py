@@ -104,7 +104,9 @@ def accumulates(spec: JobSpec) -> bool:
 
 
 def takes_seed(spec: JobSpec) -> bool:
-    """Whether a job of a user's own script with another seed has another command line."""
+    """Whether a job with another seed has another command line; only a script may have none."""
+    if spec.entry_script is None:
+        return True
     first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed + 1)))
     return first != second
 

@@ -97,7 +97,6 @@ ESTIMATED = [f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_hig
 _METRICS = list(dict.fromkeys([*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS]))
 VERSIONS = "versions"
 DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
-_OF_A_SCRIPT = ("project", "entry_point", "entry_script")
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
 
 
@@ -120,12 +119,12 @@ def _row(job: RecordedJob, factor: str) -> Row:
         spec = job.spec_as_run()
     except BadInput:
         spec = None
-    is_own = bool(job.param("project") or job.param("entry_script"))
-    values = {name: job.param(name) or ("" if is_own else text) for name, text in DEFAULTS.items()}
+    script = " ".join(filter(None, map(job.param, ("project", "entry_point", "entry_script"))))
+    values = {name: job.param(name) or ("" if script else text) for name, text in DEFAULTS.items()}
     values |= {"instance_type": job.instance_type, "instance_count": str(job.instance_count)}
     values["precision"] = job.used_precision or values["precision"]
     devices, tags = _devices(job, spec), {} if spec is None else spec.tags
-    if spec is not None and (job.was_retried or not is_own):
+    if spec is not None and (job.was_retried or not script):
         plan = job.used_plan(spec)
         values |= {name: str(getattr(plan, name)) for name in OF_THE_BATCH[:2]}
     outer, _, inner = factor.partition(".")
@@ -135,7 +134,7 @@ def _row(job: RecordedJob, factor: str) -> Row:
     shape, day = f"{job.instance_count} x {job.instance_type or 'local'}", _day(job)
     return {
         **values,
-        "script": " ".join(values[name] for name in _OF_A_SCRIPT if is_own and values[name]),
+        "script": script,
         "run_id": job.run_id,
         "run_name": job.name,
         "date": day,

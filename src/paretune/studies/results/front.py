@@ -38,7 +38,6 @@ from paretune.core.noise import (
 )
 from paretune.presentation.text import to_error, with_error
 from paretune.specification import metrics
-from paretune.specification.job import JobSpec
 from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus, label
@@ -244,8 +243,7 @@ def _fewest_equal(families: Iterable[Sequence[Trial]]) -> float:
     repeated = [runs for runs in families if len(runs) > 1]
     if any(trial.qualities != runs[0].qualities for runs in repeated for trial in runs):
         return math.inf
-    spec = repeated[0][0].spec if repeated else JobSpec()
-    return FEWEST_EQUAL if spec.entry_script is None or takes_seed(spec) else 1
+    return FEWEST_EQUAL if not repeated or takes_seed(repeated[0][0].spec) else 1
 
 
 def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()) -> list[float]:
