@@ -104,17 +104,23 @@ def dates_of(prices: Iterable[Price | None]) -> str:
 
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
     """A sentence for the user before a job is paid: doubts about its price, or that it is unknown."""
-    refresh = f"`paretune prices --refresh true --region {region}`"
     if price is None:
-        return [
-            f"price of {instance_type} in {region} is not known, so cost will be absent: {refresh} reads it from AWS, "
-            f"or name your own CSV in {VARIABLE}"
-        ]
+        return [unknown_price(instance_type, region, "cost will be absent")]
     if not (doubts := price.doubts(today)):
         return []
     is_users = price.confidence == "user"
-    remedy = f"bring the file of {VARIABLE} up to date" if is_users else f"{refresh} reads today's"
+    remedy = f"bring the file of {VARIABLE} up to date" if is_users else f"{_refresh(region)} reads today's"
     return [f"price of {instance_type} in {region} is {', '.join(doubts)} ({price.plain_source}): {remedy}"]
+
+
+def unknown_price(instance_type: str, region: str, consequence: str) -> str:
+    """A sentence about a price that is not known, with its consequence and the ways to know it."""
+    unknown = f"the price of {instance_type} in {region} is not known, so {consequence}"
+    return f"{unknown}: {_refresh(region)} reads it from AWS, or name your own CSV in {VARIABLE}"
+
+
+def _refresh(region: str) -> str:
+    return f"`paretune prices --refresh true --region {region}`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,19 +192,11 @@ def cost_usd(price: Price | None, cluster: JobSpec, seconds: float) -> float | N
     return None if price is None else price.cost_usd(seconds, cluster.instance_count)
 
 
-def admit(job: JobSpec, price: Price | None, billed_after_limit_s: float) -> float | None:
-    """The worst case of a job in dollars, or None if its price is unknown.
+def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
+    """The worst case of a job in dollars. Raises BudgetRefused if it exceeds max_cost_usd.
 
     It is the cost of the maximum runtime, of `billed_after_limit_s` seconds to stop and upload, and of its warm pool.
-    Raises BudgetRefused if it exceeds max_cost_usd, or there is such a limit and the price is unknown.
     """
-    if price is None:
-        if job.max_cost_usd is not None:
-            raise BudgetRefused(
-                f"max_cost_usd is {job.max_cost_usd:g} but the price of {job.instance_type} is not known "
-                "in this region: leave max_cost_usd out, or take another type or region"
-            )
-        return None
     minutes = job.max_runtime_minutes + job.sagemaker.keep_alive_minutes  # a warm pool is billed like a job
     worst_usd = price.cost_usd(minutes * 60 + billed_after_limit_s, job.instance_count)
     if job.max_cost_usd is not None and worst_usd > job.max_cost_usd:

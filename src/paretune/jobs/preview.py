@@ -21,7 +21,6 @@ from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
-from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, BatchPlan
@@ -48,7 +47,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
     price, built = workplace.launcher.price(spec), known_architecture(spec, inputs)
     return ForeseenJob(
         spec=spec,
-        region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
+        region=workplace.launcher.region(spec) if spec.has_instances else "",
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
         price=price,
         estimate=workplace.estimate(spec, inputs),

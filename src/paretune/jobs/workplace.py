@@ -154,6 +154,7 @@ class Workplace:
             origin=self.launcher.origin,
             now=self.clock.now(),
             instance_type=spec.instance_type,
+            region=self.launcher.region(spec) if spec.has_instances else "",
         )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:

@@ -1,5 +1,6 @@
 """The interface between paretune and the places where jobs run: `Launcher` and `Job`."""
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.clock import Clock
-from paretune.pricing import Price, admit
+from paretune.core.errors import BudgetRefused
+from paretune.pricing import Price, admit, unknown_price
+from paretune.specification.catalog import usual_region
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
@@ -188,15 +191,25 @@ class Launcher(ABC):
     def price(self, spec: JobSpec) -> Price | None:
         """The hourly price of one instance of the job's cluster; None if it is unknown."""
 
+    def region(self, spec: JobSpec) -> str:
+        """The AWS region whose prices count for a job on instances; raises BadInput if there is no such region."""
+        return usual_region(spec.region, os.environ)
+
     def worst_case_usd(self, spec: JobSpec) -> float | None:
         """The most dollars that the job can be billed on any of its instance types; None if a price is unknown.
 
         Raises BudgetRefused if they exceed max_cost_usd, or a price is unknown and max_cost_usd is set.
         """
-        worst_cases = [
-            admit(each, self.price(each), self.billed_after_limit_s(each) + self.exceeded_s) for each in spec.clusters()
-        ]
-        return None if None in worst_cases else max(usd for usd in worst_cases if usd is not None)
+        worst_cases = list[float]()
+        for each in spec.clusters():
+            if (price := self.price(each)) is not None:
+                worst_cases.append(admit(each, price, self.billed_after_limit_s(each) + self.exceeded_s))
+            elif spec.max_cost_usd is None:
+                return None
+            else:
+                consequence = f"max_cost_usd, {spec.max_cost_usd:g}, cannot be held"
+                raise BudgetRefused(unknown_price(each.instance_type, self.region(each), consequence))
+        return max(worst_cases)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds that a job may be billed beyond its maximum runtime, to stop and upload its results."""

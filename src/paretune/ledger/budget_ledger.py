@@ -21,7 +21,7 @@ from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.lock import unusable
-from paretune.pricing import Balance
+from paretune.pricing import Balance, unknown_price
 from paretune.specification.container import write_json_once
 from paretune.storage.database import exclude_others, open_engine, redacted
 
@@ -49,6 +49,7 @@ class BudgetRequest:
     origin: str  # measured or simulated
     now: float  # seconds since the epoch, which give the month
     instance_type: str
+    region: str  # of its price
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +79,8 @@ class BudgetStatus:
         """The reason why a job does not fit the budget of the file `path`, and what helps; empty if it fits."""
         name, limit = self.budget.name, f"{self.budget.usd_per_month:g} USD a month"
         if request.worst_usd is None:
-            return (
-                f"the price of {request.instance_type} is not known, so it fits no budget, such as {name} ({limit}, "
-                f"{path}): take another instance type, or give its price (PARETUNE_PRICES)"
-            )
+            consequence = f"it fits no budget, such as {name} ({limit}, {path})"
+            return unknown_price(request.instance_type, request.region, consequence)
         if self.balance.covers(request.worst_usd, self.budget.usd_per_month):
             return ""
         return (

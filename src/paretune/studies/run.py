@@ -7,7 +7,6 @@ storage and the tags of runs.
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -40,7 +39,6 @@ from paretune.ledger.lock import locked
 from paretune.presentation.text import plain
 from paretune.pricing import dates_of, price_remarks
 from paretune.specification import metrics
-from paretune.specification.catalog import usual_region
 from paretune.specification.container import Event, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
@@ -348,9 +346,9 @@ class StudyRun:
     def _doubtful_prices(self, trials: Sequence[Trial]) -> dict[str, str]:
         workplace, remarks = self.driver.workplace, dict[str, str]()
         for spec in {trial.spec.instance_type: trial.spec for trial in trials if trial.spec.has_instances}.values():
-            price, region = workplace.launcher.price(spec), usual_region(spec.region, os.environ)
+            price, region = workplace.launcher.price(spec), workplace.launcher.region(spec)
             today = date.fromtimestamp(workplace.clock.now())
-            for remark in price_remarks(price, spec.instance_type, price.region if price else region, today):
+            for remark in price_remarks(price, spec.instance_type, region, today):
                 remarks[spec.instance_type] = remark
         return remarks
 

@@ -298,8 +298,9 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
         launcher.worst_case_usd(spec)
 
     assert launcher.worst_case_usd(spec.replace(max_cost_usd=4.0)) == 4.0  # of the dearest
-    with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large is not known"):
+    with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large in \S+ is not known"):
         launcher.worst_case_usd(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"))
+    assert launcher.worst_case_usd(spec.replace(max_cost_usd=None, fallback_instance_types="ml.m5.large")) is None
 
 
 def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_and_those_of_a_stopped_job_too(

@@ -34,6 +34,7 @@ def claim(job: str, worst_usd: float | None = 1.0, **changes: Any) -> BudgetRequ
         "origin": "measured",
         "now": NOVEMBER,
         "instance_type": "ml.g5.xlarge",
+        "region": "eu-west-1",
     }
     return BudgetRequest(**{**request, "run_id": job, "worst_usd": worst_usd, **changes})
 
@@ -75,7 +76,8 @@ def test_a_refusal_names_budget_limit_spent_promised_worst_case_and_the_way_out_
 
 def test_an_unknown_price_fits_no_budget_and_passes_where_none_counts(tmp_path: Path) -> None:
     accounts = accounts_in(tmp_path, BUDGETS[1])
-    with pytest.raises(BudgetRefused, match=r"the price of ml.g5.xlarge is not known, so it fits no budget.*nlp"):
+    unknown = "ml.g5.xlarge in eu-west-1 is not known, so it fits no budget.*nlp.*--refresh true --region eu-west-1`"
+    with pytest.raises(BudgetRefused, match=unknown):
         accounts.reserve(claim("a", None))
     accounts.reserve(claim("b", None, tags={}))
 

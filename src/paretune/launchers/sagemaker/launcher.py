@@ -179,6 +179,9 @@ class SageMakerLauncher(Launcher):
     def price(self, spec: JobSpec) -> Price | None:
         return self._prices.price(spec.instance_type, self.account.region)
 
+    def region(self, spec: JobSpec) -> str:
+        return self.account.region
+
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
         return billed_after_limit_s(spec, self._environment)

@@ -13,7 +13,7 @@ from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
 from paretune.ledger.budget_ledger import BudgetStatus
-from paretune.pricing import ROUNDING_USD, cost_usd
+from paretune.pricing import ROUNDING_USD, cost_usd, unknown_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -95,8 +95,8 @@ class Money:
         """Raise BadInput if a budget limits the study and the price of a job is unknown."""
         for each in spec.clusters() if self.has_budget else ():
             if self._workplace.launcher.price(each) is None:
-                text = f"the price of {each.instance_type} is not known, so it fits no budget"
-                raise BadInput([f"{text}: leave it out of the search, or give its price (PARETUNE_PRICES)"])
+                region = self._workplace.launcher.region(each)
+                raise BadInput([unknown_price(each.instance_type, region, "it fits no budget")])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
         """Dollars at its limit on its dearest instance type, or None; raises BudgetRefused above max_cost_usd.

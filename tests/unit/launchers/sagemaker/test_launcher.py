@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
+from paretune.jobs.preview import foreseen, warnings_of
 from paretune.launchers.base import JobState
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
@@ -20,6 +22,7 @@ from paretune.specification.container import JobDocument, JobInputs, PreparedDat
 from paretune.specification.job import JobSpec
 from tests.fake_clock import FakeClock
 from tests.stand_ins.aws import ACCOUNT, BUCKET, Aws, error
+from tests.workplaces import make_workplace
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"
@@ -202,6 +205,22 @@ def test_the_volume_follows_from_model_data_and_what_is_written(
     spec = JobSpec(**{"instance_type": "ml.m5.large", "num_train_epochs": 3.0} | changes)
 
     assert volume_for_gib(bytes_on_disk(spec, sized(tmp_path, dataset, model_gib, data_gib))) == volume
+
+
+def test_a_price_that_is_not_known_is_read_anew_in_the_region_of_the_job(
+    order: Make, aws: Aws, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n")  # as `aws configure` writes it
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.chdir(tmp_path)
+    launcher, spec = SageMakerLauncher(None, clock, {}), order().spec
+    refresh = "ml.m5.large in eu-west-1 is not known, so .*`paretune prices --refresh true --region eu-west-1`"
+
+    warnings = warnings_of([foreseen(spec, JobInputs(), make_workplace(launcher=launcher, home=tmp_path))])
+    assert re.search(refresh, " ".join(warnings))
+    with pytest.raises(BudgetRefused, match=refresh):
+        launcher.worst_case_usd(spec.replace(max_cost_usd=1.0))
 
 
 @pytest.mark.parametrize(("instance_type", "volume"), [("ml.m5.large", 64), ("ml.g5.xlarge", 232)])

@@ -75,7 +75,7 @@ def test_a_type_without_a_price_is_left_out_and_named(desk: Desk) -> None:
     assert searched(driver) == "every point was tried"
 
     assert {trial.point["instance_type"] for trial in driver.trials.values()} == {SMALL}
-    text = "some jobs are left out: the price of ml.p3.2xlarge is not known, so it fits no budget: "
+    text = "some jobs are left out: the price of ml.p3.2xlarge in us-east-1 is not known, so it fits no budget: "
     assert any(line.startswith(text) for line in desk.said)
 
 
