@@ -6,6 +6,7 @@ from pathlib import Path
 from paretune.estimating.architecture import Architecture, config_in, of_config
 from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
+from paretune.specification.inputs import script_inputs
 from paretune.specification.job import ADAPTERS, JobSpec
 
 SPARE_GIB = 10  # reserve of a volume for what is not counted: packages, logs, temporary files of libraries
@@ -38,9 +39,10 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
     Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive. `built` tells
     the size of a model that is not prepared.
     """
-    if inputs.project is not None:
-        return 2 * sum(map(_bytes, inputs.project.inputs.values()))
-    data = 2 * _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
+    files = [path for _, _, path in script_inputs(spec)] if spec.entry_script is not None else []
+    files += [inputs.dataset.folder] if inputs.dataset is not None else []
+    files += inputs.project.inputs.values() if inputs.project is not None else []
+    data = 2 * sum(map(_bytes, files))
     if inputs.model is not None:
         config = config_in(inputs.model) or {}
         read, built = _bytes(inputs.model), of_config(config, spec.task)
@@ -48,7 +50,7 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
         weights = read * (1 if stored == "float32" else 2)  # in fp32
         if spec.init == "random" and built is not None:
             weights = 4 * built.parameters
-    elif built is not None:
+    elif built is not None and spec.project is None:
         read = weights = 4 * built.parameters
     else:
         return data

@@ -266,6 +266,14 @@ def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded
     assert aws.objects == {}
 
 
+def test_the_volume_holds_the_local_files_that_a_script_reads(tmp_path: Path) -> None:
+    with (tmp_path / "rows.csv").open("wb") as file:
+        file.truncate(40 * 2**30)
+    spec = JobSpec(instance_type="ml.m5.large", entry_script="train.py", dataset=str(tmp_path / "rows.csv"))
+
+    assert volume_for_gib(bytes_on_disk(spec, JobInputs())) == 90  # twice, and 10 to spare
+
+
 def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_runs(
     launcher: SageMakerLauncher, order: Make, aws: Aws, tmp_path: Path
 ) -> None:
