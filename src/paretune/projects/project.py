@@ -159,7 +159,7 @@ def _entry_command(
     """The command of a declared entry point for `bash -c`, as MLflow computes it, and the files it reads, by channel.
 
     It has the paths that the files have in the job; remote ones are fetched into a new folder of `home`. On this
-    machine they are read where they are, and a relative path that is not in the current folder starts in the project's.
+    machine they are read where they are. A relative path that is not in the current folder starts in the project's.
     """
     if not isinstance(entry.command, str):
         raise BadInput([f"entry point {spec.entry_point} has no command: write one, a text, into MLproject"])
@@ -168,7 +168,7 @@ def _entry_command(
         value = values.get(name, parameter.default)
         if parameter.type != "path" or value is None:
             continue
-        if not spec.on_sagemaker and not Path(value).exists() and (root / value).exists():
+        if not Path(value).exists() and (root / value).exists():
             value = str(root / value)
         downloads = str(home)
         if "://" in value and not value.startswith("file:"):

@@ -108,10 +108,7 @@ def test_here_the_command_reads_files_where_they_are_and_what_git_ignores_is_lin
     assert not list(tmp_path.glob("downloads-*"))
 
 
-def test_on_sagemaker_files_travel_and_the_environment_is_installed(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(project)
+def test_on_sagemaker_files_travel_and_the_environment_is_installed(project: Path, tmp_path: Path) -> None:
     made = payload(project, tmp_path, instance_type="ml.m5.large")
 
     assert "/opt/ml/input/data/rows/rows.csv" in made.document["command"]
