@@ -136,6 +136,16 @@ def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_p
     assert declared_parameters(str(tmp_path / "scripts"), "run.py") == {}
 
 
+def test_a_shell_script_runs_in_bash_whatever_the_shell_of_this_machine(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHELL", "/bin/zsh")
+    (project / "run it.sh").touch()
+
+    made = payload(project, tmp_path, entry_point="run it.sh", training_arguments={"alpha": 0.1})
+    assert shlex.split(made.document["command"]) == ["bash", "run it.sh", "--alpha", "0.1"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
