@@ -142,6 +142,8 @@ def explain(error: BaseException, doing: str) -> str:
         return f"no usable AWS credentials ({error}): `aws configure`, `aws sso login`, or set AWS_PROFILE"
     if isinstance(error, exceptions.EndpointConnectionError):
         return f"AWS does not answer ({error}): check the network, the region and AWS_ENDPOINT_URL"
+    if isinstance(error, exceptions.ParamValidationError):  # whose lines after the first name what is wrong
+        message = " ".join(str(error).split())
     message = first_line(error)
     if isinstance(error, ClientError):
         message = str(error.response.get("Error", {}).get("Message", "")) or code(error)

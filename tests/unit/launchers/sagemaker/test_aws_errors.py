@@ -33,6 +33,10 @@ QUOTA_SPENT = "The account-level service limit 'ml.p4d.24xlarge for training job
         (error("ThrottlingException", "Rate exceeded"), ["throttling", "try again in a minute"]),
         (error("ResourceLimitExceeded", QUOTA_SPENT), ["Service Quotas", "'ml.p4d.24xlarge for training"]),
         (error("Strange"), ["AWS would not create the job: Strange"]),
+        (
+            exceptions.ParamValidationError(report='Missing required parameter in VpcConfig: "Subnets"'),
+            ["AWS would not create the job: Parameter validation failed: Missing", 'in VpcConfig: "Subnets"'],
+        ),
         (exceptions.NoRegionError(), ["no AWS region is set", "AWS_REGION"]),
         (exceptions.EndpointConnectionError(endpoint_url="https://x"), ["does not answer", "AWS_ENDPOINT_URL"]),
         (PAGE, ["AWS would not create the job: Unable to parse response"]),
