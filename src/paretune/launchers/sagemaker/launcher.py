@@ -19,7 +19,7 @@ from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.core.packages import pinned
 from paretune.core.shell import command_line
 from paretune.core.tags import AWS_PREFIX
-from paretune.core.untrusted import at_home, without_secrets
+from paretune.core.untrusted import LARGEST_SETTINGS, at_home, read_text, without_secrets
 from paretune.estimating.hardware import accelerator_of
 from paretune.launchers import archive
 from paretune.launchers.base import (
@@ -432,7 +432,7 @@ def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[
 def _own_requirements(spec: JobSpec, inputs: JobInputs) -> list[str]:
     """The lines of what a project, or the folder of a script, has pip install."""
     own = at_home(spec.entry_script or "").resolve().parent / archive.REQUIREMENTS
-    lines = own.read_text().split("\n") if spec.entry_script is not None and own.is_file() else []
+    lines = read_text(own, LARGEST_SETTINGS).split("\n") if spec.entry_script is not None and own.is_file() else []
     return lines if inputs.project is None else [*inputs.project.document.get("requirements", [])]
 
 

@@ -219,6 +219,14 @@ def test_a_port_and_a_variable_in_requirements_are_no_password(
 
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
     (fault,) = image_faults(JobSpec(instance_type=GPU), "mars-1")
+def test_requirements_that_are_no_utf_8_are_refused(launcher: SageMakerLauncher, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    (tmp_path / "requirements.txt").write_text("einops\n", encoding="utf-16")  # as PowerShell redirects pip freeze
+
+    with pytest.raises(BadInput, match=r"requirements\.txt is not UTF-8 .*: save it as UTF-8"):
+        launcher.check_inputs(JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py")), NOTHING)
+
+
 
     assert "on ml.g5.12xlarge in mars-1" in fault
     assert "give sagemaker.training_image, or another region" in fault
