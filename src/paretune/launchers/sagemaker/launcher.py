@@ -418,7 +418,8 @@ def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[
     if not settings.network_isolation:
         return
     if settings.training_image is None:  # an image of one's own may hold everything
-        needed += [each for cluster in spec.clusters() for each in choose_image(cluster, region).requirements]
+        clusters = () if spec.project is not None else spec.clusters()  # a project's command brings its own
+        needed += [each for cluster in clusters for each in choose_image(cluster, region).requirements]
         needed += _own_requirements(spec, inputs)
     if names := ", ".join(dict.fromkeys(filter(None, map(str.strip, needed)))):
         image = "give a sagemaker.training_image that holds them, or leave network_isolation out"

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,7 @@ def test_a_job_without_a_network_is_refused_if_it_would_install_anything_or_read
     for part in ("transformers==", "sagemaker.training_image"):
         assert part in fault(instance_type=CPU)
     assert "einops" in fault(JobInputs(project=project), instance_type=GPU, project=".")
+    assert not fault(JobInputs(project=replace(project, document={})), instance_type=CPU, project=".")
     assert not fault(**own)
     (tmp_path / "requirements.txt").write_text("einops\n")
     assert "einops" in fault(**own)
@@ -217,8 +219,6 @@ def test_a_port_and_a_variable_in_requirements_are_no_password(
     launcher.check_inputs(JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py")), NOTHING)
 
 
-def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
-    (fault,) = image_faults(JobSpec(instance_type=GPU), "mars-1")
 def test_requirements_that_are_no_utf_8_are_refused(launcher: SageMakerLauncher, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "requirements.txt").write_text("einops\n", encoding="utf-16")  # as PowerShell redirects pip freeze
@@ -227,6 +227,8 @@ def test_requirements_that_are_no_utf_8_are_refused(launcher: SageMakerLauncher,
         launcher.check_inputs(JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py")), NOTHING)
 
 
+def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
+    (fault,) = image_faults(JobSpec(instance_type=GPU), "mars-1")
 
     assert "on ml.g5.12xlarge in mars-1" in fault
     assert "give sagemaker.training_image, or another region" in fault
