@@ -52,9 +52,8 @@ _TRACE = re.compile(r"\++ ")
 class JobLog:
     """The log of one job in CloudWatch: lines, and events unless it runs a project's command."""
 
-    def __init__(self, client: Any, job_name: str) -> None:
-        self._client, self._job_name = client, job_name
-        self.is_project = False  # until the job is described
+    def __init__(self, client: Any, job_name: str, *, is_project: bool) -> None:
+        self._client, self._job_name, self._is_project = client, job_name, is_project
         self._newest_ms = 0  # of the first instance, which has the events
         self.events: list[Event] = []  # the events read and not taken yet, those of the last minute again and again
         self.unreadable = ""  # why this identity may not read logs; "" if it may
@@ -105,7 +104,7 @@ class JobLog:
         line = entry["message"].rstrip("\n")
         before, start, rest = line.partition(_EVENT_START)
         is_indented = before and not before.strip()  # which we do not do
-        event = None if self.is_project or is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
+        event = None if self._is_project or is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
         return (line, None) if event is None else (before, event)
 
 
@@ -122,7 +121,7 @@ class SageMakerJob(Job):
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # of the keys of its results, which SageMaker uploads at its end
         self._files: Mapping[str, bytes] | None = None  # report, events and profile; None before they are read
         self._model = ""  # URI of the trained model, read with them
-        self._log = JobLog(account.client("logs"), name)
+        self._log = JobLog(account.client("logs"), name, is_project=self._is_project)
         self._created, self._began = clock.now(), clock.monotonic()
         self._due = self._began + (2.0 if "TrainingJobStatus" in description else 0.0)
         self._end_seen: float | None = None  # since when it has ended, and AWS has not told its billed seconds
@@ -168,8 +167,8 @@ class SageMakerJob(Job):
         if status in {"Completed", *_GONE}:
             has_completed = status == "Completed" if self._is_project else self._report() is not None
             return JobState.COMPLETED if has_completed else JobState.FAILED
-        if self._stopped_itself:
-            return JobState.STOPPED
+        if status == "Failed" and "MaxRuntimeExceeded: it stopped it" in self.description.get("FailureReason", ""):
+            return JobState.STOPPED  # the container has ended the job at its deadline, which AWS calls a failure
         state = _STATES.get(status, JobState.RUNNING)
         return JobState.STOPPING if state is JobState.RUNNING and self._asked_to_stop else state
 
@@ -221,7 +220,7 @@ class SageMakerJob(Job):
         status = self.description.get("TrainingJobStatus")
         if state is JobState.STOPPED:
             limit = None if self._asked_to_stop else _LIMITS.get(self.detail())
-            return _TOO_LONG if self._stopped_itself else limit
+            return _TOO_LONG if status == "Failed" else limit
         if state is not JobState.FAILED:
             return None
         if status == "Completed":
@@ -241,12 +240,6 @@ class SageMakerJob(Job):
         if description.get("EnableManagedSpotTraining") and trained:
             facts |= {"spot_saving": f"{1 - billed / float(trained):.0%}", "training_seconds": str(trained)}
         return {name: text for name, text in facts.items() if text}
-
-    @property
-    def _stopped_itself(self) -> bool:
-        """Whether the container has ended the job at its deadline, which AWS calls a failure."""
-        reason, status = str(self.description.get("FailureReason", "")), self.description.get("TrainingJobStatus")
-        return status == "Failed" and "MaxRuntimeExceeded: it stopped it" in reason
 
     def log_tail(self, lines: int = 15) -> list[str]:
         self._drain()
@@ -381,7 +374,6 @@ class SageMakerJob(Job):
         """Ask for the description. The job is gone when nothing has shown it for GONE_AFTER_S."""
         now, description = self._clock.monotonic(), described(self._account, self.name)
         self.description = description or self.description
-        self._log.is_project = self._is_project
         if description is not None:
             self._missing_since = None
         elif self._missing_since is None:
