@@ -43,11 +43,6 @@ def run_demo(request: DemoRequest) -> CommandOutput:
     from paretune.storage.database import without_waiting_for_the_disk
     from paretune.studies.run import run_study_file
 
-    def print_trials(text: str) -> None:
-        """Print the progress, but no warnings about prices: nothing of the demo is paid."""
-        if text.startswith("trial "):
-            say_on_stderr(text)
-
     folder = Workplaces.of_process().home.resolve() / "demo"
     if (folder / _MARK).exists():
         shutil.rmtree(folder)
@@ -58,7 +53,9 @@ def run_demo(request: DemoRequest) -> CommandOutput:
     say_on_stderr("simulating a study of the published benchmark of DistilBERT on Amazon Polarity ...")
     store = f"sqlite:///{folder / 'runs.db'}"  # by another name than MLflow's own, commands name it
     with _isolated(folder, store), without_waiting_for_the_disk():
-        result = run_study_file(StudyFile.read(find_file("demo"), {}), say=print_trials)
+        study = StudyFile.read(find_file("demo"), {})
+        # Without warnings about prices: nothing of the demo is paid.
+        result = run_study_file(study, say=lambda text: say_on_stderr(text) if text.startswith("trial ") else None)
     page = folder / "pareto.html"
     shutil.copy(next(folder.glob(f"mlruns/*/{result.run_id}/artifacts/{page.name}")), page)
     describe_opened_run("demo", "\n".join([*result.answer.opening()[:2], f"Simulated. The page is {page}."]))

@@ -125,9 +125,7 @@ def import_runs(
         if before is not None and before.state:
             continue
         spec, price = row.spec, _price_of(row, table.name)
-        if price is None and row.cells.cost_usd is None:
-            price = price_of(spec)
-        if price is None and row.cells.cost_usd is None:
+        if price is None and row.cells.cost_usd is None and (price := price_of(spec)) is None:
             remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
         sizes = _sizes(spec)
         if not sizes and well_known(spec.model) is None:

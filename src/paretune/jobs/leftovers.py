@@ -5,6 +5,7 @@ Objects are kept until somebody removes them, and are billed by the month.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -127,13 +128,11 @@ def remove(found: Iterable[Leftover], tracking: Tracking, today: str) -> None:
 
 def in_words(found: Iterable[Leftover]) -> str:
     """Gigabytes and dollars a month, by kind."""
-    sums = dict[str, int]()
+    sums = Counter[str]()
     for each in found:
-        sums[each.kind] = sums.get(each.kind, 0) + each.size
-    kinds = ", ".join(
-        f"{kind} {plain(size / 1e9, 3)}" for kind, size in sorted(sums.items(), key=lambda item: -item[1])
-    )
-    gigabytes = sum(sums.values()) / 1e9
+        sums[each.kind] += each.size
+    kinds = ", ".join(f"{kind} {plain(size / 1e9, 3)}" for kind, size in sums.most_common())
+    gigabytes = sums.total() / 1e9
     price = f"{USD_PER_GB_MONTH} USD per GB-month, list price of S3 Standard in us-east-1"
     usd = plain(gigabytes * USD_PER_GB_MONTH, 2)
     return f"{plain(gigabytes, 3)} GB in S3 ({kinds}): {usd} USD a month ({price})"

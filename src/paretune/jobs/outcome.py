@@ -17,7 +17,6 @@ from paretune.core.untrusted import at_home, code_span, markdown, parse_json, pr
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
 from paretune.jobs.record import JobRecord, params_of, run_name
-from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
@@ -191,12 +190,12 @@ def conclude(
         profile, remark = _profile(job)
         remarks.append(remark)
     tags = {schema.WARM_POOL: None if bill.pool is None else bill.pool.status}
-    if (over_usd := _over_bound_usd(spec, bill, workplace)) > 0:
+    worst_usd = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
+    over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
+    if workplace.launcher.is_billed and over_usd > ROUNDING_USD:
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
-        remarks.append(
-            f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: stopping or uploading has "
-            "taken longer than that counts with; it is booked in full"
-        )
+        longer = "stopping or uploading has taken longer than that counts with; it is booked in full"
+        remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
     # Booked before the run is closed, so that `sync` books it if this process is killed in between.
     if problem := workplace.book(spec, run_id, bill.cost_usd, bill.kept_usd):
         remarks.append(problem)
@@ -223,14 +222,6 @@ def conclude(
     )
     outcome = record_end(record, outcome, profile, tags)
     return outcome if outcome.has_completed or error is not None or job is None else _with_log(outcome, job)
-
-
-def _over_bound_usd(spec: JobSpec, bill: Bill, workplace: Workplace) -> float:
-    """Dollars of a job beyond its worst case; 0 if there are none, or if nobody is billed."""
-    worst_usd = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
-    if not workplace.launcher.is_billed or worst_usd is None or (bill.cost_usd or 0.0) <= worst_usd + ROUNDING_USD:
-        return 0.0
-    return (bill.cost_usd or 0.0) - worst_usd
 
 
 def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:

@@ -57,9 +57,8 @@ class Tracking:
             os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it
         self._environment = environment
         self._clock = clock
-        with self._usable():
-            require_answer(self.uri)
         with self._usable(), _alone_with(self.uri):
+            require_answer(self.uri)
             self._client = MlflowClient()
             if not self.uri.startswith(("http", "arn:")):
                 self._client.search_experiments(max_results=1)  # makes or migrates the tables of a store

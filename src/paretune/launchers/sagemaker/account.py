@@ -185,8 +185,7 @@ def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 def account_faults(spec: JobSpec, account: Account) -> list[str]:
     """The reasons why the account surely cannot run a job; raises LaunchRefused if AWS does not answer."""
     account.identity  # noqa: B018  # raises
-    findings = (check(spec, account) for check in (role_findings, bucket_findings))
-    return faults_of([finding for found in findings for finding in found])
+    return faults_of([*role_findings(spec, account), *bucket_findings(spec, account)])
 
 
 def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ issue threads and notebooks, some of which tests/unit/launchers/sagemaker/test_a
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from boto3.exceptions import RetriesExceededError, S3UploadFailedError
@@ -37,7 +37,6 @@ _THROTTLED = {
 NO_REGION = "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
 _EXIT_CODE = re.compile(r"(?:[Ee]xit ?[Cc]ode|return code) ?[:=]? ?'?(-?\d+)")
 _WRAPPERS = re.compile(r"^AlgorithmError: |,? ?exit code: \d+$")  # what SageMaker puts around our own line
-_OURS = {member.value for member in FailureKind}
 
 
 class Cause(NamedTuple):
@@ -142,9 +141,9 @@ def explain(error: BaseException, doing: str) -> str:
         return f"no usable AWS credentials ({error}): `aws configure`, `aws sso login`, or set AWS_PROFILE"
     if isinstance(error, exceptions.EndpointConnectionError):
         return f"AWS does not answer ({error}): check the network, the region and AWS_ENDPOINT_URL"
+    message = first_line(error)
     if isinstance(error, exceptions.ParamValidationError):  # whose lines after the first name what is wrong
         message = " ".join(str(error).split())
-    message = first_line(error)
     if isinstance(error, ClientError):
         message = str(error.response.get("Error", {}).get("Message", "")) or code(error)
     if is_denied(error):
@@ -162,7 +161,7 @@ def classify(reason: str) -> tuple[FailureKind, str]:
     """
     text = " ".join(reason.split())
     kind, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")
-    if kind in _OURS:
+    with suppress(ValueError):  # it is none of ours
         return FailureKind(kind), sentence.strip()
     if cause := _named_cause(text):
         step = f": {cause.next_step}" if cause.kind is FailureKind.ERROR else ""
