@@ -168,6 +168,8 @@ class _Job:
         if shards is not None or processes.is_first():
             write_model(strategy.model, folder, self._spec, lambda text: loop.events.write(0, {}, message=text), shards)
         if processes.is_first():
+            if self._judge is not None:  # who loads it cuts texts as they were cut here
+                self._tokenizer.model_max_length = self._spec.max_seq_length
             self._tokenizer.save_pretrained(str(folder))
 
     def _speed(self) -> dict[str, float]:

@@ -100,6 +100,8 @@ def _write(folder: Path, task: str, architecture: str) -> None:
     }
     environment = {"virtualenv": _ENVIRONMENT}
     pyfunc = {"loader_module": "mlflow.transformers", "python_version": python, "env": environment}
+    if task == CLASSIFICATION:  # other pipelines cut long texts by themselves
+        pyfunc["config"] = {"truncation": True}
     columns = {"inputs": [_TEXT], "outputs": _OUTPUTS.get(task)}
     signature = {name: value and json.dumps(value) for name, value in columns.items()}
     flavors = {"transformers": transformers, "python_function": pyfunc}

@@ -68,6 +68,7 @@ def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(
     assert report.metrics["matrix_parameters"] < report.metrics["total_parameters"]
     assert report.metrics["vocabulary"] > 50
     assert "resumed" not in report.metrics
+    assert load_tokenizer(folder.model).model_max_length == 16  # where texts were cut
     assert not torch.backends.cuda.cudnn_sdp_enabled()  # it would make a plan for each length of a batch
 
 
