@@ -399,7 +399,8 @@ def _write(model: Any, folder: Path, division: Any) -> None:
     """Write the weights and the configuration; those of a divided model are gathered first."""
     weights = None if division is None else division.gather_weights(model)
     if processes.is_first():
-        model.save_pretrained(folder, state_dict=weights)
+        with patch.object(transformers.GenerationConfig, "validate"):  # 5.3 writes none that it would warn of
+            model.save_pretrained(folder, state_dict=weights)
 
 
 @torch.no_grad()

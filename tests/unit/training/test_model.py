@@ -282,6 +282,18 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(base_of: Callable[.
     assert torch.allclose(answer(PeftModel.from_pretrained(plain, trained.path)), answer(trained.model), atol=1e-5)
 
 
+def test_a_language_model_is_written_whatever_transformers_says_of_its_generation(
+    tiny_causal_model: Path, make: Make
+) -> None:
+    trained = make(tiny_causal_model, task="causal-lm", fine_tuning="full")
+    trained.model.generation_config.temperature = 0.5  # which only counts with do_sample
+
+    trained.write()
+
+    assert [*trained.path.glob("model.safetensors")]
+    assert json.loads((trained.path / "generation_config.json").read_text())["temperature"] == 0.5
+
+
 def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
     base_of: Callable[..., Path], make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
