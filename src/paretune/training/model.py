@@ -144,6 +144,8 @@ def build_model(
         model.config.pad_token_id = tokenizer.pad_token_id
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
+        for name in missing:  # as a pooler, which would stay random
+            model.get_submodule(name).requires_grad_(True)
         if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
     if spec.fine_tuning in ADAPTERS:

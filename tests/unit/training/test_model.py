@@ -102,6 +102,12 @@ def test_random_weights_need_no_file_follow_the_seed_and_are_all_trained(
     assert not torch.allclose(weights(1), pretrained.get_input_embeddings().weight)
 
 
+def test_head_tuning_trains_a_pooler_that_the_folder_lacks(tiny_model: Path) -> None:
+    trained = {name.rpartition(".")[0] for name in trainable(build(tiny_model, fine_tuning="head"))}
+
+    assert trained == {"bert.pooler.dense", "classifier"}
+
+
 # --- adapters
 
 
