@@ -140,8 +140,9 @@ def build_model(
         model, missing = _load(spec, folder, labels)
     else:
         model, missing = _from_config(spec, folder, labels), list(drawn)
-    if model.config.pad_token_id is None:
-        model.config.pad_token_id = tokenizer.pad_token_id
+    config = model.config
+    if config.pad_token_id is None or config.model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        config.pad_token_id = tokenizer.pad_token_id  # by which decoders find the last token of a padded row
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
         for name in missing:  # as a pooler, which would stay random

@@ -205,14 +205,14 @@ def answer(model: Any) -> torch.Tensor:
 def base_of(tmp_path: Path, tiny_model: Path) -> Callable[..., Path]:
     """A folder with a random model of an architecture, without a classification head."""
 
-    def make(architecture: str = "bert", dtype: torch.dtype = torch.float32) -> Path:
+    def make(architecture: str = "bert", **changes: Any) -> Path:
         path = tmp_path / f"base-{architecture}"
         tokenizer = load_tokenizer(tiny_model)
         tokenizer.save_pretrained(path)
         torch.manual_seed(0)
-        values = {"pad_token_id": tokenizer.pad_token_id, **ARCHITECTURES[architecture]}
+        values = {"pad_token_id": tokenizer.pad_token_id, **ARCHITECTURES[architecture], **changes}
         config = transformers.AutoConfig.for_model(architecture, vocab_size=len(tokenizer), **values)
-        transformers.AutoModel.from_config(config, dtype=dtype).save_pretrained(path)
+        transformers.AutoModel.from_config(config).save_pretrained(path)
         return path
 
     return make
@@ -256,6 +256,18 @@ def test_merged_adapters_answer_as_beside_their_base(
     assert not [*trained.path.glob("adapter*")]
     (message,) = transformers.pipeline("text-classification", model=str(trained.path))("great film")
     assert message["label"] in LABELS
+
+
+def test_a_decoder_classifies_a_padded_row_as_the_row_alone(base_of: Callable[..., Path]) -> None:
+    folder = base_of("gpt2", pad_token_id=7)  # not the token that its tokenizer pads with
+    model, pad = build(folder).eval(), load_tokenizer(folder).pad_token_id
+    row = TOKENS[:1]
+    padded = torch.cat([row, torch.full((1, 3), pad)], dim=1)
+
+    with torch.no_grad():
+        answers = [model(input_ids=ids, attention_mask=(ids != pad).long()).logits for ids in (row, padded)]
+
+    assert torch.allclose(*answers, atol=1e-6)
 
 
 @pytest.mark.parametrize(("architecture", "targets"), [("bert", "all-linear"), ("gpt2", "c_proj")])
