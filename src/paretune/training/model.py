@@ -83,6 +83,9 @@ def load_tokenizer(folder: Path) -> Any:
         raise BadInput([f"model {folder} has no tokenizer: expected one of {', '.join(sorted(files))} in that folder"])
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    if tokenizer.pad_token_id is None:
+        rule = "must have a tokenizer with a pad_token, eos_token or unk_token, to pad rows with"
+        raise BadInput([f"model {folder} {rule}: set tokenizer.pad_token, and save the tokenizer there"])
     # No warning about long texts: they are truncated, and the share of truncated rows is recorded.
     logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)
     return tokenizer

@@ -6,6 +6,7 @@ specification, and writes the folders of the prepared data and the model, or all
 
 import json
 import logging
+import math
 import os
 import sys
 from pathlib import Path
@@ -47,6 +48,7 @@ def main(arguments: list[str]) -> int:
 
 def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[str, Any]:
     import datasets  # reads HF_HUB_OFFLINE when it is imported, as transformers does
+    import numpy as np
 
     from paretune.training import device, model
     from paretune.training.rows import sources, tokenised
@@ -64,7 +66,8 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         _print_progress(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init, revision)
         faults += model.model_faults(spec, folder)
-        faults += division_faults(spec, model.load_config(spec.model, folder))
+        config = model.load_config(spec.model, folder)
+        faults += division_faults(spec, config)
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
         _print_progress(f"reading {spec.dataset}")
@@ -75,6 +78,12 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     for split in ("train", "validation") if is_of_words else ("train",):
         if prepared.facts[f"{split}_tokens"] <= is_of_words * prepared.facts[f"{split}_rows"]:
             raise BadInput([f"dataset {spec.dataset} has no tokens in its {split} rows: every text is empty"])
+    made = [np.load(path, mmap_mode="r").max(initial=0) for path in prepared.folder.glob("*/tokens.npy")]
+    highest = int(max(*made, tokenizer.pad_token_id))  # perhaps a pad_token that somebody has added
+    vocabulary = getattr(config.get_text_config(), "vocab_size", math.inf)
+    if highest >= vocabulary:
+        rule = f"model {spec.model} must have an embedding of token {highest} of its tokenizer, and has {vocabulary}"
+        raise BadInput([f"{rule}: call model.resize_token_embeddings({highest + 1}), and save the model"])
     return {"dataset": str(prepared.folder), "model": str(folder)}
 
 

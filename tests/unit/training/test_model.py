@@ -60,6 +60,14 @@ def test_a_folder_without_a_tokenizer_is_refused(tiny_model: Path, tmp_path: Pat
         load_tokenizer(folder)
 
 
+def test_a_tokenizer_that_cannot_pad_rows_is_refused(tiny_causal_model: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_causal_model, tmp_path / "model")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+
+    with pytest.raises(BadInput, match="must have a tokenizer with a pad_token, eos_token or unk_token"):
+        load_tokenizer(folder)
+
+
 # --- checking
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig
+from transformers import AutoTokenizer, BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig
 
 from paretune.specification.job import JobSpec
 from paretune.training import prepare
@@ -79,6 +79,23 @@ def test_a_language_model_is_not_evaluated_on_empty_lines(
 
     assert fault == f"dataset {texts} has no tokens in its validation rows: every text is empty"
     assert faults_of(**parameters) == []
+
+
+def test_tokens_without_an_embedding_are_refused(
+    faults_of: Callable[..., list[str]], tiny_model: Path, reviews: Path, tmp_path: Path
+) -> None:
+    model = shutil.copytree(tiny_model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    vocabulary = len(tokenizer)
+    tokenizer.add_special_tokens({"pad_token": "<pad>"})
+    tokenizer.save_pretrained(model)
+
+    (fault,) = faults_of(model=str(model), dataset=str(reviews))
+
+    assert fault == (
+        f"model {model} must have an embedding of token {vocabulary} of its tokenizer, and has {vocabulary}: "
+        f"call model.resize_token_embeddings({vocabulary + 1}), and save the model"
+    )
 
 
 # --- models that cannot be divided
