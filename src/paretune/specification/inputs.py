@@ -176,21 +176,21 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
             names = ", ".join(columns)
             faults.append(f"{absent}: {meant.lstrip()}they have {names}; set {parameter} to one of them")
         elif rows := _missing_rows(spec, parameter, column, columns[column]):
-            kind = "missing or blank" if _looks_for_blanks(spec, parameter) else "missing"
+            kind = "missing or blank" if _looks_for_blanks(spec) else "missing"
             missing = f"{column!r} is {kind} in {len(rows)} of {len(columns[column])} {split} rows"
             first = f"row {rows[0]}" if len(rows) == 1 else f"first: rows {', '.join(map(str, rows[:5]))}"
             faults.append(f"{missing} ({first}): fill them, or leave those rows out")
     return faults
 
 
-def _looks_for_blanks(spec: "JobSpec", parameter: str) -> bool:
-    """Whether blank texts count as missing: not those of language models, nor of the hub, which are not the user's."""
-    return parameter == "text_column" and spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
+def _looks_for_blanks(spec: "JobSpec") -> bool:
+    """Whether blank cells count as missing: not those of language models, nor of the hub, which are not the user's."""
+    return spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
 
 
 def _missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:
     """Numbers of the rows, counted from 1, without a value in a column."""
     if parameter == "label_column" and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
         return []  # an empty cell means that the row has no labels
-    blanks = _looks_for_blanks(spec, parameter)
+    blanks = _looks_for_blanks(spec)
     return [number for number, cell in enumerate(cells, 1) if cell is None or (blanks and not str(cell).strip())]

@@ -156,6 +156,13 @@ def test_a_missing_column_lists_the_columns_there_are_for_all_splits_at_once(tmp
     assert "text_column 'text' is not in the validation rows" in messages[2]
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.parquet"])
+def test_an_empty_label_is_refused_with_its_row(tmp_path: Path, name: str) -> None:
+    (fault,) = faults(write(tmp_path / name, labels=[LABELS[0], "", *LABELS[2:]]))
+
+    assert fault.startswith("'label' is missing or blank in 1 of 20 train rows (row 2)")
+
+
 def test_a_text_column_without_text_is_refused_with_what_it_holds(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", texts=[number / 2 for number in range(20)])
 
