@@ -6,7 +6,7 @@ For a model on the Hugging Face hub only that file is fetched: some kilobytes in
 import csv
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -85,9 +85,17 @@ def _has_gate(config: Mapping[str, Any]) -> bool:
     return is_gated or str(config.get("feed_forward_proj")).startswith("gated")  # of T5
 
 
-def well_known(model: str) -> Architecture | None:
-    """The architecture of a well-known model, by its hub id with or without the organisation, or None."""
-    return _architectures().get(model.removeprefix(BUNDLED)) or _architectures().get(model.rpartition("/")[2])
+def well_known(model: str, task: str = CAUSAL_LM) -> Architecture | None:
+    """The architecture of a well-known model, by its hub id with or without the organisation, or None.
+
+    A language model has its output layer for `task` causal-lm only.
+    """
+    names = _architectures()
+    built, output = names.get(model.removeprefix(BUNDLED)) or names.get(model.rpartition("/")[2]) or (None, 0)
+    if built is None or task == CAUSAL_LM:
+        return built
+    own = output if built.parameters - built.matrices >= output else 0  # 0: it is the embedding table
+    return replace(built, parameters=built.parameters - own, matrices=built.matrices - output)
 
 
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
@@ -108,7 +116,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     attention = 2 * hidden * (queries + grouped)
     unit = (3 if gated else 2) * hidden  # weights of a feed-forward block for each unit of its width
     block = attention + unit * inner
-    embedding = _first(config, ("embedding_size", "word_embed_proj_dim")) or hidden
+    embedding = _first(config, ("embedding_size", "input_embedding_size", "word_embed_proj_dim")) or hidden
     tables = vocabulary * embedding
     if not (any(name in kind for name in _WITHOUT_POSITION_TABLE) or config.get("rope_parameters")):
         tables += (_first(config, _POSITIONS) or 512) * embedding
@@ -190,7 +198,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
     """The architecture of a well-known model, a folder or a hub model; raises BadInput if there is none."""
-    architecture = well_known(model)
+    architecture = well_known(model, task)
     if architecture is not None:
         return architecture
     config = read_config(model) if is_folder(model) else hub_config(model, environment)
@@ -206,12 +214,13 @@ def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 
 
 @cache
-def _architectures() -> Mapping[str, Architecture]:
+def _architectures() -> Mapping[str, tuple[Architecture, int]]:
     """Read architectures.csv: published configurations, built with transformers 5.23 without weights, and counted.
 
-    `matrices` are all weights except looked-up tables and the experts that a token does not pass. gpt3-175b is the
-    largest shape of Brown et al. (arXiv 2005.14165, table 2.1).
+    `matrices` are all weights except looked-up tables and the experts that a token does not pass. `output_layer` has
+    those of a language model's output. gpt3-175b is the largest shape of Brown et al. (arXiv 2005.14165, table 2.1).
     """
     lines = files("paretune.estimating").joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
-    rows = {row.pop("model"): row for row in csv.DictReader(lines)}
-    return {model: Architecture(**{name: int(text) for name, text in row.items()}) for model, row in rows.items()}
+    rows = {row.pop("model"): {name: int(text) for name, text in row.items()} for row in csv.DictReader(lines)}
+    outputs = {model: row.pop("output_layer") for model, row in rows.items()}
+    return {model: (Architecture(**row), outputs[model]) for model, row in rows.items()}

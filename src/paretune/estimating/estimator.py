@@ -276,7 +276,7 @@ class Forecast:
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
     """The model from its name or from the configuration prepared for the job; nothing is downloaded."""
-    architecture = well_known(spec.model)
+    architecture = well_known(spec.model, spec.task)
     if architecture is not None or inputs.model is None:
         return architecture
     config = config_in(inputs.model)

@@ -116,7 +116,7 @@ def _read(job: RecordedJob, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
 
 def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
     """The model of a run: a well-known one, or one whose job has counted its weights."""
-    architecture = well_known(spec.model)
+    architecture = well_known(spec.model, spec.task)
     if architecture is not None or "total_parameters" not in measured:
         return architecture
     total = int(measured["total_parameters"])

@@ -33,6 +33,23 @@ def test_a_well_known_model_is_found_with_and_without_its_organisation() -> None
     assert well_known("nobody/knows-this") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "matrices"),
+    [
+        ("bert-base-uncased", 0, 0),
+        ("gpt2", 0, 50257 * 768),  # its output layer is the embedding table
+        ("Llama-3.1-8B", 128256 * 4096, 128256 * 4096),
+        ("Mixtral-8x7B-v0.1", 32000 * 4096, 32000 * 4096),
+    ],
+)
+def test_a_classifier_has_no_output_layer_of_a_language_model(name: str, parameters: int, matrices: int) -> None:
+    whole, classifier = well_known(name), well_known(name, "classification")
+
+    assert whole is not None
+    assert classifier is not None
+    assert (whole.parameters - classifier.parameters, whole.matrices - classifier.matrices) == (parameters, matrices)
+
+
 MIXTURES = {
     "Mixtral-8x7B": (
         {"model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
@@ -87,9 +104,15 @@ T5 = {"model_type": "t5", "is_encoder_decoder": True, "vocab_size": 32128}
             "",
             407.3e6,  # as transformers 5 writes it, without num_hidden_layers
         ),
+        (
+            {"model_type": "rembert", "hidden_size": 1152, "num_hidden_layers": 32, "num_attention_heads": 18}
+            | {"intermediate_size": 4608, "input_embedding_size": 256, "vocab_size": 250300},
+            "",
+            576.0e6,
+        ),
         ({"model_type": "flaubert", "emb_dim": 768, "n_layers": 12, "n_heads": 12, "n_words": 68729}, "", 138.2e6),
     ],
-    ids=["gemma-2b", "flan-t5-base", "t5-3b", "bart-large", "flaubert-base"],
+    ids=["gemma-2b", "flan-t5-base", "t5-3b", "bart-large", "rembert", "flaubert-base"],
 )
 def test_models_with_tied_tables_wide_heads_or_gates_are_counted(
     config: dict[str, Any], task: str, parameters: float
