@@ -5,6 +5,7 @@
     state       = 12 T / n            gradient and two moments of AdamW, of T trained weights
                   12 T                of bf16 weights, with their gradients (2 + 2): masters and moments; in the update,
                                       without activations, 4 T more for their gradients in fp32
+                  4 T / n             more on a processor, where load_best_model_at_end keeps the best weights
     activations = a x rows x tokens x layers x hidden size,  and 12 x rows x tokens x vocabulary of a language model,
                   or 4 x those of an evaluation batch if that is more
 
@@ -66,6 +67,7 @@ class MemorySetting:
     units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
     logit_bytes: float  # of a language model; 0 for classification
     frozen_bytes: float = 4.0  # bytes of a weight that is not trained
+    kept_bytes: float = 0.0  # of a trained weight, for its best value so far
     has_masters: bool = False  # whether trained weights are bf16 and have fp32 copies
     offloads_weights: bool = False  # whether weights and state are in the memory of the machine
     usable_gib: float = math.inf  # memory of the device that the job may use
@@ -103,6 +105,7 @@ def describe(
         parameters=built.parameters / parts,
         trained_parameters=work.trained_parameters / parts,
         frozen_bytes=frozen_weight_bytes(spec, built, computed_in),
+        kept_bytes=4.0 if share.on_processor and spec.training_arguments.get("load_best_model_at_end") else 0.0,
         half=share.half,
         has_masters=has_masters(spec, computed_in),
         offloads_weights=spec.cpu_offload and not share.on_processor,
@@ -141,7 +144,8 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
     (activations, _), (framework, _) = _constants(setting)
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
-    each = 16 if setting.has_masters or not setting.half else 18  # bytes of a trained weight and its state
+    of_state = 16 if setting.has_masters or not setting.half else 18
+    each = of_state + setting.kept_bytes  # bytes of a trained weight
     held = (each * trained + setting.frozen_bytes * (setting.parameters - trained)) / setting.sharers
     held = 0.0 if setting.offloads_weights else held
     passed, updated = activations + setting.logit_bytes, 4 * trained if setting.has_masters else 0.0

@@ -36,6 +36,7 @@ def gib(setting: MemorySetting, model: MemoryModel | None = None) -> float:
         (replace(FP32, trained_parameters=1e7), 4 + 0.12 + 9),  # adapters
         (replace(FP32, half=True, trained_parameters=1e7), 4 + 0.02 + 0.12 + 4.5),  # frozen weights are not kept twice
         (replace(FP32, sharers=8), 0.5 + 1.5 + 9),  # fsdp
+        (replace(FP32, kept_bytes=4.0), 4 + 12 + 4 + 9),  # the best weights so far
         (replace(FP32, logit_bytes=12e9), 4 + 12 + 9 + 12),  # a language model's
         (replace(FP32, offloads_weights=True), 9),
         (replace(FP32, trained_parameters=1e7, frozen_bytes=2.0), 0.04 + 1.98 + 0.12 + 9),  # loaded in bf16
@@ -75,6 +76,13 @@ def test_a_device_has_the_memory_of_its_type_and_a_processor_a_share_of_its_mach
 @pytest.mark.parametrize(("strategy", "sharers"), [("ddp", 1), ("fsdp", 16), ("deepspeed_zero3", 16), ("smp", 16)])
 def test_strategies_share_weights_and_state(strategy: str, sharers: int) -> None:
     assert described(strategy=strategy, instance_type="ml.p4d.24xlarge", instance_count=2).sharers == sharers
+
+
+def test_the_best_weights_are_kept_in_the_memory_of_the_machine() -> None:
+    best = {"eval_strategy": "epoch", "load_best_model_at_end": True}
+
+    assert described(instance_type="ml.m5.4xlarge", training_arguments=best).kept_bytes == 4.0
+    assert described(instance_type="ml.p4d.24xlarge", training_arguments=best).kept_bytes == 0.0
 
 
 def test_a_device_map_divides_the_weights() -> None:
