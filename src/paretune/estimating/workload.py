@@ -8,10 +8,10 @@ from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.specification import metrics
 from paretune.specification.job import ADAPTERS, JobSpec
-from paretune.specification.parallelism import DEVICE_MAP, SHARDED, BatchPlan
+from paretune.specification.parallelism import DEVICE_MAP, MICRO_BATCH_TOKENS, SHARDED, BatchPlan
 
 EVALUATIONS = 4  # of a training with eval_strategy=steps, spread over it, unless eval_steps is given
-LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, or those of a training batch if these are more
+LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, fewer if they are long; at least those trained
 EVALUATED_LOGITS = 2**26
 """Logits of a language model's evaluation batch on one device, 256 MiB in fp32; more only if a training batch has."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
@@ -111,7 +111,7 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
 
     Logits of a language model are rows x tokens x vocabulary, so its batches are limited by them.
     """
-    limit = LEAST_EVALUATED_ROWS
+    limit = min(LEAST_EVALUATED_ROWS, MICRO_BATCH_TOKENS // spec.max_seq_length)
     if spec.task == metrics.CAUSAL_LM:
         limit = min(limit, EVALUATED_LOGITS // (spec.max_seq_length * vocabulary))
     return _whole_argument(spec, "per_device_eval_batch_size") or max(plan.per_device_train_batch_size, limit)

@@ -124,7 +124,7 @@ def test_evaluated_rows_are_those_that_were_asked_for_or_are_there(changes: dict
     assert work_of(**changes).evaluated_rows == evaluated
 
 
-def test_an_evaluation_batch_of_a_language_model_has_bounded_logits() -> None:
+def test_an_evaluation_batch_has_bounded_logits_and_tokens() -> None:
     def rows_of(rows: int, **changes: Any) -> int:
         spec = JobSpec(task="causal-lm", max_seq_length=2048, per_device_train_batch_size=rows, **changes)
         return evaluation_batch(spec, spec.plan(), 32000)
@@ -133,3 +133,5 @@ def test_an_evaluation_batch_of_a_language_model_has_bounded_logits() -> None:
     assert rows_of(4) == 4  # its training batch needs more memory
     assert rows_of(4, training_arguments={"per_device_eval_batch_size": 2}) == 2
     assert evaluation_batch(JobSpec(), JobSpec().plan(), 32000) == 64
+    long = JobSpec(max_seq_length=2048, per_device_train_batch_size=1)
+    assert evaluation_batch(long, long.plan(), 32000) == 8  # as many tokens as a micro-batch
