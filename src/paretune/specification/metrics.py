@@ -4,7 +4,6 @@ A metric that is not known is absent: never 0, never NaN. Dollars and seconds of
 rest of a training of our own from `training.job`.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -120,14 +119,6 @@ def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[st
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job
 OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
 """Metrics that depend on the cluster of a job and not on what its model learnt."""
-
-
-def perplexity(eval_loss: float) -> float | None:
-    """exp(mean negative log-likelihood per token in nats), or None if it overflows a float."""
-    try:
-        return math.exp(eval_loss)
-    except OverflowError:
-        return None
 
 
 def training_flops(

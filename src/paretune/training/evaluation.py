@@ -1,11 +1,14 @@
 """Loss and metrics of a split, each row computed once, whatever the number of processes and the size of batches."""
 
+import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate.utils import find_executable_batch_size
 
+from paretune.specification import metrics
 from paretune.training import processes
 from paretune.training.rows.tokenised import TokenRows
 from paretune.training.strategies import Replicas, Shards
@@ -16,7 +19,7 @@ Result = tuple[Any, ...]
 
 
 def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: Evaluation | None) -> dict[str, float]:
-    """Mean loss of the rows and the metrics of `judge`, computed in batches of `size` rows in each process.
+    """Mean loss of the rows and the metrics of `judge`, or perplexity, computed in batches of `size` in each process.
 
     Batches become smaller if one does not fit into memory, but not of a model that processes share: a forward pass
     needs all of them, so that none can repeat a batch.
@@ -31,6 +34,9 @@ def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: E
     values = {"loss": sum(batch[0] for batch in batches) / items} if items else {}
     if judge is not None and batches:
         values |= judge(*([row for batch in batches for row in batch[column]] for column in (2, 3)))
+    elif items:
+        with suppress(OverflowError):
+            values[metrics.PERPLEXITY] = math.exp(values["loss"])
     return values
 
 

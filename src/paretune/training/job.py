@@ -131,13 +131,12 @@ class _Job:
         quality: dict[str, float] = {}
         report_entries: Mapping[str, Any] = {}
         if not is_probe:
-            quality = _quality(self.loop.evaluate(), spec.task)
+            quality = {**self.loop.evaluate()}
             quality = {metrics.EVAL_LOSS: quality.pop("loss"), **quality}
             if judge is not None:  # read now: the evaluation of the test split replaces the entries
                 report_entries = judge.report_entries or {}
             if (folder.dataset / "test").exists():
-                measured = _quality(self._evaluate(self._rows("test")), spec.task)
-                quality |= {f"test_{name}": value for name, value in measured.items()}
+                quality |= {f"test_{name}": value for name, value in self._evaluate(self._rows("test")).items()}
         speed = self._speed()  # before the model is written, which takes memory of its own
         if not is_probe:
             self._write_model()
@@ -199,12 +198,3 @@ class _Job:
             )
             measured[metrics.MFU] = flops * throughput[1] / (peak * self._spec.degrees.devices)
         return measured
-
-
-def _quality(values: Mapping[str, float], task: str) -> dict[str, float]:
-    """Loss and the task's metrics from the results of an evaluation."""
-    quality = {name: float(values[name]) for name in ("loss", *metrics.TASKS[task].measures) if name in values}
-    if task == metrics.CAUSAL_LM and "loss" in quality:
-        perplexity = metrics.perplexity(quality["loss"])
-        quality |= {} if perplexity is None else {metrics.PERPLEXITY: perplexity}
-    return quality

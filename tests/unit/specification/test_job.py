@@ -16,7 +16,6 @@ from paretune.cli import read_words
 from paretune.core.errors import BadInput
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec, Simulation
-from paretune.specification.metrics import perplexity
 from paretune.specification.rules import RESERVED_TRAINING_ARGUMENTS, launch_faults
 
 G5, P4D = "ml.g5.12xlarge", "ml.p4d.24xlarge"
@@ -252,8 +251,3 @@ def test_draws_have_the_distributions_they_are_named_for() -> None:
     assert shares[7] == simulation.share("share", 7) != Simulation(seed=1).share("share", 7)
     assert statistics.mean(shares) == pytest.approx(0.5, abs=0.02)
     assert statistics.stdev(errors) == pytest.approx(0.5, rel=0.05)
-
-
-def test_perplexity_is_the_exponential_of_the_loss_and_absent_where_no_float_holds_it() -> None:
-    assert perplexity(math.log(50257)) == pytest.approx(50257)  # a uniform guess over GPT-2's vocabulary
-    assert perplexity(710.0) is None

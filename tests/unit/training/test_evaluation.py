@@ -1,5 +1,6 @@
 """An evaluation, whatever computes it."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from paretune.specification.job import JobSpec
-from paretune.training import processes
+from paretune.training import evaluation, processes
 from paretune.training.evaluation import evaluate, evaluate_share
 from paretune.training.rows import tokenised
 from paretune.training.rows.tokenised import Rows, TokenRows
@@ -54,6 +55,17 @@ def test_an_evaluation_does_not_depend_on_processes_and_batches(
 
     assert [sum(items for _, items, *_ in share) for share in parts] == [13, 13, 12, 12]
     assert measure(strategy, rows) == {**alone, "loss": pytest.approx(alone["loss"], rel=1e-6)}
+
+
+@pytest.mark.parametrize(("loss", "perplexity"), [(2 * math.log(50257), 50257), (1420.0, None)])
+def test_perplexity_is_the_exponential_of_the_mean_loss_and_absent_where_no_float_holds_it(
+    rows: TokenRows, strategy: Replicas, monkeypatch: pytest.MonkeyPatch, loss: float, perplexity: float | None
+) -> None:
+    monkeypatch.setattr(evaluation, "evaluate_share", lambda size, strategy, rows, task, judge: [(loss, 2, None, None)])
+
+    values = evaluate(strategy, rows, 8, "causal-lm", None)
+
+    assert values.get("perplexity") == (perplexity and pytest.approx(perplexity))
 
 
 def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(
