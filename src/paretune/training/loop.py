@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import distributed
@@ -104,7 +103,13 @@ class Loop:
         checkpoint = checkpoints.agree(self._folder.checkpoints)
         if checkpoint is None:
             return False
-        self._read(checkpoint)
+        self.progress = progress = Progress(**checkpoints.progress(checkpoint))
+        if progress.best_step is not None:
+            self._keep_best()
+        checkpoints.read(checkpoint, self.optimizer.state() | self._best)
+        self.optimizer.round()
+        if progress.loss_scale is not None and self.optimizer.scale is not None:
+            self.optimizer.scale.fill_(progress.loss_scale)
         self.events.write(0, {}, message=f"continuing from {checkpoint.name}")
         return True
 
@@ -235,12 +240,3 @@ class Loop:
             checkpoints.write(path, self.optimizer.state() | self._best, asdict(progress), keep=keep)
         now = time.perf_counter()
         self._save_due_at = now + max(CHECKPOINT_EVERY_S, _BETWEEN_SAVES * (now - began))
-
-    def _read(self, checkpoint: Path) -> None:
-        self.progress = progress = Progress(**checkpoints.progress(checkpoint))
-        if progress.best_step is not None:
-            self._keep_best()
-        checkpoints.read(checkpoint, self.optimizer.state() | self._best)
-        self.optimizer.round()
-        if progress.loss_scale is not None and self.optimizer.scale is not None:
-            self.optimizer.scale.fill_(progress.loss_scale)

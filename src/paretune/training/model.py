@@ -64,11 +64,8 @@ def _fetched(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
 
     Folders and files of the authors' own format, which often hold all weights once more, are left out.
     """
-    return Path(
-        snapshot_download(
-            name, revision=revision, allow_patterns=list(patterns), ignore_patterns=["consolidated*", "*/*"]
-        )
-    )
+    left_out = ["consolidated*", "*/*"]
+    return Path(snapshot_download(name, revision=revision, allow_patterns=[*patterns], ignore_patterns=left_out))
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -356,11 +353,6 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
         else:
             layers += layers_of(child)
     return layers
-
-
-def parameter_counts(model: Any) -> tuple[int, int]:
-    """Numbers of all weights and of the trainable ones, also of quantised weights, which have packed bytes."""
-    return model.num_parameters(), model.num_parameters(only_trainable=True)
 
 
 def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], None], division: Any = None) -> None:

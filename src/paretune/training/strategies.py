@@ -28,14 +28,7 @@ from paretune.core.errors import BadInput
 from paretune.core.packages import can_be_imported
 from paretune.specification.job import JobSpec
 from paretune.training import device, processes
-from paretune.training.model import (
-    has_plain_layers,
-    layers_of,
-    mask_format,
-    needs_masks,
-    parameter_counts,
-    weight_format,
-)
+from paretune.training.model import has_plain_layers, layers_of, mask_format, needs_masks, weight_format
 from paretune.training.rows.tokenised import masked
 
 PROCESS_TIMEOUT_S = 600
@@ -114,7 +107,7 @@ class Replicas:
 
     def _build(self, spec: JobSpec, build: Build) -> None:
         self.model, _ = build()
-        self.counts = parameter_counts(self.model)
+        self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
         if getattr(self.model, "hf_device_map", None) is None:  # else it is where it belongs
             self.model.to(self.device)
         self.half = weight_format(self.model, spec)  # of weights with fp32 masters
@@ -170,7 +163,10 @@ class Replicas:
         return masked(batch, self._mask_format) if needs_masks(self.model) else batch
 
     def reshard(self) -> None:
-        """Free the weights that an evaluation has gathered. Only shards have any."""
+        """Free weights that were gathered from shards: they would be old after the next change of these."""
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
         """The norm of all gradients of the whole model; `weights` are those of this process that hold them."""
@@ -203,7 +199,7 @@ class Shards(Replicas):
         self.reports = member == 0 and stage == degrees.pipeline - 1
         whole, drawn = build() if distributed.get_rank() == 0 else (None, [])
         self.model, _ = build(drawn=processes.of_first(drawn))
-        self.counts = parameter_counts(self.model)
+        self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
         self._divide(spec, mesh)
         is_sharded = degrees.replicas * degrees.sharers > 1 or spec.cpu_offload
         self.half = None  # shards are fp32
@@ -251,8 +247,12 @@ class Shards(Replicas):
                 module._buffers[name] = value
         parameters = dict(self.model.named_parameters())
         for name, value in sent({} if whole is None else dict(whole.named_parameters(remove_duplicate=False)), 0):
-            if name in parameters:
-                _assign(parameters[name], value)
+            own = parameters.get(name)
+            if isinstance(own, DTensor):
+                value = distribute_tensor(value, own.device_mesh, own.placements, src_data_rank=None).to_local()
+                own = own.to_local()
+            if own is not None:
+                own.copy_(value)
 
     @torch.no_grad()
     def gather_weights(self, model: Any) -> dict[str, torch.Tensor]:
@@ -272,12 +272,6 @@ class Shards(Replicas):
         copies = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
         return ((name, processes.whole(item)) for name, item in model.state_dict().items() if name not in copies)
 
-    def reshard(self) -> None:
-        """Free gathered weights: they would be old after the next change of the shards."""
-        for module in self.model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
-
 
 def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
     """Send the `tensors` of process `source` to all processes. Yields name and whole value, one tensor at a time.
@@ -292,10 +286,3 @@ def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str
         value = value.to(gpu).contiguous()
         distributed.broadcast(value.reshape(-1).view(torch.uint8), source)  # gloo knows no bf16
         yield name, value
-
-
-def _assign(parameter: torch.Tensor, value: torch.Tensor) -> None:
-    if isinstance(parameter, DTensor):
-        value = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None).to_local()
-        parameter = parameter.to_local()
-    parameter.copy_(value)

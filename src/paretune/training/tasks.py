@@ -278,10 +278,8 @@ def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str
 
 def cells_of(table: datasets.Dataset, column: str) -> list[Any]:
     """The values of a column, without those that features make of them; UnicodeDecodeError if a text is not UTF-8."""
-    chosen = table.with_format(
-        "arrow", columns=[column]
-    )  # `table.data` would hold the rows that `select` left out, too
-    values: list[Any] = chosen[:][column].to_pylist()
+    # Not of `table.data`, which has the rows that `select` left out, too.
+    values: list[Any] = table.with_format("arrow", columns=[column])[:][column].to_pylist()
     return values
 
 

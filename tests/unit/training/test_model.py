@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.training.model import build_model, find_model, load_tokenizer, model_faults, parameter_counts, write_model
+from paretune.training.model import build_model, find_model, load_tokenizer, model_faults, write_model
 
 pytestmark = [
     # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
@@ -159,7 +159,7 @@ def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model:
     assert layer.scaling["default"] == 12 / 4
     assert layer.lora_dropout["default"].p == 0.25
     head = HIDDEN * HIDDEN + HIDDEN + HIDDEN * len(LABELS) + len(LABELS)  # the pooler, which the folder lacks, too
-    assert parameter_counts(model)[1] == LAYERS * 2 * 4 * (HIDDEN + HIDDEN) + head
+    assert model.num_parameters(only_trainable=True) == LAYERS * 2 * 4 * (HIDDEN + HIDDEN) + head
 
 
 def test_an_unknown_layer_is_refused_with_the_layers_that_there_are(tiny_model: Path) -> None:
