@@ -70,7 +70,7 @@ def test_a_run_is_priced_again_by_its_seconds_and_instances(
     [
         ({"billable_seconds": None}, {"region": "eu-west-1"}, "no billable seconds are recorded: it cannot"),
         ({"price_region": None}, {"price_date": "2026-11-20"}, "no region is recorded: set region"),
-        ({}, {"region": "ap-east-1"}, "price of ml.g5.xlarge in ap-east-1 is not known"),
+        ({}, {"region": "ap-east-1"}, "the price of ml.g5.xlarge in ap-east-1 is not known"),
         ({}, {"rate": "effective"}, "no complete bill of it was read"),
     ],
 )
