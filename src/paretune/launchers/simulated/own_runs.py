@@ -10,15 +10,16 @@ Rows with equal settings are repeats, such as with other seeds. Nothing is inter
 """
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput
+from paretune.core.result import value_of
 from paretune.core.untrusted import read_table
 from paretune.launchers.simulated.recorded_runs import COMPLETED, ReplayedJob
 from paretune.specification.job import JobSpec, share_of
+from paretune.specification.parameters import spell
 
 _NEEDED = ("instance_type", "billable_seconds")
 _OF_A_RUN = {*_NEEDED, "status", "seed"}
@@ -37,20 +38,21 @@ class OwnRuns:
         header, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
         if absent := [name for name in _NEEDED if name not in header]:
             raise BadInput([f"{path.name}: column {name} is missing" for name in absent])
-        rows = tuple((line, dict(zip(header, map(_value, cells), strict=False))) for line, cells in lines)
-        wrong = [line for line, row in rows if not isinstance(row.get("billable_seconds"), float)]
+        empty = dict.fromkeys(header)
+        rows = tuple((line, empty | dict(zip(header, map(_value, cells), strict=False))) for line, cells in lines)
+        wrong = [line for line, row in rows if not (isinstance(s := row["billable_seconds"], float) and s > 0)]
         if wrong or not rows:
-            raise BadInput([f"{path.name}: line {(wrong or [2])[0]} has no number of billable_seconds"])
+            raise BadInput([f"{path.name}: line {(wrong or [2])[0]} has no number of billable_seconds above 0"])
         return cls(path.name, rows)
 
     def answer(self, spec: JobSpec, *, draw: int = 0, startup_seconds: float = 0.0) -> ReplayedJob:
         """How the job ended; `draw` selects one of its repeats. Raises BadInput if no row has its settings."""
-        given = {name: _value(str(value)) for name, value in _settings(spec).items()}
+        given = {name: _value(spell(value)) for name, value in _settings(spec).items()}
         asked = {name: value for name, value in given.items() if name in self.rows[0][1]}
-        alike = [row for row in self.rows if all(row[1].get(name) == value for name, value in asked.items())]
+        alike = [row for row in self.rows if all(row[1][name] == value for name, value in asked.items())]
         if not alike:
             raise BadInput([f"simulation.runs {self.name} holds no run with {_words(asked)}"])
-        own = [row for row in alike if row[1].get("seed") == float(spec.seed)] or alike
+        own = [row for row in alike if row[1].get("seed") == spec.seed] or alike
         first = int(share_of(f"{draw} {_words(asked)}") * len(own))
         line, row = own[(first + spec.seed) % len(own)]  # repeats with other seeds are other rows
         measured = {n: v for n, v in row.items() if isinstance(v, float) and n not in {*given, *_OF_A_RUN}}
@@ -65,14 +67,14 @@ class OwnRuns:
 
 
 def _settings(spec: JobSpec) -> dict[str, Any]:
-    given = {name: value for name, value in spec.given().items() if name != "launcher"}  # a table has that of its runs
+    # A table has the launcher and the seeds of its own runs.
+    given = {name: value for name, value in spec.given().items() if name not in ("launcher", "seed")}
     return {"instance_count": 1, **given, "instance_type": spec.instance_type, **spec.training_arguments}
 
 
 def _value(text: str) -> Any:
-    with suppress(ValueError):
-        return float(text)
-    return text
+    value = value_of(text)
+    return float(value) if type(value) is int else value
 
 
 def _words(settings: Mapping[str, Any]) -> str:

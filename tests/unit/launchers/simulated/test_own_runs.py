@@ -51,6 +51,24 @@ def test_rows_with_equal_settings_are_repeats_of_which_a_draw_takes_one(tmp_path
     assert {table.answer(job(2).replace(seed=seed)).billable_seconds for seed in (42, 43)} == answers  # none twice
 
 
+@pytest.mark.parametrize(("seed", "seconds"), [(1, 100.0), (2, 120.0), (43, 120.0), (44, 100.0)])
+def test_a_seed_chooses_its_row_and_any_row_if_the_table_has_other_seeds(
+    tmp_path: Path, seed: int, seconds: float
+) -> None:
+    header, *rows = TABLE.splitlines()[:3]
+    table = "\n".join([f"{header},seed", *(f"{row},{number}" for number, row in enumerate(rows, 1))])
+
+    answers = {runs(tmp_path, table).answer(job(2).replace(seed=each)).billable_seconds for each in (seed, seed)}
+    assert answers == {seconds}
+
+
+def test_words_for_true_and_false_are_equal_and_a_metric_that_is_no_number_is_absent(tmp_path: Path) -> None:
+    table = "instance_type,billable_seconds,fast,acc\nml.m5.large,100,True,nan\nml.m5.large,90,false,0.5\n"
+    answers = [runs(tmp_path, table).answer(job(2, fast=fast)) for fast in (True, False)]
+
+    assert [answer.measured for answer in answers] == [{}, {"acc": 0.5}]
+
+
 def test_a_failed_run_has_seconds_and_no_metric(tmp_path: Path) -> None:
     answer = runs(tmp_path).answer(job(4))
 
@@ -66,7 +84,13 @@ def test_a_job_that_no_row_has_is_refused_with_its_settings(tmp_path: Path) -> N
     ("table", "words"),
     [
         ("instance_type,acc\nml.m5.large,0.7\n", "column billable_seconds is missing"),
-        ("instance_type,billable_seconds\nml.m5.large,soon\n", "line 2 has no number"),
+        *(
+            (
+                f"instance_type,billable_seconds\nml.m5.large,{text}\n",
+                "line 2 has no number of billable_seconds above 0",
+            )
+            for text in ("soon", "0", "nan")
+        ),
     ],
 )
 def test_a_table_that_cannot_answer_is_refused(tmp_path: Path, table: str, words: str) -> None:
