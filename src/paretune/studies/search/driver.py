@@ -216,7 +216,7 @@ class Driver:
 
     def why_over(self) -> str:
         """The reason why the search of a study begins no further trial; empty while it may."""
-        under_way = sum(job.trial.counts for job in self.running)
+        under_way = sum(trial.repeats is None and not trial.is_probe for trial in self.under_way)
         enough = f"{self.file.n_trials} trials were made" if self.history.has_enough(under_way) else ""
         return self.history.lacks_objective() or enough
 
