@@ -64,8 +64,7 @@ class History:
                 self.refused += not beside
             elif trial.cost_usd:  # its job was created
                 self.refused = 0
-        full = [trial.spec for trial in ended if trial.status is TrialStatus.OUT_OF_MEMORY]
-        self._full = [Footprint.of(spec, spec.plan()) for spec in full]
+        self._full = [Footprint.of(t.spec, t.spec.plan()) for t in ended if t.status is TrialStatus.OUT_OF_MEMORY]
         under_way = {trial.identity for trial in running}
         for identity, trials in of_jobs.items():
             self._conclude(identity, trials, is_under_way=identity in under_way)
@@ -101,29 +100,28 @@ class History:
     @cached_property
     def completed(self) -> list[Trial]:
         """Trainings that have completed, without repeats."""
-        trainings = [trial for trial in self.trials.values() if trial.repeats is None and not trial.is_probe]
-        return [trial for trial in trainings if trial.status is TrialStatus.COMPLETED]
+        return [trial for trial in self.trials.values() if trial.counts and trial.status is TrialStatus.COMPLETED]
 
     def cannot_fit(self, spec: JobSpec) -> bool:
         """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
         return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
 
     def lacks_objective(self) -> str:
-        """The reason why no trial will ever have all objectives, in words; empty while one may.
+        """The reason why no trial will ever have all objectives and constraints, in words; empty while one may.
 
-        A training that has completed twice without logging a metric will not log it the next time.
+        A training that has completed twice without logging a metric will not log it the next time, unless mended.
         """
-        absent = [name for name in self._file.objectives if not any(name in trial.values for trial in self.completed)]
-        if len(self.completed) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
+        wanted = dict.fromkeys([*self._file.objectives, *self._file.constraints])
+        absent = [name for name in wanted if not any(name in trial.values for trial in self.completed)]
+        fresh = [trial for trial in self.completed if trial.number not in self._mended]
+        if len(fresh) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
             return ""
-        logged = sorted({name for trial in self.completed for name in trial.measured} - {*self._file.objectives})
-        mend = f"change objectives in the study's file to what they have logged: {', '.join(logged)}"
-        mend = mend if logged else f"print it as a line such as `{absent[0]}: 0.8`, or change objectives"
+        logged = ", ".join(sorted({name for trial in fresh for name in trial.measured} - wanted.keys())) or "nothing"
         example = f"[{{Name: {absent[0]}, Regex: '{absent[0].replace('_', ' ')} +([0-9.]+)'}}]"
         return (
-            f"{len(self.completed)} jobs have completed and none has logged {' or '.join(absent)}, an objective of "
-            f"this study: {mend}, or have it read from what the job prints, by a line of `job` such as "
-            f"`metric_definitions: {example}`"
+            f"{len(fresh)} jobs have completed and none has logged {' or '.join(absent)}, which this study needs (they "
+            f"have logged {logged}): print it as a line such as `{absent[0]}: 0.8`, have it read from what they print "
+            f"by a line of `job` such as `metric_definitions: {example}`, or take another metric in a study anew"
         )
 
     def hopeless(self) -> str:

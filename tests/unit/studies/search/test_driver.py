@@ -246,19 +246,27 @@ def test_a_point_that_was_cut_off_is_tried_again_once_its_limit_was_raised(desk:
     assert len(desk.launcher.created) == 2 + len(RATES)
 
 
-@pytest.mark.parametrize("n_trials", [2, 6])
-def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_says_what_they_log(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, n_trials: int
+@pytest.mark.parametrize(
+    ("n_trials", "goal", "bounds"), [(2, "ndcg", {}), (6, "ndcg", {}), (6, "other", {"ndcg": {"min": 0.1}})]
+)
+def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_goes_on_once_that_is_mended(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, n_trials: int, goal: str, bounds: dict[str, dict[str, float]]
 ) -> None:
     monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics={"eval_ndcg": 0.5, "other": 1.0}))
     (desk.folder / "own.py").write_text("p.add_argument('--learning_rate')\n")
     job = {"instance_type": SMALL, "entry_script": str(desk.folder / "own.py")}
-    driver = desk.driver(job=job, objectives={"cost_usd": "minimize", "ndcg": "maximize"}, n_trials=n_trials)
+    terms = {"job": job, "objectives": {"cost_usd": "minimize", goal: "maximize"}, "constraints": bounds}
+    driver = desk.driver(**terms, n_trials=n_trials)
     reason = searched(driver)
 
     assert len(driver.trials) == 2
-    assert "none has logged ndcg, an objective of this study: change objectives in the study's file to what" in reason
+    assert "none has logged ndcg, which this study needs (they have logged " in reason
     assert "eval_ndcg" in reason
+
+    monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics={"ndcg": 0.5, "other": 1.0}))
+    again = desk.driver(**terms, n_trials=6)
+    again.adopt()
+    assert searched(again) == "every point was tried"
 
 
 def test_a_search_goes_on_after_trials_whose_objective_is_no_finite_number(
