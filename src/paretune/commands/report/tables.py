@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,7 +95,8 @@ QUANTITIES: dict[str, tuple[str, Callable[[float], str]]] = {
 """Metric to its name and how a value is written."""
 _ESTIMATES = (metrics.ESTIMATED_SECONDS, metrics.ESTIMATED_COST_USD, metrics.ESTIMATED_MEMORY_GIB)
 ESTIMATED = [f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_high")]
-_METRICS = list(dict.fromkeys([*QUANTITIES, *ESTIMATED, metrics.BILLED_USD, metrics.WARM_POOL_SECONDS]))
+_PHASES = (metrics.STARTING_SECONDS, metrics.DOWNLOADING_SECONDS, metrics.UPLOADING_SECONDS)
+_METRICS = list(dict.fromkeys([*QUANTITIES, *ESTIMATED, *metrics.OF_THE_BILL, *metrics.TIMES, *_PHASES]))
 VERSIONS = "versions"
 DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.items()}
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
@@ -106,7 +108,7 @@ def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
     Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and the user's own
     `script`; what is not recorded has its default, or is empty where the script has one. Columns of numbers have NaN
     where nothing is known: `device_count`, `rows` (of the data set if a table has them, else those trained on), `work`
-    (rows times epochs), `rate` and metrics.
+    (rows times epochs), `rate` and metrics; `logged` names those of the user's own script.
     """
     frame = pd.DataFrame([_row(job, factor) for job in jobs])
     numbers = ["device_count", "rows", "rate", *_METRICS]
@@ -131,8 +133,9 @@ def _row(job: RecordedJob, factor: str) -> Row:
     if outer in NESTED and inner:
         values[factor] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
     is_notional = not job.instance_type.startswith("ml.")
-    shape, day = f"{job.instance_count} x {job.instance_type or 'local'}", _day(job)
-    return {
+    shape, has_date = f"{job.instance_count} x {job.instance_type or 'local'}", job.run.started and not job.row_key
+    day = f"{datetime.fromtimestamp(job.run.started, UTC):%Y-%m-%d}" if has_date else ""
+    row = {
         **values,
         "script": script,
         "run_id": job.run_id,
@@ -157,6 +160,8 @@ def _row(job: RecordedJob, factor: str) -> Row:
         "team": job.run.tags.get(schema.TEAM) or tags.get("team", ""),
         "tag": [f"{name}={value}" for name, value in sorted(tags.items())],
     }
+    own = {name: value for name, value in job.run.metrics.items() if script and name not in row and "/" not in name}
+    return row | own | {"logged": [*own]}
 
 
 def _devices(job: RecordedJob, spec: JobSpec | None) -> int | None:
@@ -165,11 +170,6 @@ def _devices(job: RecordedJob, spec: JobSpec | None) -> int | None:
         return spec.processes * spec.instance_count
     instance = catalog.instances().get(job.instance_type)
     return None if instance is None else max(1, instance.accelerator_count) * job.instance_count
-
-
-def _day(job: RecordedJob) -> str:
-    has_date = job.run.started and not job.row_key
-    return f"{datetime.fromtimestamp(job.run.started, UTC):%Y-%m-%d}" if has_date else ""
 
 
 def dates(frame: pd.DataFrame) -> str:
@@ -388,6 +388,10 @@ def _work(run: pd.Series) -> str:
     return "" if np.isnan(run.work) else f"{run.rows:,.0f} rows x {run.work / run.rows:.3g} epochs"
 
 
+def _quantities(runs: pd.DataFrame) -> dict[str, tuple[str, Callable[[float], str]]]:
+    return QUANTITIES | {name: (name, partial(plain, digits=5)) for name in chain(*runs.logged)}
+
+
 def _sorted(names: Iterable[str]) -> list[str]:
     try:
         return sorted(names, key=float)
@@ -408,7 +412,7 @@ def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
     counts = levels.device_count.agg(["min", "max"])
     numbers["devices"] = counts["min"].where(counts["min"] == counts["max"]).astype("Int64")
     numbers["n"] = levels.size()
-    for name in QUANTITIES:
+    for name in _quantities(runs):
         numbers[f"{name}_mean"], numbers[f"{name}_deviation"] = levels[name].mean(), levels[name].std()
     seconds, usd, f1 = (numbers[f"{name}_mean"] for name in (metrics.BILLABLE_SECONDS, metrics.COST_USD, metrics.F1))
     numbers["time_ratio"], numbers["cost_ratio"] = seconds / seconds.iloc[0], usd / usd.iloc[0]
@@ -422,7 +426,7 @@ def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
 def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFrame) -> Section:
     """The numbers of one kind of runs as a table, and a sentence on what else differs between these runs."""
     table = pd.DataFrame({factor: numbers.level, "devices": numbers.devices.astype("string").fillna("")})
-    for name, (header, written) in QUANTITIES.items():
+    for name, (header, written) in _quantities(runs).items():
         table[header] = list(map(partial(_mean, written), numbers[f"{name}_mean"], numbers[f"{name}_deviation"]))
     table["n"] = numbers.n.astype(str)
     for name, (header, written) in _RATIOS.items():

@@ -56,7 +56,13 @@ def test_trainings_of_ones_own_stand_apart_by_script_and_have_no_default_of_ours
     (tmp_path / "train.py").write_text("print('acc: 1')")
     (tmp_path / "other.py").write_text("print('acc: 1')")
     scripts = [{"entry_script": str(tmp_path / name)} for name in ("train.py", "other.py")]
-    jobs = [job for own in [*scripts, {}] for count in (1, 2) for job in on_p3(count, [100.0 / count], **own)]
+    logged = {"acc": 0.8, "eval/acc": 0.7, "job_seconds": 9.0}
+    jobs = [
+        job
+        for own in [*scripts, {}]
+        for count in (1, 2)
+        for job in on_p3(count, [100.0 / count], metrics=logged, **own)
+    ]
     report = tables_of(jobs)[1]
 
     assert [section.heading.partition(", by")[0] for section in report.sections] == [
@@ -65,6 +71,10 @@ def test_trainings_of_ones_own_stand_apart_by_script_and_have_no_default_of_ours
         f"Measured: {tmp_path}/train.py",
     ]
     assert {row["dataset"] for row in report.rows if row["script"]} == {""}
+    assert {row["acc_mean"] for row in report.rows if row["script"]} == {0.8}
+    of_ours, *of_scripts = (section.table for section in report.sections)
+    assert [[*table["acc"]] for table in of_scripts] == [["0.80000"] * 2] * 2
+    assert not {"acc", "eval/acc", "job_seconds"} & {*of_ours}
 
 
 def test_the_default_is_what_the_others_are_compared_with() -> None:
