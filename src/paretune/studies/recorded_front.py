@@ -19,7 +19,7 @@ from paretune.core.errors import BadInput, refuse
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.text import aligned
 from paretune.specification.parameters import spell
-from paretune.studies.definition.objectives import DIRECTIONS, default_objectives
+from paretune.studies.definition.objectives import DIRECTIONS, default_objectives, judged_by
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
@@ -158,7 +158,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     """Record a study of Optuna in MLflow: a run with the page of its front, and under it a run for each trial.
 
     Call it again after further trials: runs of trials that are recorded already stay as they are. Values that are not
-    finite are left out. `study.set_metric_names` names its objectives.
+    finite are left out. `study.set_metric_names` names its objectives; under other names it is recorded anew.
 
     Args:
         study: with any sampler and storage.
@@ -180,6 +180,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     directions = [direction.name.lower() for direction in study.directions]
     names = study.metric_names or [f"value_{number}" for number in range(len(directions))]
     objectives = dict(zip(names, directions, strict=True))
+    goals = spell(objectives)
     if "'" in name:
         raise BadInput([f"name must have no quotation mark, got {name}: give another one (name=...)"])
     ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _ENDED]
@@ -189,7 +190,8 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     mark = study.user_attrs.get(_MARK) or f"optuna {uuid4().hex}"  # two studies may have one name
     study.set_user_attr(_MARK, mark)
     tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: mark}
-    earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'", newest=1)
+    earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")  # a run keeps the metrics that it has been given
+    earlier = [each for each in earlier if each.params.get("objectives", goals) == goals]
     run = tracking.run(earlier[0].run_id) if earlier else tracking.create(f"study {name}", tags)
     recorded = {each.tags.get(schema.TRIAL): each for each in tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")}
     trials = []
@@ -204,10 +206,11 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
             reason="" if each.state.name == "COMPLETE" else each.state.name.lower(),
         )
         trials.append(replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking)))
-    answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, {}))
+    quality = judged_by(dict(sorted(objectives.items(), key=lambda item: item[1])))  # what is maximised first
+    answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, {}, quality=quality))
     run.reopen()
     record_answer(answer, run, tracking)
-    run.log_params({"objectives": spell(objectives)})
+    run.log_params({"objectives": goals})
     run.end("FINISHED")
     ending, command = f"{len(trials)} trials of Optuna", tracking.open_command(run.run_id)
     return StudyResult(answer=answer, run_id=run.run_id, ending=ending, open_command=command)

@@ -72,6 +72,12 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
     assert killed in after.values()
     assert client.get_run(killed).info.status != "RUNNING"
     assert paretune.front("toy").objectives == {"cost": "minimize", "recall": "maximize"}
+    assert "within noise of the best recall" in html  # what is maximised measures the model
+
+    study.set_metric_names(["cost", "share found"])
+    renamed = paretune.log_study(study)
+    assert renamed.run_id != result.run_id
+    assert paretune.front("toy").objectives == {"cost": "minimize", "share found": "maximize"}
 
 
 def test_a_study_without_an_ended_trial_is_refused(workplace: Path) -> None:
