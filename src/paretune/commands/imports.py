@@ -121,7 +121,7 @@ def import_runs(
         counts[row.digest()] += 1  # equal rows are repeats
         identity = json.dumps([row.digest(), counts[row.digest()], sorted(request.typed.items())])
         key = hashlib.sha256(identity.encode()).hexdigest()[:24]
-        before = imported.get(key)
+        before = imported.pop(key, None)
         if before is not None and before.state:
             continue
         spec, price = row.spec, _price_of(row, table.name)
@@ -129,8 +129,7 @@ def import_runs(
             remarks[f"no price of {spec.instance_type} is known: the cost is absent"] += 1
         sizes = _sizes(spec)
         if not sizes and well_known(spec.model) is None:
-            why = f"{spec.model} is not well known, give model=FOLDER with config.json"
-            remarks[f"estimates learn nothing: {why}"] += 1
+            remarks[f"estimates learn nothing: {spec.model} is not well known, give model=FOLDER with config.json"] += 1
         if training_rows(spec, row.measured) is None:
             why = "give a column num_steps or train_rows, or set max_train_samples"
             remarks[f"estimates learn nothing: the training rows of {spec.dataset} are not known, {why}"] += 1
@@ -146,6 +145,9 @@ def import_runs(
     if table.ignored:
         lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
     lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
+    if others := sum(job.run.tags.get(schema.SOURCE) == table.name for job in imported.values()):
+        told = f"{others} runs were imported before from other rows of a {table.name}, or with other values typed"
+        lines.append(f"{told}: if they are of the same trainings, delete them in MLflow, or they count twice")
     document = {"table": table.name, "run_ids": added, "known": there, "ignored_columns": list(table.ignored)}
     return CommandOutput(text="\n".join(lines), document=document | {"remarks": lines[1:]})
 
