@@ -298,6 +298,14 @@ def test_a_design_whose_rows_have_changed_is_refused(
     assert len(MlflowClient().search_runs(["0"])) == count
 
 
+def test_the_table_of_a_design_is_found_beside_its_file(workplace: Path) -> None:
+    (folder := workplace / "designs").mkdir()
+    (folder / "design.yaml").write_text(DESIGN)
+    (folder / "rows.csv").write_text("learning_rate\n1e-5\n3e-5\n")
+
+    assert main(["study", "designs/design.yaml"]) == 0
+
+
 @pytest.mark.parametrize("more", [[], ["--dry_run"]])
 def test_a_budget_below_the_rows_of_a_design_is_refused(
     workplace: Path, capsys: pytest.CaptureFixture[str], more: list[str]

@@ -422,8 +422,8 @@ def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) ->
         rest = ", or take the line out for the default" if len(keys) < 3 else ""
         faults.append(Fault(keys, f"{keys[-1]} has no value: give one{rest}"))
         return ""
-    names_file = any(key in PATHS for key in keys) or keys[-2:] == ("simulation", "runs")
-    if names_file and keys[0] in ("job", "search", *TRAINING_KEYS):
+    names_file = any(key in PATHS for key in keys) or keys[-2:] in (("simulation", "runs"), ("points", "table"))
+    if names_file and keys[0] in ("job", "search", "points", *TRAINING_KEYS):
         return type(value)(beside(path, value))
     return value
 
