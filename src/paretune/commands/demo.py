@@ -59,7 +59,8 @@ def run_demo(request: DemoRequest) -> CommandOutput:
     page = folder / "pareto.html"
     shutil.copy(next(folder.glob(f"mlruns/*/{result.run_id}/artifacts/{page.name}")), page)
     describe_opened_run("demo", "\n".join([*result.answer.opening()[:2], f"Simulated. The page is {page}."]))
-    is_opened = request.open and _has_display() and webbrowser.open(page.as_uri())
+    is_desktop = sys.platform in {"darwin", "win32"} or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    is_opened = bool(request.open and sys.stdout.isatty() and is_desktop and webbrowser.open(page.as_uri()))
     return CommandOutput(
         text=_text(result.answer, page, result.open_command, is_opened=is_opened),
         document=result.to_dict() | {"page": str(page), "tracking_uri": store, "is_opened": is_opened},
@@ -81,11 +82,6 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def _has_display() -> bool:
-    is_desktop = sys.platform in {"darwin", "win32"} or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
-    return sys.stdout.isatty() and bool(is_desktop)
 
 
 def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool) -> str:

@@ -282,7 +282,11 @@ class StudyAnswer:
         front, simulated = self.front, "Simulated: " if self.front.is_simulated else ""
         blocks = list(map(self._described, self.picks)) or [" ".join(self.opening())]
         if front.best:
-            blocks.append(f"{simulated}Front over all objectives, cheapest first:\n{_first(front_table(front))}")
+            table = front_table(front)
+            more = f"\n... and {len(table) - _MOST_LINES} more" if len(table) > _MOST_LINES else ""
+            blocks.append(
+                f"{simulated}Front over all objectives, cheapest first:\n{aligned(table[:_MOST_LINES])}{more}"
+            )
         if not front.is_foreign:
             blocks.append(f"{simulated}Budget: {self.bill()}.")
         if self.picks and (lines := failures(front.trials)):
@@ -298,11 +302,6 @@ class StudyAnswer:
             return "\n  ".join([" ".join(self.opening()), *commands])
         head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.front.in_words(pick.point)}"
         return "\n  ".join(filter(None, [head, pick.point.trial.setting(), pick.risk, *commands]))
-
-
-def _first(table: pd.DataFrame) -> str:
-    more = len(table) - _MOST_LINES
-    return aligned(table[:_MOST_LINES]) + (f"\n... and {more} more" if more > 0 else "")
 
 
 def _nothing(front: StudyFront) -> list[str]:
@@ -454,16 +453,11 @@ def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFram
     rows = []
     for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
-        risk = collapse_risk(front, point)
-        rows.append(
-            {"trial": str(point.number), "runs": str(len(point.trials))}
-            | {
-                front.heading(name): front.number(name, point.means[name], point.stated_errors.get(name))
-                for name in names
-            }
-            | {"configuration": point.trial.setting()}
-            | {"collapse probability": f"{risk:.0%}" if risk else ""}
-        )
+        stated = {front.heading(n): front.number(n, point.means[n], point.stated_errors.get(n)) for n in names}
+        row = {"trial": str(point.number), "runs": str(len(point.trials)), **stated}
+        probability = collapse_risk(front, point)
+        risk = f"{probability:.0%}" if probability else ""
+        rows.append({**row, "configuration": point.trial.setting(), "collapse probability": risk})
     return _frame(rows)
 
 
@@ -474,12 +468,10 @@ def trials_table(front: StudyFront) -> pd.DataFrame:
         values = {name: value_of(trial, name) for name in dict.fromkeys([*front.objectives, metrics.COST_USD])}
         rank = front.rank(trial)
         repeat = "" if trial.repeats is None else f"repeats trial {trial.repeats}"
-        rows.append(
-            {"trial": str(trial.number), "rank": "" if rank is None else str(rank)}
-            | {front.heading(n): "" if value is None else front.number(n, value) for n, value in values.items()}
-            | {"configuration": trial.setting(), "status": trial.shown_status, "run id": trial.run_id}
-            | {"remark": "; ".join(filter(None, (repeat, trial.reason)))}
-        )
+        stated = {front.heading(n): "" if value is None else front.number(n, value) for n, value in values.items()}
+        row = {"trial": str(trial.number), "rank": spell(rank), **stated, "configuration": trial.setting()}
+        row |= {"status": trial.shown_status, "run id": trial.run_id}
+        rows.append(row | {"remark": "; ".join(filter(None, (repeat, trial.reason)))})
     return _frame(rows)
 
 
