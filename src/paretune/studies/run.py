@@ -60,7 +60,7 @@ from paretune.tracking.store import Tracking
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
 _MOST_SHOWN = 12  # jobs of a dry run
 _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
-_MAY_CHANGE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_definitions", "register")
+_FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_definitions", "register", "role", "tags")
 """Parameters of a job that may change while a study goes on."""
 _BEAT_S = 60.0  # between two signs of life of a driver
 _SILENT_S = 600.0  # a driver on another machine that gives none for so long counts as dead
@@ -184,8 +184,6 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
     storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
-    if workplaces.environment.get(STORAGE_VARIABLE):
-        file, uncharged = file.replace(storage=storage), uncharged.replace(storage=storage)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
         budgets = workplace.budget_ledger(file.job.budget)  # its file may be faulty
@@ -363,7 +361,7 @@ class StudyRun:
             usd = best.means.get(metrics.COST_USD, best.trial.cost_usd)
             values = {metrics.PICK_F1: best.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
-        self._run.set_tags({schema.DRIVEN_UNTIL: ""})
+        self._run.set_tags({schema.DRIVEN_UNTIL: "", schema.FAILURE_REASON: ""})  # perhaps of an earlier command
         self._run.end("FINISHED" if final.picks else "FAILED")
         repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
@@ -484,7 +482,7 @@ def _described(file: StudyFile) -> str:
         f"{section} {name}": value
         for section in ("job", "search", "points", "objectives")
         for name, value in given.get(section, {}).items()
-        if section != "job" or name not in _MAY_CHANGE
+        if section != "job" or name not in _FREE
     }
     if file.design is not None:  # its trials know their rows by number only
         digest = sha256(spell(file.design.rows).encode()).hexdigest()[:12]

@@ -200,6 +200,23 @@ def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
     assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
 
 
+def test_who_owns_the_jobs_may_change_and_the_run_keeps_its_command_and_no_reason_of_an_earlier_end(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARETUNE_STORAGE", f"sqlite:///{workplace / 'shared.db'}")
+    path = write_replayed(workplace, "0.9,Completed")
+    assert main(["study", str(path)]) == 0
+    client = MlflowClient()
+    (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    client.set_tag(parent.info.run_id, schema.FAILURE_REASON, "interrupted")
+
+    assert main(["study", str(path), "--role", "Other", "--tags.team", "nlp"]) == 0
+
+    tags = client.get_run(parent.info.run_id).data.tags
+    assert tags[schema.COMMAND].startswith("paretune study")
+    assert tags[schema.FAILURE_REASON] == ""
+
+
 def test_a_dry_run_of_a_script_shows_how_the_first_job_would_call_it(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

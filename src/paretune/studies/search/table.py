@@ -61,7 +61,7 @@ class StudyTable:
         self._file, self._lock, self._origin = file, lock or StudyLock(), origin
         self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
         self._of_sampler = own_space(file.job.given()) if file.takes_split else {}
-        self._where = redacted(file.storage or "") or "the study's file"
+        self._where = redacted(storage)
         self._read: tuple[list[FrozenTrial], dict[int, Trial]] | None = None  # since something was written
         try:
             self._storage, self.study = _opened(file, storage)
