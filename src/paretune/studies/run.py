@@ -150,30 +150,36 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     """
     if not file.job.dry_run:
         return run_study_file(file)
-    file = file.replace(job={name: value for name, value in file.job.given().items() if name != "dry_run"})
-    jobs, common = some_jobs(file, _MOST_CHECKED), file.job.changed()
-    workplace = Workplaces.of_process().of(jobs[0])
-    _check_jobs(jobs, workplace)
-    if file.design is not None:
-        runs = workplace.tracking.runs(f"tags.`{schema.TRIAL}` LIKE '%'") if has_store(workplace.environment) else []
-        if not any(run.tags.get(schema.STUDY) == file.name for run in runs):  # a study that is to begin, in memory
-            with closing(StudyTable(file, "sqlite://")) as table:
-                _refuse_dear_rows(file, Money(file, table, workplace))
+    workplaces = Workplaces.of_process()
+    file = file.replace(job={**charged(file.job.given(), workplaces.environment), "dry_run": None})
+    jobs, workplace, _ = _check(file, workplaces, say_on_stderr)
+    pattern = file.name.replace("'", "_")  # of any one character, for a quotation mark cannot be searched for
+    condition = f"tags.`{schema.TRIAL}` LIKE '%' and tags.`{schema.STUDY}` LIKE '{pattern}'"
+    trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
+    is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
+    remarks, common = _remarks(jobs, workplace, is_new=is_new), file.job.changed()
     listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
     rows, lines = list[dict[str, object]](), list[str]()
-    for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
-        texts = {name: text for name, text in spec.changed().items() if common.get(name) != text}
-        usd = workplace.launcher.worst_case_usd(spec)
-        rows.append({**texts, "worst_case_usd": usd})
-        worst = "unknown" if usd is None else f"{plain(usd, 2)} USD"
-        lines.append("  " + ", ".join([*map(" ".join, texts.items()), f"worst case {worst}"]))
+    with closing(StudyTable(file, "sqlite://")) as table:  # in memory
+        money = Money(file, table, workplace)
+        if is_new and file.design is not None:
+            _refuse_dear_rows(file, money)
+        for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
+            texts = {name: text for name, text in spec.changed().items() if common.get(name) != text}
+            try:
+                usd = money.worst_usd(money.limited(spec))
+                worst = "worst case unknown" if usd is None else f"worst case {plain(usd, 2)} USD"
+            except BudgetRefused as refusal:
+                usd, worst = None, f"not tried: {refusal}"
+            rows.append({**texts, "worst_case_usd": usd})
+            lines.append("  " + ", ".join([*map(" ".join, texts.items()), worst]))
     if jobs[0].entry_script:
         words = script_in_words(jobs[0], jobs[0].plan(), [] if file.judged_by is None else [file.judged_by.metric])
         lines += ["", "the first of them:", *(f"  {name}: {text}" for name, text in words.items() if text)]
     count = f"{file.size() or 'any number of'} points, n_trials {file.n_trials or 'not set'}"
     head = f"{file.name}: {count}, budget_usd {file.budget_usd or 'not set'}; some of its jobs:"
-    parts = ["dry run: nothing was launched", "", head, *lines, *filter(None, ["", _prices(jobs, workplace)])]
-    return CommandOutput(text="\n".join(parts), document={"study": file.name, "jobs": rows, "launched": False})
+    text = "\n".join(["dry run: nothing was launched", "", head, *lines, "", *remarks])
+    return CommandOutput(text=text, document={"study": file.name, "jobs": rows, "launched": False, "remarks": remarks})
 
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
@@ -182,23 +188,8 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         raise BadInput(["dry_run launches nothing, and this launches jobs: `paretune study FILE --dry_run` shows them"])
     workplaces = Workplaces.of_process()
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
-    jobs = some_jobs(file, _MOST_CHECKED)
-    storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
     with workplaces.interruption.listening():
-        workplace = workplaces.of(jobs[0])
-        budgets = workplace.budget_ledger(file.job.budget)  # its file may be faulty
-        if file.once and not workplace.launcher.jobs_outlive_submitter:
-            text = f"jobs that go on when the command has ended, and those of launcher {workplace.launcher.name} end "
-            text += "with it: leave out once, or take launcher sagemaker (an instance_type ml.*) or simulated"
-            raise BadInput([f"once=true needs {text}"])
-        if file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
-            text = f"{budgets.file.path} on a server, too, for later commands may run on other machines: it is in "
-            text += f"{budgets.shown_address}; set {STORAGE_VARIABLE}, or storage in that file"
-            raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
-        if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
-            say("preparing model and data")
-        _check_jobs(jobs, workplace)
-        _check_quality(file, jobs, workplace)
+        jobs, workplace, storage = _check(file, workplaces, say)
         workplaces.home.mkdir(parents=True, exist_ok=True)
         with (
             locked(storage, file.name, process_text()) as lock,
@@ -207,11 +198,30 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
         ):
             is_new = not any(table.trials())
             if is_new or not file.once:  # else an earlier command has printed them
-                warnings = [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
-                for text in filter(None, [*warnings, _prices(jobs, workplace)]):
+                for text in _remarks(jobs, workplace, is_new=is_new):
                     say(text)
             show = live_chart() if say is say_on_stderr else None
             return StudyRun(file, table, workplace, given=uncharged, say=say, show=show).work()
+
+
+def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) -> tuple[list[JobSpec], Workplace, str]:
+    """Some jobs of a study that may begin, their workplace, its storage. Raises before anything is written or paid."""
+    jobs = some_jobs(file, _MOST_CHECKED)
+    workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
+    budgets = workplace.budget_ledger(file.job.budget)  # its file may be faulty
+    if file.once and not workplace.launcher.jobs_outlive_submitter:
+        text = f"jobs that go on when the command has ended, and those of launcher {workplace.launcher.name} end "
+        text += "with it: leave out once, or take launcher sagemaker (an instance_type ml.*) or simulated"
+        raise BadInput([f"once=true needs {text}"])
+    if file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
+        text = f"{budgets.file.path} on a server, too, for later commands may run on other machines: it is in "
+        text += f"{budgets.shown_address}; set {STORAGE_VARIABLE}, or storage in that file"
+        raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
+    if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
+        say("preparing model and data")
+    _check_jobs(jobs, workplace)
+    _check_quality(file, jobs, workplace)
+    return jobs, workplace, storage
 
 
 class StudyRun:
@@ -407,11 +417,10 @@ class StudyRun:
                 for trial in current.front.trials
             }
             self._run.log_text(self._file.design.table(ended).to_csv(index=False), "design.csv")
-        done, best = len(current.front.trials), current.best
-        values = {"trials_done": float(done), "spent_usd": current.front.spent_usd}
-        values["hypervolume"] = current.front.hypervolume
-        if best is not None and current.front.quality is not None:
-            values[f"best_{current.front.quality}"] = best.means[current.front.quality]
+        front, best, done = current.front, current.best, len(current.front.trials)
+        values = {"trials_done": float(done), "spent_usd": front.spent_usd, "hypervolume": front.hypervolume}
+        if best is not None and front.quality is not None:
+            values[f"best_{front.quality}"] = best.means[front.quality]
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
 
 
@@ -453,8 +462,8 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
     refuse(first)
 
 
-def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
-    """Warnings that hold for all points, and about points that are not tried; BadInput if a new study can try none."""
+def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
+    """Warnings about all points, and about points that are not tried; prices. BadInput if a new study can try none."""
 
     def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
         return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
@@ -465,14 +474,11 @@ def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> lis
     if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
         raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
     count = f"{len(refusals)} of {len(estimated)} points looked at are not tried, the first: "
-    return [*warnings_of(estimated, only_common=True), *(f"{count}{text}" for text in refusals[:1])]
-
-
-def _prices(jobs: list[JobSpec], workplace: Workplace) -> str:
-    types = {spec.instance_type: spec for spec in jobs if spec.has_instances}
-    prices = {name: price for name, spec in types.items() if (price := workplace.launcher.price(spec)) is not None}
+    warnings = [*warnings_of(estimated, only_common=True), *(f"{count}{text}" for text in refusals[:1])]
+    prices = {job.spec.instance_type: job.price for job in estimated if job.spec.has_instances and job.price}
     hourly = ", ".join(f"{name} {price.usd_per_hour:g}" for name, price in prices.items())
-    return f"prices in USD per hour {dates_of(prices.values())}: {hourly}" if prices else ""
+    line = [f"prices in USD per hour {dates_of(prices.values())}: {hourly}"] if prices else []
+    return [*(f"warning: {text}" for text in warnings), *line]
 
 
 def _described(file: StudyFile) -> str:

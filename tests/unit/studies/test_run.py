@@ -60,14 +60,15 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert f"viewStateShareKey={parent.info.run_id}&" in output.out
 
 
+@pytest.mark.parametrize("more", [[], ["--dry_run"]])
 def test_a_simulated_search_for_an_f1_that_nothing_tells_is_refused_before_its_first_trial(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
+    workplace: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     (workplace / "mine.csv").write_text("text,label\n" + "".join(f"row {n},{'ab'[n % 2]}\n" for n in range(400)))
     job = {"launcher": "simulated", "dataset": "mine.csv", "instance_type": "ml.g5.xlarge", "max_train_samples": 300}
     path = write_study(workplace, job=job, search={"global_batch_size": {"choices": [16, 32]}}, n_trials=2)
 
-    assert main(["study", "--study", str(path)]) == 2
+    assert main(["study", "--study", str(path), *more]) == 2
 
     assert "F1 of these jobs is unknown" in capsys.readouterr().err
     assert not MlflowClient().search_runs(["0"])
@@ -191,13 +192,30 @@ def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
 ) -> None:
     job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": 800}
     search = {"learning_rate": {"choices": [1e-5, 3e-5, 1e-4, 3e-4]}}
-    path = write_study(workplace, **{"job": job, "search": search, "n_trials": 4, **terms})
+    goal = {"cost_usd": "minimize"}
+    path = write_study(workplace, **{"job": job, "search": search, "objectives": goal, "n_trials": 4, **terms})
 
     assert main(["study", str(path), "--dry_run"]) == 0
 
     lines = [line for line in capsys.readouterr().out.splitlines() if "worst case" in line]
     assert len(lines) == len(set(lines)) == count
     assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
+
+
+def test_a_dry_run_bounds_jobs_as_the_study_does_and_names_those_above_max_cost_usd(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = {"launcher": "simulated", "max_train_samples": 800, "max_runtime_minutes": 600, "max_cost_usd": 60}
+    search = {"instance_type": {"choices": ["ml.g5.xlarge", "ml.p4d.24xlarge"]}}
+    path = write_study(workplace, job=job, search=search, objectives={"cost_usd": "minimize"}, n_trials=2)
+
+    assert main(["study", str(path), "--dry_run"]) == 0
+    output = capsys.readouterr().out
+    assert "instance_type ml.p4d.24xlarge, not tried: worst case " in output
+    assert main(["study", str(path), "--dry_run", "--budget_usd", "9"]) == 0
+    worst = re.compile(r"instance_type ml.g5.xlarge, worst case ([\d.]+) USD")
+    at_most, limited = (float(worst.findall(text)[0]) for text in (output, capsys.readouterr().out))
+    assert 0 < 2 * limited < at_most  # by its estimate
 
 
 def test_who_owns_the_jobs_may_change_and_the_run_keeps_its_command_and_no_reason_of_an_earlier_end(
