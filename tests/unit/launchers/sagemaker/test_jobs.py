@@ -205,34 +205,23 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
     assert job.status().facts["training_seconds"] == "100"
 
 
-def test_billed_seconds_that_aws_tells_a_poll_after_the_end_are_waited_for(
-    aws: Aws, job: Job, clock: FakeClock
+@pytest.mark.parametrize(("told", "billed"), [(30, 30), (None, 100)])
+def test_billed_seconds_that_aws_tells_late_are_waited_for_and_are_else_all_of_its_time(
+    aws: Aws, job: Job, clock: FakeClock, told: int | None, billed: int
 ) -> None:
     aws.enter(NAME, "Training")
     clock.sleep(100)
     leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.end(NAME, BillableTimeInSeconds=None, EnableManagedSpotTraining=True)
+    aws.end(NAME, BillableTimeInSeconds=None, EnableManagedSpotTraining=told is not None)
     assert look(job, clock, 25) is JobState.RUNNING
 
-    aws.told[NAME]["BillableTimeInSeconds"] = 30
+    aws.told[NAME]["BillableTimeInSeconds"] = told
 
-    assert look(job, clock, 25) is JobState.COMPLETED
-    assert job.status().billable_seconds == 30
-
-
-def test_a_job_whose_billed_seconds_aws_never_tells_is_billed_for_all_of_its_time(
-    aws: Aws, job: Job, clock: FakeClock
-) -> None:
-    aws.enter(NAME, "Training")
-    clock.sleep(100)
-    leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.end(NAME, BillableTimeInSeconds=None)
-
-    assert look(job, clock, 100) is JobState.COMPLETED
-    assert job.status().billable_seconds == 100
+    assert look(job, clock, 75) is JobState.COMPLETED
+    assert job.status().billable_seconds == billed
 
 
-def test_instances_of_whose_status_aws_says_nothing_at_first_are_given_back_all_the_same(
+def test_instances_of_whose_status_aws_says_nothing_are_given_back_and_not_kept_for_ever(
     aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock
 ) -> None:
     job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}), JobInputs())
@@ -247,18 +236,7 @@ def test_instances_of_whose_status_aws_says_nothing_at_first_are_given_back_all_
     job.release_warm_pool()
 
     assert aws.count("UpdateTrainingJob") == 1
-
-
-def test_instances_of_which_aws_never_says_anything_are_not_kept_for_ever(
-    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock
-) -> None:
-    job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}), JobInputs())
-    aws.enter(NAME, "Training")
-    leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.end(NAME, WarmPoolStatus=None)
-    look(job, clock)
     clock.sleep(700)
-
     assert job.warm_pool() == WarmPoolStatus(status="Expired", is_kept=False, seconds=None)
 
 
