@@ -57,7 +57,6 @@ from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
 
-_MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
 _MOST_SHOWN = 12  # jobs of a dry run
 _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
 _FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_definitions", "register", "role", "tags")
@@ -206,7 +205,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
 
 def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) -> tuple[list[JobSpec], Workplace, str]:
     """Some jobs of a study that may begin, their workplace, its storage. Raises before anything is written or paid."""
-    jobs = some_jobs(file, _MOST_CHECKED)
+    jobs = some_jobs(file)
     workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
     budgets = workplace.budget_ledger(file.job.budget)  # its file may be faulty
     if file.once and not workplace.launcher.jobs_outlive_submitter:

@@ -466,10 +466,9 @@ def trials_table(front: StudyFront) -> pd.DataFrame:
     rows = []
     for trial in front.trials:
         values = {name: value_of(trial, name) for name in dict.fromkeys([*front.objectives, metrics.COST_USD])}
-        rank = front.rank(trial)
         repeat = "" if trial.repeats is None else f"repeats trial {trial.repeats}"
         stated = {front.heading(n): "" if value is None else front.number(n, value) for n, value in values.items()}
-        row = {"trial": str(trial.number), "rank": spell(rank), **stated, "configuration": trial.setting()}
+        row = {"trial": str(trial.number), "rank": spell(front.rank(trial)), **stated, "configuration": trial.setting()}
         row |= {"status": trial.shown_status, "run id": trial.run_id}
         rows.append(row | {"remark": "; ".join(filter(None, (repeat, trial.reason)))})
     return _frame(rows)

@@ -98,7 +98,7 @@ class Sampled:
         return any(self._is_open(job) and self._can_be_paid(job) for _, job in jobs)
 
 
-def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:
+def some_jobs(file: StudyFile, most: int = 300) -> list[JobSpec]:
     """Jobs of at most `most` drawn points, the first with the first value of everything; BadInput if there are none."""
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
