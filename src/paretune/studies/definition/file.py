@@ -217,7 +217,7 @@ class StudyFile(Parameters):
     @cached_property
     def design(self) -> Design | None:
         """The rows of `points`; None for a search."""
-        return Design(self.points, self.seed) if self.points else None
+        return Design(self.points, self.seed, self.job.seed) if self.points else None
 
     def ranges(self) -> list[str]:
         """Searched parameters that have a range instead of a list of values."""

@@ -81,16 +81,19 @@ def _points(points: Points) -> Iterator[str]:
 
 
 class Design:
-    """The rows of `points:`, the parameters of a job each, in the order of launch. BadInput if there are none."""
+    """The rows of `points:`, the parameters of a job each, in an order drawn by `seed`. BadInput if there are none.
 
-    def __init__(self, points: Points, seed: int) -> None:
+    Replicates count their training seeds from that of their row, or from `first_seed`, that of all jobs.
+    """
+
+    def __init__(self, points: Points, seed: int, first_seed: int = 42) -> None:
         self.rows, self._labels = list[Level](), list[Labels]()
         order = (_table(points.table) if points.table else _chosen(points, seed)) * points.replicates
         random.Random(seed).shuffle(order)
         seen = Counter[str]()
         for row, labels in order:  # each repetition of a row has another training seed
             key = spell({name: spell(value) for name, value in row.items()})
-            self.rows.append({**row, "seed": int(row.get("seed", 42)) + seen[key]} if seen[key] else row)
+            self.rows.append({**row, "seed": int(row.get("seed", first_seed)) + seen[key]} if seen[key] else row)
             self._labels.append(labels)
             seen[key] += 1
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.points import Design, Points
 
 FACTORS = {"precision": ["fp32", "bf16"], "num_train_epochs": [1, 2, 3], "learning_rate": [1e-5, 3e-5]}
@@ -21,6 +22,9 @@ def test_all_combinations_run_once_for_each_replicate_with_other_seeds() -> None
     assert len(made) == 24
     assert len({tuple(row[name] for name in FACTORS) for row in made}) == 12
     assert sum(row.get("seed") == 43 for row in made) == 12
+    points = {"full": {"num_train_epochs": [1.0, 2.0]}, "replicates": 3}
+    study = StudyFile.read({"name": "x", "job": {"seed": 43}, "points": points}, {})
+    assert {spec.seed for _, spec in study.jobs_at()} == {43, 44, 45}
 
 
 def test_an_optimal_design_has_so_many_rows() -> None:
