@@ -1,6 +1,5 @@
 """The interface between paretune and the places where jobs run: `Launcher` and `Job`."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -193,7 +192,7 @@ class Launcher(ABC):
 
     def region(self, spec: JobSpec) -> str:
         """The AWS region whose prices count for a job on instances; raises BadInput if there is no such region."""
-        return usual_region(spec.region, os.environ)
+        return usual_region(spec.region, {})
 
     def worst_case_usd(self, spec: JobSpec) -> float | None:
         """The most dollars that the job can be billed on any of its instance types; None if a price is unknown.

@@ -74,8 +74,10 @@ def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(client:
     assert (len(again["run_ids"]), again["known"]) == (0, 3)
     assert (len(longer["run_ids"]), longer["known"]) == (1, 3)
     assert len(runs(client)) == 4
-    assert "imported before" not in str(longer)
-    assert "4 runs were imported before from other rows of a theirs.csv" in str(bring(table(), max_train_samples="9"))
+    assert "runs imported before" not in str(longer)
+    assert "runs imported before from a table theirs.csv, from other rows or with other values typed: 4;" in str(
+        bring(table(), max_train_samples="9")
+    )
 
 
 def test_an_import_that_was_killed_is_finished_by_the_next(client: MlflowClient) -> None:

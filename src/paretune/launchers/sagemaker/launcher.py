@@ -51,6 +51,7 @@ _STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_
 _START = f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh "
 _OURS = "pydantic>=2.10"  # what our own code needs in a job; AWS's images hold it through the SageMaker SDK
 _READS_SECRETS = "boto3"  # which AWS's images hold
+_PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # of an address, where a password could stand
 _SPOT_WAIT_S = 3600.0
 _PENDING_S = 1800  # AWS, StoppingCondition: the least
 _LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
@@ -407,9 +408,6 @@ def image_faults(spec: JobSpec, region: str) -> list[str]:
     if f"-{other}" in uri:
         faults.append(f"sagemaker.training_image must suit {spec.instance_type}, got {uri}: use its -{kind}- variant")
     return faults
-
-
-_PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # of an address, where a password could stand
 
 
 def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[str]:

@@ -25,6 +25,7 @@ from paretune.launchers.deadlines import billed_after_limit_s
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
 from paretune.launchers.transitions import read_phases
 from paretune.pricing import Price, PriceList, usual_price
+from paretune.specification.catalog import usual_region
 from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
 from paretune.specification.job import JobSpec
 from paretune.specification.rules import launch_faults
@@ -202,6 +203,9 @@ class SimulatedLauncher(Launcher):
 
     def price(self, spec: JobSpec) -> Price | None:
         return usual_price(spec, self._prices, self._environment)
+
+    def region(self, spec: JobSpec) -> str:
+        return usual_region(spec.region, self._environment)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """As on SageMaker for a job on its instances; else the seconds to stop."""

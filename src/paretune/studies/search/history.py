@@ -75,9 +75,8 @@ class History:
         for trial in earlier:
             if trial.status.is_retryable and not trial.cost_usd:
                 del self.trials[trial.number]
-        tries = sum(
-            trial.status.is_retryable and not trial.refused_beside for trial in trials
-        )  # else it waits for jobs
+        # A job refused beside others waits for them: that is no try.
+        tries = sum(trial.status.is_retryable and not trial.refused_beside for trial in trials)
         failures = sum(trial.status in _INSISTED for trial in trials) + max(0, tries - MOST_TRIES)
         if failures and last.number not in self._mended:
             self.failed.add(identity)

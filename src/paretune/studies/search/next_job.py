@@ -98,12 +98,12 @@ class Sampled:
         return any(self._is_open(job) and self._can_be_paid(job) for _, job in jobs)
 
 
-def some_jobs(file: StudyFile, most: int = 300) -> list[JobSpec]:
-    """Jobs of at most `most` drawn points, the first with the first value of everything; BadInput if there are none."""
+def some_jobs(file: StudyFile) -> list[JobSpec]:
+    """Jobs of drawn points, the first with the first value of everything; BadInput if none of `_DRAWN` makes one."""
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
-    jobs = [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(most - 1))])]
-    refuse([] if jobs else [f"search: none of {most} points drawn makes a job: leave out what contradicts itself"])
+    jobs = [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(_DRAWN - 1))])]
+    refuse([] if jobs else [f"search: none of {_DRAWN} points drawn makes a job: leave out what contradicts itself"])
     return jobs
 
 

@@ -58,8 +58,7 @@ def test_a_seed_chooses_its_row_and_any_row_if_the_table_has_other_seeds(
     header, *rows = TABLE.splitlines()[:3]
     table = "\n".join([f"{header},seed", *(f"{row},{number}" for number, row in enumerate(rows, 1))])
 
-    answers = {runs(tmp_path, table).answer(job(2).replace(seed=each)).billable_seconds for each in (seed, seed)}
-    assert answers == {seconds}
+    assert runs(tmp_path, table).answer(job(2).replace(seed=seed)).billable_seconds == seconds
 
 
 def test_words_for_true_and_false_are_equal_and_a_metric_that_is_no_number_is_absent(tmp_path: Path) -> None:

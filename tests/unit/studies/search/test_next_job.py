@@ -133,7 +133,7 @@ def made(folder: Path, **typed: str) -> Driver:
 
 def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Path) -> None:
     driver = made(workplace, budget_usd="50", model="someone/unheard-of")
-    (spec, *_) = some_jobs(driver.file, 1)
+    (spec, *_) = some_jobs(driver.file)
 
     assert driver.money.limited(spec) == spec
     upload_s = 60 + UNKNOWN_MODEL_BYTES / 10e6
@@ -144,7 +144,7 @@ def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Pat
 def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(workplace: Path) -> None:
     week = str(7 * 24 * 60)
     driver = made(workplace, budget_usd="50", max_runtime_minutes=week)
-    (spec, *_) = some_jobs(driver.file, 1)
+    (spec, *_) = some_jobs(driver.file)
     estimate = driver.workplace.forecast.of(spec, spec.plan(), JobInputs(), None)
 
     assert estimate is not None
@@ -157,7 +157,7 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(work
 
 def test_a_repeat_of_a_job_that_was_billed_for_no_second_may_take_what_is_estimated(workplace: Path) -> None:
     driver = made(workplace, budget_usd="50")
-    (spec, *_) = some_jobs(driver.file, 1)
+    (spec, *_) = some_jobs(driver.file)
     estimated = driver.money.limited(spec)
 
     driver.money.learn(1, {spec.spec_hash(but=["seed"]): 0.0})
