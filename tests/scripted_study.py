@@ -140,6 +140,12 @@ class Desk:
             say=self.said.append,
         )
 
+    def next_driver(self, **terms: Any) -> Driver:
+        """The same, once it has looked for what earlier ones have left."""
+        driver = self.driver(**terms)
+        driver.adopt()
+        return driver
+
     def close(self) -> None:
         """Close all storages."""
         for item in self.opened:

@@ -33,6 +33,7 @@ from tests.scripted_study import RATES, Desk, always_done, searched, until_ended
 USD = SECONDS / 3600  # of each job, at one dollar an hour
 CUT_OFF = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than 6 minutes")
 QUOTA = LaunchRefused("the account-level quota is 0 instances")
+KEEPING = {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}
 
 
 def rates(driver: Driver, *statuses: TrialStatus) -> list[float]:
@@ -50,8 +51,7 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     assert sum(run.data.metrics["cost_usd"] for run in runs) == pytest.approx(4 * USD)
     assert {run.data.tags["mlflow.parentRunId"] for run in runs} == {desk.run_id}
 
-    again = desk.driver()
-    again.adopt()
+    again = desk.next_driver()
     assert searched(again) == "every point was tried"
     assert len(desk.launcher.created) == 4  # it is not paid again
 
@@ -123,8 +123,7 @@ def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | No
     assert "trials 0 and 1 failed with the same error of the code, and no trial has completed" in str(failed.value)
     assert str(failed.value).endswith(f"to its requirements.txt; then the same command{more} continues")
     desk.launcher.judge = always_done  # the package has been added
-    driver = desk.driver(job=job)
-    driver.adopt()
+    driver = desk.next_driver(job=job)
     searched(driver)
     assert rates(driver) == list(RATES)  # also those that had failed
 
@@ -145,14 +144,6 @@ def test_a_preparation_that_dies_ends_its_trial_alone(desk: Desk, monkeypatch: p
     statuses = [trial.status for trial in driver.trials.values()]
     assert statuses.count(TrialStatus.FAILED) == 1
     assert statuses.count(TrialStatus.COMPLETED) == 3
-
-
-def test_two_trials_that_meet_the_limit_end_a_study_with_what_mends_it(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: CUT_OFF
-    with pytest.raises(JobFailed, match=r"were ended at max_runtime_minutes 6, .*, such as --max_runtime_minutes 24"):
-        searched(desk.driver())
-
-    assert len(desk.launcher.asked) == 2
 
 
 def test_a_quota_of_one_job_makes_the_others_wait_for_it(desk: Desk) -> None:
@@ -202,8 +193,7 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
 
     desk.launcher.judge = always_done  # the quota has been raised
     begun = desk.clock.now()
-    again = desk.driver()
-    again.adopt()
+    again = desk.next_driver()
     searched(again)
     assert rates(again) == list(RATES)
     assert desk.clock.now() - begun < 240  # nobody waits for what was mended
@@ -227,21 +217,20 @@ def test_points_that_fail_are_tried_once_more_by_the_next_command_and_then_given
 ) -> None:
     desk.launcher.judge = lambda spec, times: ending
     for _ in range(4):
-        driver = desk.driver(n_parallel=2)
-        driver.adopt()
+        driver = desk.next_driver(n_parallel=2)
         assert searched(driver) == "every point was tried"
 
     assert len(desk.launcher.created) == tries * len(RATES)
 
 
-def test_a_point_that_was_cut_off_is_tried_again_once_its_limit_was_raised(desk: Desk) -> None:
+def test_two_trials_that_meet_the_limit_end_a_study_and_are_tried_again_once_it_was_raised(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: DONE if spec.max_runtime_minutes > 6 else CUT_OFF
-    for minutes in (6, 24):
-        driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": minutes})
-        driver.adopt()
-        with suppress(JobFailed):
-            searched(driver)
+    with pytest.raises(JobFailed, match=r"were ended at max_runtime_minutes 6, .*, such as --max_runtime_minutes 24"):
+        searched(desk.driver())
+    assert len(desk.launcher.asked) == 2
 
+    driver = desk.next_driver(job={"instance_type": SMALL, "max_runtime_minutes": 24})
+    searched(driver)
     assert rates(driver) == list(RATES)
     assert len(desk.launcher.created) == 2 + len(RATES)
 
@@ -264,8 +253,7 @@ def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_goes_on_once_th
     assert "eval_ndcg" in reason
 
     monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics={"ndcg": 0.5, "other": 1.0}))
-    again = desk.driver(**terms, n_trials=6)
-    again.adopt()
+    again = desk.next_driver(**terms, n_trials=6)
     assert searched(again) == "every point was tried"
 
 
@@ -290,8 +278,7 @@ def test_a_search_goes_on_after_trials_whose_objective_is_no_finite_number(
 def test_what_a_dead_driver_was_running_is_taken_over(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, is_noted: bool
 ) -> None:
-    first = desk.driver()
-    first.adopt()
+    first = desk.next_driver()
     save = first.table.save
 
     def dies_once_there_is_a_run(trial: Trial) -> None:
@@ -307,8 +294,7 @@ def test_what_a_dead_driver_was_running_is_taken_over(
     if not is_noted:
         MlflowClient().set_terminated(run.info.run_id, "FAILED")  # as `sync` closes the run of no job
 
-    second = desk.driver()
-    second.adopt()
+    second = desk.next_driver()
     assert [job.number for job in second.running] == [0]
     assert desk.tracking.run(run.info.run_id).tags()["paretune.watched_by"] == process_text()
     assert MlflowClient().get_run(run.info.run_id).info.status == "RUNNING"
@@ -322,8 +308,7 @@ def test_what_a_dead_driver_was_running_is_taken_over(
 def test_a_point_that_a_dead_driver_has_only_asked_for_is_tried_by_the_next_one(desk: Desk) -> None:
     desk.driver().table.ask({"learning_rate": RATES[0]}, {})
 
-    driver = desk.driver()
-    driver.adopt()
+    driver = desk.next_driver()
     assert driver.table.abandoned() == []
     searched(driver)
     assert rates(driver) == list(RATES)
@@ -337,14 +322,13 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
 ) -> None:
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
     desk.launcher.keeps = True
-    terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}}
-    first = desk.driver(**terms)
+    first = desk.driver(job=KEEPING)
     first.begin(Start({"learning_rate": RATES[1]}))
     until_ended(first)
     first.begin(Start({"learning_rate": RATES[0]}))
     jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # of a region or an account that knows none of them
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | {"region": "eu-west-1"})
-    second = desk.driver(**terms)
+    second = desk.driver(job=KEEPING)
     with pytest.raises(LostContact, match="cannot be followed from here: its job is in the region us-east-1") as lost:
         second.adopt()
     second.stop(lost.value)
@@ -355,8 +339,7 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
 
     desk.launcher.jobs = jobs
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
-    third = desk.driver(**terms)
-    third.adopt()
+    third = desk.next_driver(job=KEEPING)
     assert [job.number for job in third.running] == [1]
     assert len(desk.launcher.created) == 2
 
@@ -376,7 +359,7 @@ def test_a_trial_is_neither_started_again_nor_given_up_while_nobody_tells_where_
         desk.launcher.jobs.clear()
         monkeypatch.setattr(Run, "tags", lambda _: {})
     with pytest.raises(LostContact, match=f"{silent} does not .*: the same command finds"):
-        desk.driver().adopt()
+        desk.next_driver()
     assert len(desk.launcher.created) == 1
     assert [trial.number for trial in desk.driver().table.trials()[0]] == [0]
 
@@ -414,8 +397,7 @@ def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_point
     assert sorted(run.info.status for run in runs) == ["FINISHED", "KILLED", "KILLED"]
     assert rates(driver) == [RATES[2]]  # it has completed before it could be stopped
 
-    again = desk.driver()
-    again.adopt()
+    again = desk.next_driver()
     desk.launcher.judge = lambda spec, times: DONE
     searched(again)
     assert rates(again) == list(RATES)
@@ -430,8 +412,7 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     for job in desk.launcher.jobs.values():
         job.ending = BROKEN  # the process that started it has ended, and the job with it
 
-    second = desk.driver()
-    second.adopt()
+    second = desk.next_driver()
     searched(second)
     assert rates(second) == list(RATES)
     assert second.table.balance().spent_usd == pytest.approx(5 * USD)
@@ -461,10 +442,7 @@ def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked
 
     monkeypatch.setattr(ScriptedJob, "warm_pool", sometimes)
     desk.launcher.keeps = True
-    driver = desk.driver(
-        job={"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}
-    )
-    driver.adopt()
+    driver = desk.driver(job=KEEPING)
     assert searched(driver) == "every point was tried"
     before = driver.table.balance()
     assert before.committed_usd == pytest.approx(4 * 1.0)
@@ -487,12 +465,10 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(
         raise TrackingUnavailable("the MLflow store answers 503")
 
     desk.launcher.keeps = True
-    terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}}
-    first = desk.driver(**terms)
+    first = desk.driver(job=KEEPING)
     searched(first)
 
-    driver = desk.driver(**terms)
-    driver.adopt()
+    driver = desk.next_driver(job=KEEPING)
     with monkeypatch.context() as outage:
         outage.setattr(Tracking, "runs", no_answer)
         driver.finish()
@@ -555,8 +531,7 @@ def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     assert f"a queued trial: not run: '2.5e-05' not in {RATES}." in desk.said
     assert not driver.table.abandoned()
 
-    poor = desk.driver(budget_usd=2 * USD + 0.05)
-    poor.adopt()
+    poor = desk.next_driver(budget_usd=2 * USD + 0.05)
     poor.table.study.enqueue_trial({"learning_rate": RATES[1]})
     searched(poor)
     assert rates(poor) == [RATES[2], RATES[3]]
@@ -585,8 +560,7 @@ def test_a_round_that_is_interrupted_leaves_its_job_to_the_next_one(desk: Desk) 
 )
 def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: Exception) -> None:
     desk.launcher.keeps = True
-    terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "sagemaker": {"keep_alive_minutes": 60}}}
-    driver = desk.driver(n_parallel=2, **terms)
+    driver = desk.driver(n_parallel=2, job=KEEPING)
     driver.begin(Start({"learning_rate": RATES[3]}))
     until_ended(driver)
     desk.launcher.judge = lambda spec, times: ENDLESS
@@ -602,8 +576,7 @@ def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: E
     desk.launcher.judge = always_done
     for job in desk.launcher.jobs.values():
         job.ending = DONE
-    again = desk.driver(**terms)
-    again.adopt()
+    again = desk.next_driver(job=KEEPING)
     searched(again)
     assert len(desk.launcher.created) == len(RATES)
     assert rates(again) == list(RATES)
@@ -625,7 +598,6 @@ def test_a_reservation_that_is_refused_ends_the_study_with_its_reason(
     assert desk.launcher.created == []
 
     monkeypatch.undo()
-    again = desk.driver(sampler=sampler, n_trials=4)
-    again.adopt()
+    again = desk.next_driver(sampler=sampler, n_trials=4)
     searched(again)
     assert len(desk.launcher.created) >= 4  # what was dropped before it began says nothing about its point

@@ -53,12 +53,22 @@ budget_usd: 500
 """
 
 
+def made(folder: Path, text: str = STUDY, **typed: str) -> Driver:
+    """A driver of that study, whose jobs the table tells."""
+    write_table(folder / "table.csv")
+    (folder / "study.yaml").write_text(text)
+    return driver_of(folder, "study.yaml", typed)
+
+
+def random(folder: Path, **typed: str) -> Driver:
+    """A driver of a random search on one type."""
+    usual = {"sampler": "random", "n_trials": "32", "instance_type": "ml.g5.xlarge", "max_runtime_minutes": "90"}
+    return made(folder, STUDY.replace("budget_usd: 500\n", ""), **usual | typed)
+
+
 def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> None:
-    write_table(workplace / "table.csv")
-    (workplace / "study.yaml").write_text(
-        STUDY.replace("[ml.g5.xlarge, ml.g5.12xlarge]", "[ml.g5.12xlarge, ml.g5.xlarge]")
-    )
-    driver = driver_of(workplace, "study.yaml", {"budget_usd": "0.5"})  # twice a probe of the dear type: 0.52
+    dear_first = STUDY.replace("[ml.g5.xlarge, ml.g5.12xlarge]", "[ml.g5.12xlarge, ml.g5.xlarge]")
+    driver = made(workplace, dear_first, budget_usd="0.5")  # twice a probe of the dear type: 0.52
 
     driver.run(Split(driver).propose)
 
@@ -86,10 +96,8 @@ def test_rows_of_data_that_nobody_has_counted_are_learnt_from_the_first_training
 
 
 def test_a_study_of_throughput_and_f1_is_searched_as_one_of_seconds(workplace: Path) -> None:
-    write_table(workplace / "table.csv")
     goals = "objectives: {throughput_samples_per_second: maximize, f1: maximize}"
-    (workplace / "study.yaml").write_text(STUDY + goals)
-    driver = driver_of(workplace, "study.yaml", {"n_trials": "3"})
+    driver = made(workplace, STUDY + goals, n_trials="3")
 
     driver.run(Split(driver).propose)
 
@@ -102,9 +110,7 @@ def test_a_study_of_throughput_and_f1_is_searched_as_one_of_seconds(workplace: P
 def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_asked(
     workplace: Path, budget_usd: str, trained: int
 ) -> None:
-    write_table(workplace / "table.csv")
-    (workplace / "study.yaml").write_text(STUDY)
-    driver = driver_of(workplace, "study.yaml", {"budget_usd": budget_usd, "max_runtime_minutes": "10080"})
+    driver = made(workplace, budget_usd=budget_usd, max_runtime_minutes="10080")
 
     assert "job fits what is left of the budget" in driver.run(Split(driver).propose)
     assert len([trial for trial in driver.trials.values() if "f1" in trial.values]) >= trained
@@ -112,27 +118,11 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
     assert driver.table.balance().spent_usd <= float(budget_usd)
 
 
-RANDOM_STUDY = """
-name: default
-job: {launcher: simulated, simulation.runs: table.csv, dataset: someone/reviews, max_train_samples: 60000}
-search:
-  instance_type: {choices: [ml.g5.12xlarge, ml.g5.xlarge]}
-  per_device_train_batch_size: {choices: [16, 32, 64, 128]}
-  learning_rate: {choices: [1e-5, 3e-5, 1e-4, 3e-4]}
-n_trials: 32
-sampler: random
-"""
 USD_PER_HOUR = 1.408  # of the ml.g5.xlarge, us-east-1
 
 
-def made(folder: Path, **typed: str) -> Driver:
-    write_table(folder / "table.csv")
-    (folder / "study.yaml").write_text(RANDOM_STUDY)
-    return driver_of(folder, "study.yaml", {"instance_type": "ml.g5.xlarge", "max_runtime_minutes": "90"} | typed)
-
-
 def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="50", model="someone/unheard-of")
+    driver = random(workplace, budget_usd="50", model="someone/unheard-of")
     (spec, *_) = some_jobs(driver.file)
 
     assert driver.money.limited(spec) == spec
@@ -143,7 +133,7 @@ def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Pat
 
 def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(workplace: Path) -> None:
     week = str(7 * 24 * 60)
-    driver = made(workplace, budget_usd="50", max_runtime_minutes=week)
+    driver = random(workplace, budget_usd="50", max_runtime_minutes=week)
     (spec, *_) = some_jobs(driver.file)
     estimate = driver.workplace.forecast.of(spec, spec.plan(), JobInputs(), None)
 
@@ -151,12 +141,12 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(work
     high = estimate.time.seconds_high / 60
     expected = 4 * high + min(5, high)
     assert driver.money.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
-    without = made(workplace, max_runtime_minutes=week)
+    without = random(workplace, max_runtime_minutes=week)
     assert without.money.limited(spec) == spec
 
 
 def test_a_repeat_of_a_job_that_was_billed_for_no_second_may_take_what_is_estimated(workplace: Path) -> None:
-    driver = made(workplace, budget_usd="50")
+    driver = random(workplace, budget_usd="50")
     (spec, *_) = some_jobs(driver.file)
     estimated = driver.money.limited(spec)
 
@@ -167,7 +157,7 @@ def test_a_repeat_of_a_job_that_was_billed_for_no_second_may_take_what_is_estima
 
 def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(workplace: Path) -> None:
     week = str(7 * 24 * 60)  # without a limit of its own, a repeat would be refused for 237 USD
-    driver = made(workplace, budget_usd="8", max_runtime_minutes=week, model="someone/unheard-of", n_trials="1")
+    driver = random(workplace, budget_usd="8", max_runtime_minutes=week, model="someone/unheard-of", n_trials="1")
     point = {"per_device_train_batch_size": 16, "learning_rate": 3e-5}
     assert driver.begin(Start(point, {"max_runtime_minutes": 90.0})) == ""
     until_ended(driver)
