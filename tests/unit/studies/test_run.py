@@ -235,20 +235,7 @@ def test_who_owns_the_jobs_may_change_and_the_run_keeps_its_command_and_no_reaso
     assert tags[schema.FAILURE_REASON] == ""
 
 
-def test_a_dry_run_of_a_script_shows_how_the_first_job_would_call_it(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = ["import argparse", "parser = argparse.ArgumentParser()", 'parser.add_argument("--lr", type=float)']
-    (workplace / "train.py").write_text("\n".join([*lines, "print({'f1': parser.parse_args().lr})"]))
-    search = {"learning_rate": {"choices": [1e-5, 3e-5]}}
-    path = write_study(workplace, job={"entry_script": "train.py"}, search=search, budget_usd=1)
-
-    assert main(["study", str(path), "--dry_run"]) == 0
-
-    assert "--lr 1e-05" in capsys.readouterr().out.partition("the first of them:")[2]
-
-
-def test_a_script_without_a_seed_is_repeated_once_and_stated_without_an_error(
+def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stated_without_an_error(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ["import argparse", "parser = argparse.ArgumentParser()", 'parser.add_argument("--lr", type=float)']
@@ -265,6 +252,8 @@ def test_a_script_without_a_seed_is_repeated_once_and_stated_without_an_error(
         n_parallel=1,
     )
 
+    assert main(["study", "--study", str(path), "--dry_run"]) == 0
+    assert "--lr 1" in capsys.readouterr().out.partition("the first of them:")[2]
     assert main(["study", "--study", str(path)]) == 0
 
     output = capsys.readouterr().out
@@ -315,17 +304,18 @@ objectives: {cost_usd: minimize, job_seconds: minimize}
         ("full: {learning_rate: [1e-5, 3e-5]}", "", ["--seed", "7"], "seed: 42 then, 7 now"),
     ],
 )
-def test_a_design_whose_rows_have_changed_is_refused(
+def test_a_design_finds_its_rows_beside_its_file_and_is_refused_once_they_have_changed(
     workplace: Path, capsys: pytest.CaptureFixture[str], points: str, rows: str, words: list[str], difference: str
 ) -> None:
-    (workplace / "design.yaml").write_text(DESIGN.replace("table: rows.csv", points))
-    (workplace / "rows.csv").write_text("learning_rate\n1e-5\n3e-5\n")
-    assert main(["study", "design.yaml"]) == 0
-    (workplace / "rows.csv").write_text(rows)
+    (folder := workplace / "designs").mkdir()
+    (folder / "design.yaml").write_text(DESIGN.replace("table: rows.csv", points))
+    (folder / "rows.csv").write_text("learning_rate\n1e-5\n3e-5\n")
+    assert main(["study", "designs/design.yaml"]) == 0
+    (folder / "rows.csv").write_text(rows)
     count = len(MlflowClient().search_runs(["0"]))
     capsys.readouterr()
 
-    assert main(["study", "design.yaml", *words]) == 2
+    assert main(["study", "designs/design.yaml", *words]) == 2
 
     message = capsys.readouterr().err
     assert "study design was begun with another search space, rows, job or objectives: give it another name" in message
@@ -333,32 +323,19 @@ def test_a_design_whose_rows_have_changed_is_refused(
     assert len(MlflowClient().search_runs(["0"])) == count
 
 
-def test_the_table_of_a_design_is_found_beside_its_file(workplace: Path) -> None:
-    (folder := workplace / "designs").mkdir()
-    (folder / "design.yaml").write_text(DESIGN)
-    (folder / "rows.csv").write_text("learning_rate\n1e-5\n3e-5\n")
-
-    assert main(["study", "designs/design.yaml"]) == 0
-
-
-@pytest.mark.parametrize("more", [[], ["--dry_run"]])
-def test_a_budget_below_the_rows_of_a_design_is_refused(
-    workplace: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+def test_a_budget_below_the_rows_of_a_design_is_refused_until_the_design_has_begun(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workplace / "design.yaml").write_text(DESIGN.replace("table: rows.csv", "full: {learning_rate: [1e-5, 3e-5]}"))
+    poor = ["study", "design.yaml", "--budget_usd", "0.1"]
+    for more in ([], ["--dry_run"]):
+        assert main([*poor, *more]) == 4
+        assert "the 2 rows cost at worst " in (message := capsys.readouterr().err)
+        assert "USD together, and budget_usd is 0.1: raise it, take rows out" in message
 
-    assert main(["study", "design.yaml", "--budget_usd", "0.1", *more]) == 4
-
-    assert "the 2 rows cost at worst " in (message := capsys.readouterr().err)
-    assert "USD together, and budget_usd is 0.1: raise it, take rows out" in message
-
-
-def test_a_dry_run_of_a_design_that_has_begun_is_not_refused_for_its_rows(workplace: Path) -> None:
-    (workplace / "design.yaml").write_text(DESIGN.replace("table: rows.csv", "full: {learning_rate: [1e-5, 3e-5]}"))
     assert main(["study", "design.yaml", "--budget_usd", "9"]) == 0
-
-    assert main(["study", "design.yaml", "--budget_usd", "0.1", "--dry_run"]) == 0
-    assert main(["study", "design.yaml", "--budget_usd", "0.1", "--dry_run", "--name", "other"]) == 4
+    assert main([*poor, "--dry_run"]) == 0
+    assert main([*poor, "--dry_run", "--name", "other"]) == 4
 
 
 def test_a_design_whose_rows_run_goes_on_with_a_budget_below_them(workplace: Path) -> None:
