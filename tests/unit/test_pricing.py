@@ -188,10 +188,11 @@ def spec(**changes: object) -> JobSpec:
     return JobSpec(instance_type="ml.p3.2xlarge", instance_count=4, max_runtime_minutes=30.0, **changes)
 
 
-def test_a_job_costs_its_billed_seconds_on_all_instances() -> None:
+def test_a_job_costs_its_billed_seconds_on_all_instances_and_nothing_known_without_a_price() -> None:
     # Half an hour on 4 instances at 3.06 USD per hour: 2 instance hours.
     assert cost_usd(PRICE, spec(), 1800) == pytest.approx(6.12)
     assert cost_usd(PRICE, spec(), 0) == 0
+    assert cost_usd(None, spec(), 1800) is None
 
 
 def test_the_worst_case_is_the_longest_runtime_what_follows_it_and_the_warm_pool_on_all_instances() -> None:
@@ -207,7 +208,3 @@ def test_a_worst_case_above_the_limit_is_refused_and_one_equal_to_it_is_not() ->
         admit(spec(max_cost_usd=6.11), PRICE, 0.0)
     with pytest.raises(BudgetRefused, match=r"30 minutes and 180 s to stop and upload, x 4 x 3 USD per hour"):
         admit(spec(max_cost_usd=6.0), even, 180.0)
-
-
-def test_without_a_price_dollars_are_absent() -> None:
-    assert cost_usd(None, spec(), 1800) is None

@@ -127,16 +127,13 @@ def test_the_seconds_of_a_spot_job_are_those_that_it_took(answer: Answer) -> Non
     assert of_description("x", spot).seconds == 9000
 
 
-def test_an_account_that_may_not_be_asked_is_a_message(typed: Run, workplace: Path, aws: Aws) -> None:
+def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
+    typed: Run, workplace: Path, aws: Aws
+) -> None:
+    words = ("estimate", "--like=their-job", "--region=us-east-1")
+    code, _, err = typed(*words)
+    assert (code, "us-east-1 has no SageMaker training job their-job" in err) == (2, True)
+
     aws.refuse("DescribeTrainingJob", NoCredentialsError())
-    code, _, err = typed("estimate", "--like=their-job", "--region=us-east-1")
-
-    assert code == 2
-    assert "SageMaker was not asked for a training job their-job" in err
-
-
-def test_a_name_that_neither_the_store_nor_sagemaker_has_is_refused(typed: Run, workplace: Path, aws: Aws) -> None:
-    code, _, err = typed("estimate", "--like=nobody-knows", "--region=us-east-1")
-
-    assert code == 2
-    assert "us-east-1 has no SageMaker training job nobody-knows" in err
+    code, _, err = typed(*words)
+    assert (code, "SageMaker was not asked for a training job their-job" in err) == (2, True)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from paretune.presentation.page import as_html
-from paretune.presentation.text import aligned, dollars, duration, texts, with_error
+from paretune.presentation.text import aligned, dollars, duration, with_error
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,6 @@ def test_dollars_have_cents_and_small_ones_three_digits(value: float, text: str)
 def test_a_value_without_error_has_no_zeros_at_its_end() -> None:
     assert [with_error(value, 0.0) for value in (0.8, 1.0, 1000.0, 0.91234)] == ["0.8", "1", "1,000", "0.9123"]
     assert (with_error(0.8), with_error(0.8, 0.01)) == ("0.8000", "0.800 ± 0.010")
-
-
-FRAME = pd.DataFrame({"name": ["a|b", "long\nname"], "usd": [1.5, None], "nothing": [None, None]})
-TABLE = texts(FRAME, {"run": "name", "USD": ("usd", ",.2f"), "empty": "nothing"})
 
 
 def test_numbers_are_aligned_right() -> None:

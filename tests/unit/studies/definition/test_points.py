@@ -27,12 +27,22 @@ def test_all_combinations_run_once_for_each_replicate_with_other_seeds() -> None
     assert {spec.seed for _, spec in study.jobs_at()} == {43, 44, 45}
 
 
-def test_an_optimal_design_has_so_many_rows() -> None:
-    optimal = Design(Points(d_optimal=6, factors=FACTORS), seed=42)
+TOGETHER = [{"precision": "fp32", "learning_rate": 1e-5}, {"precision": "bf16", "learning_rate": 3e-5}]
 
-    assert len(optimal.rows) == 6
-    assert optimal.findings() == []
-    assert optimal.correlations().shape == (4, 4)
+
+@pytest.mark.parametrize(
+    ("points", "count", "effects"),
+    [
+        ({"d_optimal": 6, "factors": FACTORS}, 6, 4),
+        ({"full": {"batch": TOGETHER, "num_train_epochs": [1, 2]}}, 4, 2),  # a row is left to measure noise
+    ],
+)
+def test_a_design_has_rows_for_all_its_effects_and_its_noise(points: dict[str, Any], count: int, effects: int) -> None:
+    design = Design(Points.read(points), seed=42)
+
+    assert len(design.rows) == count
+    assert design.findings() == []
+    assert design.correlations().shape == (effects, effects)
 
 
 def test_a_table_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -41,13 +51,6 @@ def test_a_table_is_taken_as_it_is(tmp_path: Path) -> None:
     made = rows({"table": str(tmp_path / "rows.csv")})
 
     assert sorted(row["learning_rate"] for row in made) == ["1e-5", "3e-5"]
-
-
-def test_parameters_that_vary_together_are_one_factor() -> None:
-    together = [{"precision": "fp32", "learning_rate": 1e-5}, {"precision": "bf16", "learning_rate": 3e-5}]
-    points = Points(full={"batch": together, "num_train_epochs": [1, 2]})
-
-    assert Design(points, seed=1).findings() == []  # a row is left to measure noise
 
 
 def test_levels_with_equal_values_or_parts_of_each_other_are_told_apart() -> None:

@@ -152,12 +152,18 @@ def test_a_copy_made_by_pickle_goes_on_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objectives", "words"),
-    [(("cost_usd",), "say nothing of the model"), (("cost_usd", "f1", "accuracy"), "only one may measure the model")],
+    ("objectives", "misspelt", "words"),
+    [
+        (("cost_usd",), (), "say nothing of the model"),
+        (("cost_usd", "f1", "accuracy"), (), "only one may measure the model"),
+        (("cost_usd", "f1"), ("learning_rates",), "learning_rate"),
+    ],
 )
-def test_objectives_that_do_not_fit_are_refused_in_a_sentence(objectives: tuple[str, ...], words: str) -> None:
+def test_objectives_or_names_that_do_not_fit_are_refused_in_a_sentence(
+    objectives: tuple[str, ...], misspelt: tuple[str, ...], words: str
+) -> None:
     with pytest.raises(BadInput, match=words):
-        SplitSampler(job(), SPACE, objectives=objectives)
+        SplitSampler(job(), SPACE | dict.fromkeys(misspelt, CategoricalDistribution([1, 2])), objectives=objectives)
 
 
 @pytest.mark.parametrize("directions", [["maximize"], ["maximize", "maximize"]])
@@ -165,11 +171,6 @@ def test_directions_that_do_not_fit_are_refused_in_a_sentence(directions: list[s
     study = optuna.create_study(directions=directions, sampler=SplitSampler(job(), SPACE))
     with pytest.raises(ValueError, match="create the study with as many directions"):
         study.optimize(objective, n_trials=2)
-
-
-def test_a_name_that_is_no_parameter_is_refused_with_the_one_that_was_meant() -> None:
-    with pytest.raises(BadInput, match="learning_rate"):
-        SplitSampler(job(), {**SPACE, "learning_rates": CategoricalDistribution([1, 2])})
 
 
 def test_arguments_of_a_script_have_their_own_names(tmp_path: Path) -> None:
