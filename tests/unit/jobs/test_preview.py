@@ -134,14 +134,7 @@ def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
 
 
 def test_a_price_that_is_unknown_or_uncertain_is_said_once_for_each_type() -> None:
-    unsure = Price(
-        usd_per_hour=1.0,
-        region="us-east-1",
-        as_of="",
-        source="uncertain: a blog",
-        instance_type="ml.g6.xlarge",
-        confidence="uncertain",
-    )
+    unsure = replace(PRICE, source="uncertain: a blog", instance_type="ml.g6.xlarge", confidence="uncertain")
     jobs = [foreseen(**CLUSTER, price=None, seed=seed) for seed in (1, 2)]
     jobs.append(foreseen(launcher="simulated", instance_type="ml.g6.xlarge", price=unsure))
 

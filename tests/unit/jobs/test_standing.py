@@ -136,43 +136,30 @@ def test_a_job_whose_launcher_died_before_it_was_tried_again_is_ended_without_an
     assert "paretune.used_instance_type" not in run.data.tags
 
 
-def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("printed", "asked", "shown"),
+    [
+        ([["one"], ["one", "two", "two"], ["two", "two", "three"]], 50, ["one", "two", "two", "three"]),
+        ([["one", "two", "three"], ["one", "two", "three", "four"]], 2, ["two", "three", "four"]),
+        ([["one", "loading"], ["one", "loading: done", "two"]], 9, ["one", "loading", "loading: done", "two"]),
+    ],
+    ids=["each line once", "none before the first ones", "a line that was not whole"],
+)
+def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(
+    desk: Desk, printed: list[list[str]], asked: int, shown: list[str]
+) -> None:
     job = desk.launch(DONE)
-    run = find_run(desk.tracking, job.document.job_name)
-    printed = [["one"], ["one", "two", "two"], ["two", "two", "three"]]
+    run, began = find_run(desk.tracking, job.document.job_name), desk.clock.monotonic()
     scripted = desk.launcher.jobs[job.document.job_name]
     scripted.runs = len(printed) - 1
     desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
-    scripted.log_tail = lambda lines=15: printed.pop(0)  # type: ignore[method-assign]
+    reads = iter(printed)
+    scripted.log_tail = lambda lines=15: next(reads)[-lines:]  # type: ignore[method-assign]
 
-    assert list(followed(run, desk.where, Interruption(), 50)) == ["one", "two", "two", "three"]
+    assert list(followed(run, desk.where, Interruption(), asked)) == shown
+    assert desk.clock.monotonic() - began >= 2.0  # between two reads, of which AWS takes five a second
     scripted.log_tail = lambda lines=15: ["last line"][:lines]  # type: ignore[method-assign]
     assert lines_of(run, desk.where, 50) == (["last line"], "somewhere")
-
-
-def test_of_a_log_that_is_followed_no_line_before_the_first_ones_is_shown_later(desk: Desk) -> None:
-    job = desk.launch(DONE)
-    scripted = desk.launcher.jobs[job.document.job_name]
-    scripted.runs = 1
-    desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
-    printed = [["one", "two", "three"], ["one", "two", "three", "four"]]
-    scripted.log_tail = lambda lines=15: printed.pop(0)[-lines:]  # type: ignore[method-assign]
-
-    run, began = find_run(desk.tracking, job.document.job_name), desk.clock.monotonic()
-    assert list(followed(run, desk.where, Interruption(), 2)) == ["two", "three", "four"]
-    assert desk.clock.monotonic() - began >= 2.0  # between two reads, of which AWS takes five a second
-
-
-def test_a_line_that_was_read_before_it_was_whole_shows_no_other_line_again(desk: Desk) -> None:
-    job = desk.launch(DONE)
-    scripted = desk.launcher.jobs[job.document.job_name]
-    scripted.runs = 1
-    desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
-    printed = [["one", "loading"], ["one", "loading: done", "two"]]
-    scripted.log_tail = lambda lines=15: printed.pop(0)  # type: ignore[method-assign]
-
-    run = find_run(desk.tracking, job.document.job_name)
-    assert list(followed(run, desk.where, Interruption(), 9)) == ["one", "loading", "loading: done", "two"]
 
 
 def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:

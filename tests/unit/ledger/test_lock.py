@@ -60,26 +60,20 @@ def test_a_second_driver_hears_who_works_on_the_study_and_goes_on_once_that_one_
     wait_until(lambda: is_free(storage), within_s=30, what="the lock is free")
 
 
-def test_a_driver_whose_lock_has_gone_with_its_connection_is_told() -> None:
+def test_a_connection_is_kept_alive_every_minute_and_a_driver_whose_lock_has_gone_with_it_is_told() -> None:
     if missing := postgresql.what_is_missing():
         pytest.skip(missing)
     with postgresql.server() as storage, locked(storage, "one", "me 2 0") as lock:
         lock.check()
         with open_engine(storage).begin() as connection:
+            assert connection.connection.dbapi_connection is not None
+            with socket.socket(fileno=os.dup(connection.connection.dbapi_connection.fileno())) as same:
+                assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
             connection.exec_driver_sql(
                 "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'me 2 0'"
             )
         with pytest.raises(LostContact, match="another driver may work on it"):
             lock.check()
-
-
-def test_a_connection_without_queries_is_kept_alive_every_minute() -> None:
-    if missing := postgresql.what_is_missing():
-        pytest.skip(missing)
-    with postgresql.server() as storage, open_engine(storage).connect() as connection:
-        assert connection.connection.dbapi_connection is not None
-        with socket.socket(fileno=os.dup(connection.connection.dbapi_connection.fileno())) as same:
-            assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
 
 
 @pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all.db", "postgresql://me:secret@127.0.0.1:1/none"])
