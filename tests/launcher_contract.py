@@ -1,7 +1,6 @@
 """The contract of all launchers as tests. To run them, subclass `LauncherContract` and give it the fixture `place`."""
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -86,13 +85,8 @@ class Place:
         return job
 
 
-class LauncherContract(ABC):
+class LauncherContract:
     """Conformance suite of launchers."""
-
-    @pytest.fixture
-    @abstractmethod
-    def place(self) -> Place:
-        """The launcher under test and its jobs."""
 
     def test_a_job_of_the_same_name_is_adopted_and_not_started_again(self, place: Place) -> None:
         document, inputs = place.order("long")

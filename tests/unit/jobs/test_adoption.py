@@ -120,30 +120,23 @@ def test_a_job_of_another_command_is_left_alone(user: User, changes: dict[str, A
     assert user.client.get_run(run_id).info.status == "RUNNING"
 
 
-def test_the_same_command_follows_the_job_that_a_living_process_watches(user: User) -> None:
-    first = process_text(os.getppid())
-    run_id = user.is_killed(watched_by=first)
-
-    assert user.type().run_id == run_id
-
-    assert len(user.launcher.created) == 1
-    assert "Ctrl-C leaves it to the process that watches it, too" in user.messages[0]
-
-
-def test_an_interrupted_follower_leaves_the_job_and_its_watcher_alone(
+def test_who_follows_the_job_that_a_living_process_watches_leaves_it_to_that_one_when_interrupted(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = process_text(os.getppid())
-    user.launcher.endings = ["endless"]
     run_id = user.is_killed(watched_by=first)
-    monkeypatch.setattr(Interruption, "check", interrupt)
 
-    with pytest.raises(Interrupted, match=f"{user.job_of(run_id)} goes on"):
-        user.type()
+    with monkeypatch.context() as ctrl_c:
+        ctrl_c.setattr(Interruption, "check", interrupt)
+        with pytest.raises(Interrupted, match=f"{user.job_of(run_id)} goes on"):
+            user.type()
 
     assert not user.launcher.jobs[user.job_of(run_id)].stopped
     run = user.client.get_run(run_id)
     assert (run.info.status, run.data.tags["paretune.watched_by"]) == ("RUNNING", first)
+    assert "Ctrl-C leaves it to the process that watches it, too" in user.messages[0]
+    assert user.type().run_id == run_id
+    assert len(user.launcher.created) == 1
 
 
 def test_an_output_that_breaks_stops_no_paid_job(user: User) -> None:
@@ -259,13 +252,11 @@ def test_a_job_is_elsewhere_in_another_account_or_region(
     assert not workplace.elsewhere({"paretune.machine": "a"})
 
 
-def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
+def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(user: User) -> None:
+    user.launcher.location_tags = lambda: HERE  # type: ignore[method-assign]
     run_id = user.is_killed()
     user.launcher.jobs.clear()  # as the other region knows none of them
-    monkeypatch.setattr(user.launcher, "location_tags", lambda: {**HERE, "region": "eu-west-1"})
+    user.launcher.location_tags = lambda: HERE | {"region": "eu-west-1"}  # type: ignore[method-assign]
 
     with pytest.raises(LostContact, match="in the region us-east-1, and this command asks eu-west-1"):
         user.type(run_id)
@@ -289,10 +280,8 @@ def test_equal_jobs_of_two_accounts_have_names_of_their_own_on_the_bill_of_both(
     assert first != second
 
 
-def test_a_job_says_nothing_of_instances_that_a_colleague_keeps_in_another_account(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
+def test_a_job_says_nothing_of_instances_that_a_colleague_keeps_in_another_account(user: User) -> None:
+    user.launcher.location_tags = lambda: HERE  # type: ignore[method-assign]
     kept = {f"paretune.{name}": text for name, text in {**HERE, "account": "222222222222"}.items()}
     for name, place in (("a", kept), ("b", {f"paretune.{name}": text for name, text in HERE.items()})):
         tags = {"paretune.warm_pool": "Available", "paretune.job_name": f"paretune-{name}-1"}

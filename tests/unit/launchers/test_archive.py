@@ -1,7 +1,6 @@
 """The code that travels: all that is needed, the same bytes each time, and nothing that must stay here."""
 
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -47,11 +46,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_without_git_code_travels_and_secrets_caches_and_environments_do_not(project: Path) -> None:
-    assert set(project_files(project)) == {"train.py", "lib/model.py", "data/words.txt"}
-
-
-def test_outside_of_git_names_that_begin_with_a_dot_stay_behind(project: Path) -> None:
-    write(project, ".unheard-of", ".config/gcloud/legacy.db")
+    write(project, ".unheard-of", ".config/gcloud/legacy.db")  # nor does any name that begins with a dot
 
     assert set(project_files(project)) == {"train.py", "lib/model.py", "data/words.txt"}
 
@@ -96,7 +91,6 @@ def test_a_link_to_a_file_elsewhere_does_not_travel(project: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("in_git", [True, False])
 def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Path, in_git: bool) -> None:
-    shutil.rmtree(project / ".git", ignore_errors=True)
     if in_git:
         subprocess.run(["git", "init", "--quiet", str(project)], check=True)
     with (project / "weights.bin").open("wb") as file:

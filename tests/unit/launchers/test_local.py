@@ -163,15 +163,13 @@ def order() -> Order:
     return make
 
 
-class TestLocalLauncherKeepsTheContract(LauncherContract):
-    @pytest.fixture
-    def place(self, workshop: Workshop, order: Order) -> Place:
-        return Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
-
-
 @pytest.fixture
 def place(workshop: Workshop, order: Order) -> Place:
     return Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
+
+
+class TestLocalLauncherKeepsTheContract(LauncherContract):
+    """With `place` as above."""
 
 
 def _folder(job: Job) -> JobFolder:
@@ -210,9 +208,9 @@ def test_a_job_shares_the_cores_as_the_user_has_said_and_knows_nothing_of_the_tr
 ) -> None:
     monkeypatch.setattr("joblib.cpu_count", lambda: 6)
     workshop.environment |= {"OMP_NUM_THREADS": setting, "MKL_NUM_THREADS": "5", "MLFLOW_TRACKING_URI": "http://u:p@h"}
-    workspace = Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
-    job = workspace.submit("quick", instance_count=processes)
-    workspace.end(job)
+    place = Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
+    job = place.submit("quick", instance_count=processes)
+    place.end(job)
 
     environment = json.loads((_folder(job).root / "environment.json").read_text())
 

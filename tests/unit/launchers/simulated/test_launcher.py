@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from paretune.core.clock import Clock
 from paretune.core.errors import BadInput
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.deadlines import billed_after_limit_s
@@ -80,15 +81,13 @@ def place(home: Path, clock: VirtualClock, order: Order) -> Place:
 
 
 class TestSimulatedLauncherKeepsTheContract(LauncherContract):
-    @pytest.fixture
-    def place(self, place: Place) -> Place:
-        return place
+    """With `place` as above."""
 
 
-def at_its_end(job: Job, clock: VirtualClock) -> list[float]:
-    """Follow a job to its end; the virtual moments that somebody had to look at."""
+def follow(clock: Clock, *jobs: Job) -> list[float]:
+    """Follow jobs to their ends; the virtual moments that somebody had to look at."""
     looks = []
-    while not job.state().is_terminal:
+    while not all(job.state().is_terminal for job in jobs):
         clock.sleep(0.5)
         looks.append(clock.now())
     return looks
@@ -99,29 +98,27 @@ def test_no_sleep_passes_over_the_event_of_another_job(place: Place, clock: Virt
     first = place.submit("waiting")
     clock.sleep(0.5)
     second = place.submit("quick")
-    looks = []
-    while not (first.state().is_terminal and second.state().is_terminal):
-        clock.sleep(0.5)
-        looks.append(clock.now() - start)
+    looks = follow(clock, first, second)
 
-    assert looks[:6] == pytest.approx([101, 102, 103, 104, 105, 106])
+    assert [moment - start for moment in looks[:6]] == pytest.approx([101, 102, 103, 104, 105, 106])
 
 
-def test_waiting_and_interruptions_are_not_billed(place: Place, clock: VirtualClock) -> None:
-    job = place.submit("waiting")
-    at_its_end(job, clock)
+@pytest.mark.parametrize(
+    ("limit_minutes", "state", "seconds", "billed"),
+    [
+        (60.0, JobState.COMPLETED, 240, 100),
+        (0.5, JobState.STOPPED, 100 + 20 + 40 + 10 + STOP_SECONDS, 30 + STOP_SECONDS),
+    ],
+)
+def test_waiting_and_interruptions_are_not_billed_and_do_not_count_in_the_maximum_runtime(
+    place: Place, clock: VirtualClock, limit_minutes: float, state: JobState, seconds: float, billed: float
+) -> None:
+    job = place.submit("waiting", max_runtime_minutes=limit_minutes)
+    follow(clock, job)
 
-    assert job.status().seconds == pytest.approx(240)
-    assert job.status().billable_seconds == pytest.approx(100)
-
-
-def test_the_maximum_runtime_counts_from_when_the_instances_are_there(place: Place, clock: VirtualClock) -> None:
-    job = place.submit("waiting", max_runtime_minutes=0.5)
-    at_its_end(job, clock)
-
-    assert job.state() is JobState.STOPPED
-    assert job.status().seconds == pytest.approx(100 + 20 + 40 + 10 + STOP_SECONDS)
-    assert job.status().billable_seconds == pytest.approx(30 + STOP_SECONDS)
+    assert job.state() is state
+    assert job.status().seconds == pytest.approx(seconds)
+    assert job.status().billable_seconds == pytest.approx(billed)
 
 
 def test_nothing_is_created_for_a_job_that_cannot_be_answered(home: Path, clock: VirtualClock, order: Order) -> None:
@@ -147,7 +144,7 @@ def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home:
 
     later = SimulatedLauncher(home, VirtualClock(home), {}, not_asked)
     adopted = later.submit(document, inputs)
-    at_its_end(adopted, later._clock)
+    follow(later._clock, adopted)
 
     assert adopted.state() is JobState.COMPLETED
     assert adopted.status().billable_seconds == 100
