@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer, BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig
+import torch
+from transformers import AutoTokenizer, BertConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, RobertaConfig, RobertaModel
 
 from paretune.specification.job import JobSpec
 from paretune.training import prepare
@@ -47,6 +48,22 @@ def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
         "text_column 'body' is not in the train rows",
     ]
     assert [fault[: len(beginning)] for fault, beginning in zip(faults, expected, strict=True)] == expected
+
+
+def test_roberta_has_fewer_positions_than_its_configuration_says(
+    faults_of: Callable[..., list[str]], tiny_model: Path, reviews: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = RobertaModel(RobertaConfig(**sizes, vocab_size=200, max_position_embeddings=34, pad_token_id=1))
+    model.save_pretrained(folder)
+    model(torch.full((1, 32), 7))
+    with pytest.raises((IndexError, RuntimeError)):
+        model(torch.full((1, 33), 7))
+
+    (fault,) = faults_of(model=str(folder), dataset=str(reviews), max_seq_length="33")
+
+    assert fault == f"max_seq_length must be at most 32 for {folder}, got 33"
 
 
 def test_four_bit_weights_without_their_package_are_refused(
