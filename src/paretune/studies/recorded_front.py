@@ -108,7 +108,7 @@ def front(
     unknown = [goal for goal in goals if rows and table[goal].isna().all()]
     refuse(faults + [f"objectives: no run has a number for {each}; there are {', '.join(rows[0])}" for each in unknown])
     table = table.dropna()
-    best = [number for number, row in enumerate(rows) if row.get("pareto_rank") == 0]
+    best = [number for number, row in enumerate(rows) if number in table.index and row.get("pareto_rank") == 0]
     if not name or goals != usual:  # else ranked already: over the means of repeats, within the constraints
         is_best = pareto.front(table.to_numpy().tolist(), [way == "maximize" for way in goals.values()])
         best = list(compress(table.index, is_best))

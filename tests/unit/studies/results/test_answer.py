@@ -144,6 +144,12 @@ def test_no_probe_and_no_failed_trial_is_on_a_front_of_dollars_alone() -> None:
     assert cheapest.title.startswith("front of study s: 1 of 1 runs")
 
 
+def test_a_repeat_that_logged_no_f1_is_not_on_the_front_of_its_point() -> None:
+    result = result_of(trial_of(0, 1.0, 0.8), trial_of(1, 1.0, 0.0, repeats=0, values={"cost_usd": 1.0}))
+
+    assert [row["run_id"] for row in front(result).rows()] == ["run0"]
+
+
 def test_probes_are_counted_apart_from_the_trials_that_n_trials_limits() -> None:
     probes = [trial_of(number, 1.0, 0.0, values={}, given={"probe_steps": "40"}) for number in (0, 1)]
     result = answer([*probes, trial_of(2, 1.0, 0.9), trial_of(3, 1.0, 0.9, repeats=2)], COST_AND_F1, {}, name="s")
