@@ -113,8 +113,7 @@ def _commands() -> Iterator[str]:
     with_jobs = [f"`{name}`" for name in COMMANDS if command_named(name).takes_jobs]
     yield "# Commands\n"
     yield "`paretune COMMAND --name value`, or `mlflow run . -e COMMAND -P name=value`. Defaults stand in brackets;"
-    yield "`paretune COMMAND --help` also shows types and bounds. With `--json`, every command prints one document on"
-    yield "standard output, with [these fields](../api.md#json).\n"
+    yield "`paretune COMMAND --help` also shows types and bounds, and `--json` prints [one document](../api.md#json).\n"
     yield f"{', '.join(with_jobs[:-1])} and {with_jobs[-1]} also take the [parameters of a job](job-parameters.md).\n"
     for name, entry in COMMANDS.items():
         command = command_named(name)
@@ -131,8 +130,8 @@ def _commands() -> Iterator[str]:
 
 def _job_parameters() -> Iterator[str]:
     yield "# Parameters of a job\n"
-    yield "Every command that describes a job takes these. Defaults stand in brackets, an empty value is the default,"
-    yield "and switches are off by default. `paretune train --help all` also shows types and bounds.\n"
+    yield "Defaults stand in brackets, an empty value is the default, and switches are off by default."
+    yield "`paretune train --help all` also shows types and bounds.\n"
     groups, title = dict[str, dict[str, Any]](), ""
     for name in JobSpec.model_fields:
         field = JobSpec.schema_at([name])
