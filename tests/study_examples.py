@@ -68,18 +68,8 @@ def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Tri
             "per_device_train_batch_size": batch,
             "learning_rate": rate,
         }
-        lost = source.random() < 0.15
-        trials.append(
-            Trial(
-                number=number,
-                run_id=f"{source.getrandbits(128):032x}",
-                point=point,
-                given={name: str(value) for name, value in point.items()},
-                status=TrialStatus.OUT_OF_MEMORY if lost else TrialStatus.COMPLETED,
-                values={} if lost else {"cost_usd": cost, "f1": f1, "train_seconds": seconds},
-                cost_usd=cost,
-                origin=origin,
-                reason="batch does not fit 16 GiB" if lost else "",
-            )
-        )
+        lost = {"values": {}, "status": TrialStatus.OUT_OF_MEMORY, "reason": "batch does not fit 16 GiB"}
+        fields = lost if source.random() < 0.15 else {"more": {"train_seconds": seconds}}
+        run_id = f"{source.getrandbits(128):032x}"
+        trials.append(trial_of(number, cost, f1, run_id=run_id, point=point, origin=origin, **fields))
     return trials

@@ -45,12 +45,14 @@ def test_a_design_has_rows_for_all_its_effects_and_its_noise(points: dict[str, A
     assert design.correlations().shape == (effects, effects)
 
 
-def test_a_table_is_taken_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("learning_rate,precision\n1e-5,fp32\n3e-5,bf16\n")
+def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_and_no_effects(tmp_path: Path) -> None:
+    (path := tmp_path / "rows.csv").write_text("learning_rate,precision\n1e-5,fp32\n3e-5,bf16\n")
+    assert sorted(row["learning_rate"] for row in rows({"table": str(path)})) == ["1e-5", "3e-5"]
 
-    made = rows({"table": str(tmp_path / "rows.csv")})
-
-    assert sorted(row["learning_rate"] for row in made) == ["1e-5", "3e-5"]
+    path.write_text("learning_rate\n1e-5\n")
+    design = Design(Points(table=str(path), replicates=3), seed=1)
+    assert design.findings() == []
+    assert design.correlations().empty
 
 
 def test_levels_with_equal_values_or_parts_of_each_other_are_told_apart() -> None:
@@ -61,14 +63,6 @@ def test_levels_with_equal_values_or_parts_of_each_other_are_told_apart() -> Non
     labels = design.table({}).groupby("memory")["row"].count()
     assert labels.to_dict() == {"true": 4, '{"quantization": true}': 4, "true / bf16": 4}
     assert design.correlations().shape == (3, 3)
-
-
-def test_repeats_of_a_single_row_show_its_noise_and_no_effects(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("learning_rate\n1e-5\n")
-    design = Design(Points(table=str(tmp_path / "rows.csv"), replicates=3), seed=1)
-
-    assert design.findings() == []
-    assert design.correlations().empty
 
 
 @pytest.mark.parametrize(

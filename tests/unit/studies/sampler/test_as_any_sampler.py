@@ -26,22 +26,10 @@ from tests.unit.studies.sampler.test_sampler import SPACE, SPEED, job, outcome
 DIRECTIONS = ["minimize", "maximize"]
 
 
-class _Suite:
+class TestSuiteOfOptuna(BasicSamplerTestCase, RelativeSamplerTestCase, MultiObjectiveSamplerTestCase):
     @pytest.fixture
     def sampler(self) -> Callable[[], BaseSampler]:
         return lambda: SplitSampler(job(), SPACE)
-
-
-class TestBasic(_Suite, BasicSamplerTestCase):
-    pass
-
-
-class TestRelative(_Suite, RelativeSamplerTestCase):
-    pass
-
-
-class TestMultiObjective(_Suite, MultiObjectiveSamplerTestCase):
-    pass
 
 
 def objective(trial: Trial) -> tuple[float, float]:

@@ -270,12 +270,9 @@ def test_a_study_that_never_stops_runs_every_job_once() -> None:
 
 def test_f1_in_percent_is_searched_as_its_share_is() -> None:
     def in_percent(study: optuna.Study, trial: Trial) -> None:
-        before = study.tell
-        study.tell = lambda trial, values=None, **more: before(  # type: ignore[method-assign]
-            trial, values and [values[0], 100.0 * values[1]], **more
-        )
-        train(study, trial)
-        study.tell = before  # type: ignore[method-assign]
+        values = outcome(trial)
+        told = values and (values[0], 100.0 * values[1])
+        study.tell(trial, told, state=None if told else TrialState.PRUNED)
 
     study = searched(SplitSampler(job(), SPACE), in_percent)
     assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(90.0, abs=0.5)

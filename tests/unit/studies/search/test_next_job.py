@@ -185,17 +185,15 @@ n_trials: 4
 """
 
 
-def test_a_point_that_its_limit_would_end_is_not_tried(workplace: Path) -> None:
+def test_points_that_the_limit_would_end_are_not_tried_and_a_study_of_no_others_is_refused(workplace: Path) -> None:
     (workplace / "study.yaml").write_text(LIMITED.format(minutes=10, sampler="random"))
     result = run_study("study.yaml")
 
     assert [trial.point["num_train_epochs"] for trial in result.answer.front.trials] == [1]
     assert "every other point was tried; not tried: 1 that max_runtime_minutes would end" in result.ending
 
-
-def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace: Path) -> None:
-    (workplace / "study.yaml").write_text(LIMITED.format(minutes=0.1, sampler="grid"))
-
+    other = LIMITED.format(minutes=0.1, sampler="grid").replace("name: limited", "name: other")
+    (workplace / "study.yaml").write_text(other)
     with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
         run_study("study.yaml")
     assert isinstance(Sampled(driver_of(workplace, "study.yaml", {"force": "limit"})).propose(), Start)
