@@ -133,20 +133,14 @@ def test_a_study_and_its_dry_run(run: Run) -> None:
     assert "trial 0 " in err
 
 
-def test_a_refused_budget_is_an_error_document_with_its_exit_code(run: Run) -> None:
+def test_a_refused_budget_and_a_failed_job_are_error_documents_with_their_exit_codes(run: Run) -> None:
+    fields = {"class", "message", "faults", "exit_code"}
     code, document, err = run("train", *SIMULATED, "--max_cost_usd", "0.01", "--json")
-
-    assert code == 4
-    assert set(document["error"]) == {"class", "message", "faults", "exit_code"}
-    assert (document["error"]["class"], document["error"]["exit_code"]) == ("BudgetRefused", 4)
+    assert set(document["error"]) == fields
+    assert (document["error"]["class"], document["error"]["exit_code"], code) == ("BudgetRefused", 4, 4)
     assert err == f"paretune: {document['error']['message']}\n"
 
-
-def test_a_failed_job_says_where_its_log_is(run: Run) -> None:
     code, document, _ = run("train", *SIMULATED, "--simulation", '{"failure_rate": 1}', "--json")
-
     assert code == 3
-    assert set(document["error"]) == {
-        *("class", "message", "faults", "exit_code", "job_name", "reason", "log_tail", "where")
-    }
+    assert set(document["error"]) == {*fields, "job_name", "reason", "log_tail", "where"}
     assert document["error"]["job_name"].startswith("paretune-")

@@ -167,10 +167,6 @@ def read(*estimates: Estimate) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(table(*estimates).csv())))
 
 
-def lines(*estimates: Estimate) -> list[str]:
-    return str(table(*estimates)).splitlines()
-
-
 def test_a_row_has_the_seconds_of_each_phase_with_their_interval() -> None:
     item = estimate()
     row, local = read(item, estimate(price=None, instance_type="local"))
@@ -200,8 +196,8 @@ def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
     assert float(row["days"]) == pytest.approx(item.time.seconds / 86_400)
     assert float(row["usd_per_billion_tokens"]) == pytest.approx(float(row["cost_usd"]) / 2.4576, rel=1e-4)
     assert (row["tensor_parallel_degree"], row["cpu_offload"]) == ("8", "false")
-    assert "USD per billion tokens" in lines(item)[0]
-    assert "USD per billion tokens" not in lines(estimate())[0]
+    assert "USD per billion tokens" in str(table(item)).partition("\n")[0]
+    assert "USD per billion tokens" not in str(table(estimate())).partition("\n")[0]
     assert read(estimate())[0]["tokens"] == ""
 
 

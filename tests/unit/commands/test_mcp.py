@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +34,21 @@ class Agent:
         self.budget = str(path)
         self._server = mcp.make_server(mcp.Tools(folder / "agents", self.budget if budgets else None))
 
-    def call(self, tool: str, **arguments: Any) -> Any:
+    def _answer(self, ask: Callable[[Client], Any]) -> Any:
         async def act() -> Any:
             async with Client(self._server) as client:
-                return await client.call_tool(tool, arguments)
+                return await ask(client)
 
-        result = asyncio.run(act())
+        return asyncio.run(act())
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        result = self._answer(lambda client: client.call_tool(tool, arguments))
         text = "".join(part.text for part in result.content)
         return text if result.is_error else json.loads(text)
 
     def tools(self) -> dict[str, Any]:
         """Name of each tool to the schema of its arguments."""
-
-        async def act() -> Any:
-            async with Client(self._server) as client:
-                return await client.list_tools()
-
-        return {tool.name: tool.input_schema for tool in asyncio.run(act()).tools}
+        return {tool.name: tool.input_schema for tool in self._answer(lambda client: client.list_tools()).tools}
 
 
 @pytest.fixture
