@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,14 +16,9 @@ def _benchmarks_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
 
 
-@pytest.fixture
-def published() -> ModuleType:
+def test_every_block_of_a_page_is_what_its_stored_result_holds() -> None:
     import published
 
-    return published
-
-
-def test_every_block_of_a_page_is_what_its_stored_result_holds(published: ModuleType) -> None:
     output = published.shown()
     texts = [path.read_text() for path in sorted(RESULTS.glob("*.txt"))]
     stored = {name: body for text in texts for name, body in published.blocks(text).items()}
@@ -35,7 +29,9 @@ def test_every_block_of_a_page_is_what_its_stored_result_holds(published: Module
     assert "estimate_error" in output
 
 
-def test_the_figures_in_the_table_of_searches_are_stored(published: ModuleType) -> None:
+def test_the_figures_in_the_table_of_searches_are_stored() -> None:
+    import published
+
     page = (REPOSITORY / "docs" / "evidence" / "search.md").read_text()
     rows = re.findall(r"^\| `([\w-]+)` \|(.+)\|$", page, re.MULTILINE)
     stored = published.blocks((RESULTS / "search_cost.txt").read_text())["search_outside"]

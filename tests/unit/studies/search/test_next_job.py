@@ -131,7 +131,9 @@ def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Pat
     assert driver.workplace.launcher.worst_case_usd(spec) == pytest.approx(most_s / 3600 * USD_PER_HOUR)
 
 
-def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(workplace: Path) -> None:
+def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval_also_if_one_was_billed_for_no_second(
+    workplace: Path,
+) -> None:
     week = str(7 * 24 * 60)
     driver = random(workplace, budget_usd="50", max_runtime_minutes=week)
     (spec, *_) = some_jobs(driver.file)
@@ -141,18 +143,10 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(work
     high = estimate.time.seconds_high / 60
     expected = 4 * high + min(5, high)
     assert driver.money.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
+    driver.money.learn(1, {spec.spec_hash(but=["seed"]): 0.0})
+    assert driver.money.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
     without = random(workplace, max_runtime_minutes=week)
     assert without.money.limited(spec) == spec
-
-
-def test_a_repeat_of_a_job_that_was_billed_for_no_second_may_take_what_is_estimated(workplace: Path) -> None:
-    driver = random(workplace, budget_usd="50")
-    (spec, *_) = some_jobs(driver.file)
-    estimated = driver.money.limited(spec)
-
-    driver.money.learn(1, {spec.spec_hash(but=["seed"]): 0.0})
-
-    assert driver.money.limited(spec) == estimated
 
 
 def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(workplace: Path) -> None:

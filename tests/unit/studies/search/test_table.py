@@ -136,19 +136,17 @@ def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str
 
 
 @pytest.mark.parametrize(
-    ("status", "more", "outcome"),
+    ("status", "outcome"),
     [
-        (TrialStatus.OUT_OF_MEMORY, {}, "out_of_memory"),
-        (TrialStatus.CUT_OFF, {}, "cut_off"),
-        (TrialStatus.FAILED, {"reason": "it broke"}, "failed"),
-        (TrialStatus.INTERRUPTED, {}, "interrupted"),
+        (TrialStatus.OUT_OF_MEMORY, "out_of_memory"),
+        (TrialStatus.CUT_OFF, "cut_off"),
+        (TrialStatus.FAILED, "failed"),
+        (TrialStatus.INTERRUPTED, "interrupted"),
     ],
 )
-def test_a_job_that_failed_says_why_and_what_was_billed(
-    storage: str, status: TrialStatus, more: dict[str, Any], outcome: str
-) -> None:
+def test_a_job_that_failed_says_why_and_what_was_billed(storage: str, status: TrialStatus, outcome: str) -> None:
     made = study(storage)
-    ended(made, begun(made, ask(made)[0]), status, billed_s=90.0, **more)
+    ended(made, begun(made, ask(made)[0]), status, billed_s=90.0, reason="it broke")
     attributes = trial(made, 0).user_attrs
     assert (trial(made, 0).state.name, attributes["outcome"], attributes["seconds"]) == ("FAIL", outcome, 90.0)
 
