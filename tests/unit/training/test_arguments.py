@@ -71,16 +71,21 @@ def test_a_mode_or_a_backend_compiles_as_transformers_has_it() -> None:
         BASE.replace(strategy="fsdp", training_arguments={"torch_compile_mode": "reduce-overhead"})
 
 
-def test_what_goes_is_not_refused() -> None:
-    scheduled = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}}
-
-    assert argument_faults(BASE.replace(training_arguments={"warmup_ratio": 0.1, "save_total_limit": None})) == []
-    assert argument_faults(BASE.replace(training_arguments={"eval_steps": 0.25, **scheduled})) == []
+BEST = {"load_best_model_at_end": True, "eval_strategy": "steps"}
 
 
-@pytest.mark.parametrize("others", [{"save_strategy": "steps"}, {}, {"save_strategy": "steps", "save_steps": 500}])
-def test_the_best_model_may_be_asked_for_whatever_the_number_of_steps_is(others: dict[str, Any]) -> None:
-    spec = BASE.replace(training_arguments={"load_best_model_at_end": True, "eval_strategy": "steps", **others})
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"warmup_ratio": 0.1, "save_total_limit": None},
+        {"eval_steps": 0.25, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1}},
+        BEST,  # whatever the number of steps is
+        BEST | {"save_strategy": "steps"},
+        BEST | {"save_strategy": "steps", "save_steps": 500},
+    ],
+)
+def test_what_goes_is_not_refused(arguments: dict[str, Any]) -> None:
+    spec = BASE.replace(training_arguments=arguments)
 
     assert argument_faults(spec) == []
-    assert training_arguments(spec, 961).load_best_model_at_end
+    assert training_arguments(spec, 961).load_best_model_at_end == ("load_best_model_at_end" in arguments)

@@ -42,30 +42,22 @@ def trainable(model: Any) -> set[str]:
 # --- finding
 
 
-def test_a_folder_without_weights_is_refused(tiny_model: Path, tmp_path: Path) -> None:
-    folder = shutil.copytree(tiny_model, tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
-
-    with pytest.raises(BadInput, match=r"holds no weights: expected .* in .*; init=random trains without"):
-        find_model(str(folder))
-    assert find_model(str(folder), "random") == folder
-
-
-def test_a_folder_without_a_tokenizer_is_refused(tiny_model: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for name in ("config.json", "model.safetensors"):
-        shutil.copy(tiny_model / name, folder)
-
-    with pytest.raises(BadInput, match=r"has no tokenizer: expected one of tokenizer\.json, vocab\.txt"):
-        load_tokenizer(folder)
-
-
-def test_a_tokenizer_that_cannot_pad_rows_is_refused(tiny_causal_model: Path, tmp_path: Path) -> None:
+def test_a_folder_without_weights_or_a_tokenizer_that_pads_rows_is_refused(
+    tiny_causal_model: Path, tmp_path: Path
+) -> None:
     folder = shutil.copytree(tiny_causal_model, tmp_path / "model")
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
 
     with pytest.raises(BadInput, match="must have a tokenizer with a pad_token, eos_token or unk_token"):
         load_tokenizer(folder)
+    for path in folder.glob("*"):
+        if path.name != "config.json":
+            path.unlink()
+    with pytest.raises(BadInput, match=r"has no tokenizer: expected one of merges\.txt, tokenizer\.json"):
+        load_tokenizer(folder)
+    with pytest.raises(BadInput, match=r"holds no weights: expected .* in .*; init=random trains without"):
+        find_model(str(folder))
+    assert find_model(str(folder), "random") == folder
 
 
 # --- checking
@@ -249,18 +241,31 @@ def classifier(path: Path) -> Any:
     return transformers.AutoModelForSequenceClassification.from_pretrained(path)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_merged_adapters_answer_as_beside_their_base(
-    architecture: str, base_of: Callable[..., Path], make: Make
+@pytest.mark.parametrize(
+    ("architecture", "adapters", "tolerance"),
+    [
+        *((architecture, {}, 1e-5) for architecture in ARCHITECTURES),
+        ("bert", {"fine_tuning": "qlora", "lora": {"target_modules": "all-linear"}}, 1e-3),
+        ("gpt2", {"fine_tuning": "qlora", "lora": {"target_modules": "c_proj"}}, 1e-3),
+    ],
+)
+def test_merged_adapters_answer_as_beside_their_base_also_if_that_had_four_bits(
+    architecture: str,
+    adapters: dict[str, Any],
+    tolerance: float,
+    base_of: Callable[..., Path],
+    make: Make,
 ) -> None:
-    trained = make(base_of(architecture))
+    trained = make(base_of(architecture), **adapters)
 
     expected = answer(trained.model)
     trained.write()
 
     loaded = classifier(trained.path)
-    assert torch.allclose(answer(loaded), expected, atol=1e-5)
+    assert torch.allclose(answer(loaded), expected, atol=tolerance)
     assert loaded.config.id2label == dict(enumerate(LABELS))
+    assert not hasattr(loaded.config, "quantization_config")
+    assert {item.dtype for item in loaded.parameters()} == {torch.float32}
     assert not [*trained.path.glob("adapter*")]
     (message,) = transformers.pipeline("text-classification", model=str(trained.path))("great film")
     assert message["label"] in LABELS
@@ -276,21 +281,6 @@ def test_a_decoder_classifies_a_padded_row_as_the_row_alone(base_of: Callable[..
         answers = [model(input_ids=ids, attention_mask=(ids != pad).long()).logits for ids in (row, padded)]
 
     assert torch.allclose(*answers, atol=1e-6)
-
-
-@pytest.mark.parametrize(("architecture", "targets"), [("bert", "all-linear"), ("gpt2", "c_proj")])
-def test_four_bit_weights_are_merged_as_what_they_stand_for(
-    architecture: str, targets: str, base_of: Callable[..., Path], make: Make
-) -> None:
-    trained = make(base_of(architecture), fine_tuning="qlora", lora={"target_modules": targets})
-
-    expected = answer(trained.model)
-    trained.write()
-
-    loaded = classifier(trained.path)
-    assert torch.allclose(answer(loaded), expected, atol=1e-3)
-    assert not hasattr(loaded.config, "quantization_config")
-    assert {item.dtype for item in loaded.parameters()} == {torch.float32}
 
 
 def test_adapters_alone_name_their_base_and_keep_the_classes(base_of: Callable[..., Path], make: Make) -> None:

@@ -81,6 +81,8 @@ def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Pat
         ("classification", [["a"], ["b"]], "set task=multi-label for rows with several labels"),
         ("classification", [{"a": 1}, {"a": 2}], "row 2 has {'a': 2}"),
         ("classification", [0.5, 1.5], "row 2 has 1.5: a script of your own (entry_script) can learn numbers"),
+        ("multi-label", [["a"], ["b"]], "labels (b): give more rows of each"),
+        ("token-classification", ["[O, O]"] * 9, "row 1 has '[O, O]'"),
     ],
 )
 def test_labels_that_do_not_go_with_the_task_are_bad_input(
@@ -93,8 +95,6 @@ def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "rows.jsonl", [["a"]] * 60 + [["b"]] * 2)
 
     assert "labels (b): raise max_train_samples" in faults_of(path, "multi-label", max_train_samples=5)
-    two = jsonl(tmp_path / "two.jsonl", [["a"], ["b"]])
-    assert "labels (b): give more rows of each" in faults_of(two, "multi-label")
 
 
 @pytest.mark.parametrize("write", [json.dumps, repr, lambda items: str(np.array(items)), " ".join])
@@ -111,12 +111,9 @@ def test_words_and_their_labels_are_read_however_they_are_written(tmp_path: Path
     assert read["train"].texts == [" ".join(words)] * 18
 
 
-def test_whole_numbers_as_numpy_writes_them_are_labels_and_what_is_no_list_is_refused(tmp_path: Path) -> None:
+def test_whole_numbers_as_numpy_writes_them_are_labels(tmp_path: Path) -> None:
     numbers = str(np.array([0, 12, 0, 3]))
     assert read(jsonl(tmp_path / "rows.jsonl", [numbers, "[3]"] * 9))[1] == ("0", "3", "12")
-
-    broken = jsonl(tmp_path / "broken.jsonl", ["[O, O]"] * 9)
-    assert "row 1 has '[O, O]'" in faults_of(broken, "token-classification")
 
 
 def csv_cell(text: str) -> str:

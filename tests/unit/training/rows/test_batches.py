@@ -45,7 +45,7 @@ def by_rank(lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int) -> list
 
 
 @given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)
-def test_every_row_counts_exactly_once_per_epoch_in_its_step(
+def test_every_row_counts_exactly_once_per_epoch_in_its_step_and_all_ranks_have_as_many_micro_batches(
     lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int
 ) -> None:
     ranks, sampler = by_rank(lengths, plan, seed, epoch), GlobalBatchSampler(lengths, plan, rank=0, seed=seed)
@@ -55,20 +55,11 @@ def test_every_row_counts_exactly_once_per_epoch_in_its_step(
         counted = [row for batches in together for batch, counts in batches if counts for row in batch]
         assert sorted(counted) == sorted(sampler.rows(epoch * sampler.steps + number))
         rows += counted
-    assert Counter(rows) == Counter(range(len(lengths)))
-
-
-@given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)
-def test_all_ranks_get_as_many_micro_batches_none_empty_or_too_large(
-    lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int
-) -> None:
-    ranks = by_rank(lengths, plan, seed, epoch)
-
-    for together in zip(*ranks, strict=True):
         assert len({len(batches) for batches in together}) == 1
         assert len(together[0]) <= plan.gradient_accumulation_steps
         sizes = [len(batch) for batches in together for batch, _ in batches]
         assert all(1 <= size <= plan.per_device_train_batch_size for size in sizes)
+    assert Counter(rows) == Counter(range(len(lengths)))
 
 
 @given(lengths=LENGTHS, plan=PLANS, seed=SEEDS, epoch=EPOCHS)

@@ -13,12 +13,16 @@ from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.training.rows.sources import read_rows
 
-TEXTS = [f"story {number} was {('dull', 'great')[number % 2]}" for number in range(20)]
+TEXTS = [f"story {number}, which was {('dull', 'great')[number % 2]}" for number in range(20)]
 LABELS = [("bad", "good")[number % 2] for number in range(20)]
 
 
 def write(
-    path: Path, texts: list[Any] = TEXTS, labels: list[Any] = LABELS, columns: tuple[str, str] = ("text", "label")
+    path: Path,
+    texts: list[Any] = TEXTS,
+    labels: list[Any] = LABELS,
+    columns: tuple[str, str] = ("text", "label"),
+    separator: str = ",",
 ) -> Path:
     """Write the rows in the format that the file's name says."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +32,7 @@ def write(
     elif path.suffix == ".jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in frame.to_dict("records")))
     else:
-        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+        frame.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else separator)
     return path
 
 
@@ -42,9 +46,12 @@ def faults(dataset: Path, **values: Any) -> tuple[str, ...]:
     return refused.value.faults
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet"])
-def test_every_file_format_gives_the_same_rows(tmp_path: Path, name: str) -> None:
-    rows, names = read_rows(spec(write(tmp_path / name)))
+@pytest.mark.parametrize(
+    ("name", "separator"),
+    [("rows.csv", ","), ("rows.csv", ";"), ("rows.tsv", ""), ("rows.jsonl", ""), ("rows.parquet", "")],
+)
+def test_every_file_format_gives_the_same_rows(tmp_path: Path, name: str, separator: str) -> None:
+    rows, names = read_rows(spec(write(tmp_path / name, separator=separator)))
 
     assert names == ("bad", "good")
     assert {split: len(part) for split, part in rows.items()} == {"train": 18, "validation": 2}
@@ -163,10 +170,17 @@ def test_an_empty_label_is_refused_with_its_row(tmp_path: Path, name: str) -> No
     assert fault.startswith("'label' is missing or blank in 1 of 20 train rows (row 2)")
 
 
-def test_a_text_column_without_text_is_refused_with_what_it_holds(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.csv", texts=[number / 2 for number in range(20)])
-
-    assert "text_column 'text' must hold text, and holds float64" in faults(path)
+@pytest.mark.parametrize(
+    ("columns", "fault"),
+    [
+        ({"texts": [number / 2 for number in range(20)]}, "text_column 'text' must hold text, and holds float64"),
+        ({"labels": ["good"] * 20}, "label_column 'label' has one class only (good): there is nothing to learn"),
+    ],
+)
+def test_columns_that_nothing_can_be_learnt_from_are_refused(
+    tmp_path: Path, columns: dict[str, list[Any]], fault: str
+) -> None:
+    assert fault in faults(write(tmp_path / "rows.csv", **columns))
 
 
 @pytest.mark.parametrize(("name", "text"), [("rows.csv", ""), ("rows.csv", "text,label\n"), ("rows.jsonl", "")])
@@ -189,22 +203,6 @@ def test_labels_of_a_csv_are_classes_as_they_are_written_and_fractions_are_none(
     (fault,) = faults(dataset)
     assert "row 1 has 1.0, row 2 has 2.5" in fault
     assert "a script of your own (entry_script) can learn numbers" in fault
-
-
-def test_one_class_only_is_refused(tmp_path: Path) -> None:
-    (fault,) = faults(write(tmp_path / "rows.csv", labels=["good"] * 20))
-
-    assert fault == "label_column 'label' has one class only (good): there is nothing to learn"
-
-
-def test_a_csv_of_another_separator_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("text;label\n" + "".join(f"good, {number};{number % 2}\n" for number in range(20)))
-
-    rows, names = read_rows(JobSpec(dataset=str(path)))
-
-    assert names == ("0", "1")
-    assert sorted(rows["train"].texts + rows["validation"].texts) == sorted(f"good, {number}" for number in range(20))
 
 
 def test_validation_labels_that_no_training_row_has_are_counted_and_shown(tmp_path: Path) -> None:
