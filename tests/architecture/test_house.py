@@ -24,20 +24,15 @@ def entry_points() -> dict[str, Any]:
     return entries
 
 
-def test_every_entry_point_calls_the_command_of_its_name() -> None:
+def test_every_entry_point_calls_the_command_of_its_name_and_shows_the_defaults_that_a_job_has() -> None:
     assert {"main", *COMMANDS} >= entry_points().keys() >= {"main"}
     for name, entry in entry_points().items():
         assert entry["command"].split(" --")[0] == f"exec python entrypoints/run.py {name}"
-
-
-def test_the_parameters_that_mlflow_shows_have_the_defaults_that_a_job_has() -> None:
     main = entry_points()["main"]
     texts, passed = JobSpec().as_text(), main["command"].partition(" --")[2].split(" --")
-
-    assert {name: item["default"] for name, item in main["parameters"].items()} == {
-        name: texts[name] for name in main["parameters"]
-    }
-    assert passed == [f"{name}={{{name}}}" for name in main["parameters"]]
+    shown = {name: item["default"] for name, item in main["parameters"].items()}
+    assert shown == {name: texts[name] for name in shown}
+    assert passed == [f"{name}={{{name}}}" for name in shown]
 
 
 def test_a_forge_runs_what_a_developer_runs() -> None:

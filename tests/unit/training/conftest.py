@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paretune.specification.container import JobFolder
+from paretune.specification.container import JobFolder, PreparedDataset
 from paretune.specification.job import JobSpec
 
 SPEC = JobSpec(
@@ -74,6 +74,13 @@ def run_prepare(tmp_path: Path) -> Callable[..., Preparation]:
     return run
 
 
+def give(folder: JobFolder, prepared: PreparedDataset, model: Path) -> None:
+    """A job gets this data set and this model, in place of those that it has."""
+    for link, source in ((folder.dataset, prepared.folder), (folder.model_source, model)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(source)
+
+
 @pytest.fixture
 def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
     """A job folder with a tiny model, 24 rows to train (six steps an epoch), 8 to validate and 5 to test."""
@@ -96,8 +103,5 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     made = tokenised.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
     folder = JobFolder(tmp_path / "job")
     folder.make()
-    for link, source in ((folder.dataset, made.folder), (folder.model_source, tiny_model)):
-        if link.is_dir():
-            link.rmdir()
-        link.symlink_to(source)
+    give(folder, made, tiny_model)
     return folder

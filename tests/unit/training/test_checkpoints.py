@@ -9,11 +9,6 @@ from paretune.training import checkpoints
 from paretune.training.checkpoints import agree
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "checkpoints"
-
-
 def write(folder: Path, step: int) -> Path:
     """A whole checkpoint."""
     path = folder / f"checkpoint-{step}"
@@ -21,17 +16,12 @@ def write(folder: Path, step: int) -> Path:
     return path
 
 
-def test_the_newest_complete_checkpoint_is_continued_from(folder: Path) -> None:
-    assert agree(folder) is None
-    write(folder, 9)
-    newest = write(folder, 10)
-
-    assert agree(folder) == newest
-
-
 @pytest.mark.parametrize("lost", ["state/.metadata", "state/__0_0.distcp", "progress.json", "complete.json"])
-def test_a_checkpoint_that_lacks_a_file_does_not_count(folder: Path, lost: str) -> None:
-    older = write(folder, 5)
-    (write(folder, 10) / lost).unlink()
+def test_the_newest_checkpoint_that_lacks_no_file_is_continued_from(tmp_path: Path, lost: str) -> None:
+    assert agree(tmp_path / "checkpoints") is None
+    older, newest = (write(tmp_path / "checkpoints", step) for step in (9, 10))
+    assert agree(tmp_path / "checkpoints") == newest
 
-    assert agree(folder) == older
+    (newest / lost).unlink()
+
+    assert agree(tmp_path / "checkpoints") == older

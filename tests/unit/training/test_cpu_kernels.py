@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from paretune.training.device import dropout, use_cpu_kernels
+from tests.unit.training.test_kernels import batch_of, small
 
 
 @pytest.fixture(autouse=True)
@@ -41,14 +41,11 @@ def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(dtyp
 
 @pytest.mark.parametrize("lengths", [[9, 9], [9, 4, 1]], ids=str)
 def test_a_decoder_with_grouped_heads_has_the_loss_and_gradients_of_pytorch_s_attention(lengths: list[int]) -> None:
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 60}
-    plain = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2))
+    plain = small("llama", "causal-lm")
     actual = copy.deepcopy(plain)
     use_cpu_kernels(actual, 9)
-    tokens = torch.randint(5, 60, (len(lengths), 9))
-    mask = (torch.arange(9) < torch.tensor(lengths)[:, None]).long()
-    batch = {"input_ids": tokens, "attention_mask": mask, "labels": tokens}
+    batch = batch_of(lengths)
+    batch["labels"] = batch["input_ids"]
 
     loss, gradients = loss_and_gradients(actual, batch)
     expected, reference = loss_and_gradients(plain, batch)

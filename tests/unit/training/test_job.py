@@ -20,7 +20,7 @@ from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
 from paretune.training.rows.tokenised import TokenRows
-from tests.unit.training.conftest import SPEC
+from tests.unit.training.conftest import SPEC, give
 
 
 def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
@@ -81,8 +81,14 @@ def evaluations(folder: JobFolder) -> list[float]:
     return [event.metrics["eval/loss"] for event in events if "eval/loss" in event.metrics]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(("highest", "changes"), [(True, {}), (False, {}), (False, OFFLOADED)], ids=str)
+@pytest.mark.parametrize(
+    ("highest", "changes", "precision"),
+    [
+        (True, {}, "fp32"),
+        *((False, changes, precision) for changes in ({}, OFFLOADED) for precision in ("fp32", "bf16")),
+    ],
+    ids=str,
+)
 def test_the_best_model_is_returned_also_if_it_is_the_last(
     folder: JobFolder, highest: bool, changes: dict[str, Any], precision: str
 ) -> None:
@@ -105,10 +111,8 @@ def test_label_smoothing_changes_the_training_but_not_how_a_model_is_judged(fold
 
     report = report_of(SPEC.replace(training_arguments=arguments, learning_rate=0.02), folder)
 
-    model, rows = (
-        AutoModelForSequenceClassification.from_pretrained(folder.model),
-        TokenRows(folder.dataset / "validation", pad_id=0),
-    )
+    model = AutoModelForSequenceClassification.from_pretrained(folder.model)
+    rows = TokenRows(folder.dataset / "validation", pad_id=0)
     batch = rows.batch(range(len(rows)))
     loss = torch.nn.functional.cross_entropy(model(**{**batch, "labels": None}).logits, batch["labels"])
     assert report.metrics["eval_loss"] == pytest.approx(loss.item(), abs=1e-6)
@@ -146,7 +150,7 @@ def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_pa
     rows.write_text("\n".join(lines))
     task = {"task": "token-classification", "dataset": str(rows)}
     spec = SPEC.replace(**task, learning_rate=0.02, num_train_epochs=3.0, training_arguments={"save_strategy": "no"})
-    prepared = prepared_for(spec, folder, folder.model_source.resolve())
+    prepared = prepared_for(spec, folder)
 
     report = report_of(spec, folder)
 
@@ -168,7 +172,7 @@ def test_several_labels_a_row_are_learnt(folder: JobFolder, tmp_path: Path) -> N
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
     task = {"task": "multi-label", "dataset": str(tmp_path / "rows.jsonl"), "per_device_train_batch_size": 8}
     spec = SPEC.replace(**task, num_train_epochs=16.0, learning_rate=2e-3, training_arguments={"warmup_steps": 2})
-    prepared_for(spec, folder, folder.model_source.resolve())
+    prepared_for(spec, folder)
 
     report = report_of(spec, folder)
 
@@ -177,11 +181,10 @@ def test_several_labels_a_row_are_learnt(folder: JobFolder, tmp_path: Path) -> N
     assert json.loads((folder.model / "config.json").read_text())["problem_type"] == "multi_label_classification"
 
 
-def prepared_for(spec: JobSpec, folder: JobFolder, source: Path) -> PreparedDataset:
-    """The data set of `spec` in the job's folder, with the model of another folder."""
+def prepared_for(spec: JobSpec, folder: JobFolder) -> PreparedDataset:
+    """The data set of `spec`, which is put into the job's folder."""
+    source = folder.model_source.resolve()
     read, names = read_rows(spec)
     prepared = tokenised.prepare(spec, read, names, load_tokenizer(source), folder.root.parent / "other")
-    for link, target in ((folder.dataset, prepared.folder), (folder.model_source, source)):
-        link.unlink()
-        link.symlink_to(target)
+    give(folder, prepared, source)
     return prepared

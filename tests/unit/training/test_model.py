@@ -111,26 +111,13 @@ def test_head_tuning_trains_a_pooler_that_the_folder_lacks(tiny_model: Path) -> 
 # --- adapters
 
 
-def ends_of(model: Any, kind: type) -> set[str]:
-    """Last names of the modules of one class."""
-    names = (name for name, module in model.named_modules() if isinstance(module, kind))
-    return {name.removesuffix(".base_layer").rpartition(".")[2] for name in names}
-
-
-def adapted(model: Any) -> set[str]:
-    """Last names of the layers that have adapters."""
-    return {name.split(".lora_A")[0].rpartition(".")[2] for name, _ in model.named_parameters() if ".lora_A" in name}
-
-
-def formats(model: Any, *words: str) -> set[torch.dtype]:
-    return {item.dtype for name, item in model.named_parameters() if any(word in name for word in words)}
-
-
 def test_linear_layers_have_four_bits_and_the_head_is_trained_in_fp32(tiny_model: Path) -> None:
     model = build(tiny_model, fine_tuning="qlora")
 
-    assert ends_of(model, Linear4bit) == {"query", "key", "value", "dense"}
-    assert formats(model, "classifier", "lora_") == {torch.float32}
+    names = (name for name, module in model.named_modules() if isinstance(module, Linear4bit))
+    assert {name.removesuffix(".base_layer").rpartition(".")[2] for name in names} == {"query", "key", "value", "dense"}
+    fine = [item for name, item in model.named_parameters() if "classifier" in name or "lora_" in name]
+    assert {item.dtype for item in fine} == {torch.float32}
     assert all(item.dtype == torch.float32 for item in model.parameters() if item.requires_grad)
     layer = next(module for module in model.modules() if isinstance(module, Linear4bit))
     assert (layer.weight.quant_type, layer.weight.quant_state.nested) == ("nf4", True)
@@ -145,7 +132,8 @@ def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model:
     }
     model = build(tiny_model, fine_tuning="lora", **request)
 
-    assert adapted(model) == {"query", "value"}
+    names = [name for name, _ in model.named_parameters()]
+    assert {name.split(".lora_A")[0].rpartition(".")[2] for name in names if ".lora_A" in name} == {"query", "value"}
     layer = model.base_model.model.bert.encoder.layer[1].attention.self.query
     assert layer.lora_A["default"].weight.shape == (4, HIDDEN)
     assert layer.scaling["default"] == 12 / 4
@@ -237,10 +225,6 @@ def make(tmp_path: Path) -> Make:
     return trained
 
 
-def classifier(path: Path) -> Any:
-    return transformers.AutoModelForSequenceClassification.from_pretrained(path)
-
-
 @pytest.mark.parametrize(
     ("architecture", "adapters", "tolerance"),
     [
@@ -261,7 +245,7 @@ def test_merged_adapters_answer_as_beside_their_base_also_if_that_had_four_bits(
     expected = answer(trained.model)
     trained.write()
 
-    loaded = classifier(trained.path)
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(trained.path)
     assert torch.allclose(answer(loaded), expected, atol=tolerance)
     assert loaded.config.id2label == dict(enumerate(LABELS))
     assert not hasattr(loaded.config, "quantization_config")

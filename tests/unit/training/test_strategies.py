@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from paretune.specification.job import JobSpec
 from paretune.training import device, strategies
 from paretune.training.experiments.tensor import divide_matrices
+from tests.unit.training.test_kernels import small
 
 GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
 
@@ -33,9 +33,6 @@ def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(monke
     assert "SM_FRAMEWORK_PARAMS" not in strategies.os.environ
 
 
-SIZES = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-
-
 @pytest.fixture
 def mesh() -> Iterator[Any]:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
@@ -44,12 +41,9 @@ def mesh() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize(("kind", "config"), [(LlamaForCausalLM, LlamaConfig), (GPTNeoXForCausalLM, GPTNeoXConfig)])
-def test_every_parameter_lies_on_the_mesh_and_a_tied_head_stays_tied(
-    mesh: Any, kind: Any, config: Any, tied: bool
-) -> None:
-    torch.manual_seed(0)
-    model = kind(config(**SIZES, num_key_value_heads=2, tie_word_embeddings=tied)).eval()
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox"])
+def test_every_parameter_lies_on_the_mesh_and_a_tied_head_stays_tied(mesh: Any, kind: str, tied: bool) -> None:
+    model = small(kind, "causal-lm", tie_word_embeddings=tied).eval()
     tokens = torch.arange(6)[None]
     expected = model(input_ids=tokens).logits.detach()
 

@@ -1,5 +1,6 @@
 """Tasks: labels however they are written, losses beside transformers', metrics and baselines beside scikit-learn's."""
 
+import csv
 import json
 from functools import partial
 from pathlib import Path
@@ -100,8 +101,8 @@ def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("write", [json.dumps, repr, lambda items: str(np.array(items)), " ".join])
 def test_words_and_their_labels_are_read_however_they_are_written(tmp_path: Path, write: Any) -> None:
     words, labels = ["it's", "in", "Rome", "[1]"], ["O", "O", "B-LOC", "O"]
-    rows = [f"{csv_cell(write(words))},{csv_cell(write(labels))}\n" for _ in range(20)]
-    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(rows))
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *[(write(words), write(labels))] * 20])
 
     read, names = read_rows(JobSpec(dataset=str(tmp_path / "rows.csv"), task="token-classification"))
 
@@ -114,11 +115,6 @@ def test_words_and_their_labels_are_read_however_they_are_written(tmp_path: Path
 def test_whole_numbers_as_numpy_writes_them_are_labels(tmp_path: Path) -> None:
     numbers = str(np.array([0, 12, 0, 3]))
     assert read(jsonl(tmp_path / "rows.jsonl", [numbers, "[3]"] * 9))[1] == ("0", "3", "12")
-
-
-def csv_cell(text: str) -> str:
-    quoted = text.replace('"', '""')
-    return f'"{quoted}"'
 
 
 def test_rows_with_equally_many_words_are_rows_of_words() -> None:

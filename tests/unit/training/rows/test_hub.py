@@ -19,18 +19,14 @@ MODEL = "bundled:all-MiniLM-L6-v2"
 REVIEWS = "bundled:rotten_tomatoes"
 
 
-def write_stories(folder: Path) -> None:
-    """A data set of CSV files: 20 training, 6 validation and 4 test rows."""
-    folder.mkdir(parents=True)
-    for split, count in (("train", 20), ("validation", 6), ("test", 4)):
-        lines = [f"{split} scene {number},{('bad', 'good')[number % 2]}" for number in range(count)]
-        (folder / f"{split}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     root = tmp_path_factory.mktemp("hub")
-    write_stories(root / "datasets" / "fancyzhx" / "ag_news")
+    stories = root / "datasets" / "fancyzhx" / "ag_news"
+    stories.mkdir(parents=True)
+    for split, count in (("train", 20), ("validation", 6), ("test", 4)):
+        lines = [f"{split} scene {number},{('bad', 'good')[number % 2]}" for number in range(count)]
+        (stories / f"{split}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
     for name in ("distilbert/distilbert-base-uncased", "someone/secret"):
         shutil.copytree(tiny_model, root / "models" / name)
     model = root / "models" / "distilbert" / "distilbert-base-uncased"
@@ -87,22 +83,9 @@ def test_an_absent_model_and_an_absent_data_set_are_two_faults_that_name_the_hub
     assert all(line.startswith(TELLS) for line in refused.output.splitlines())
 
 
-@pytest.fixture
-def hub_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Hub], None]:
-    """Makes this process ask a hub, with a cache of its own."""
-
-    def ask(server: Hub) -> None:
-        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        values = {"ENDPOINT": server.url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
-        for name, value in {**values, "HF_HUB_CACHE": str(tmp_path / "cache")}.items():
-            monkeypatch.setattr(huggingface_hub.constants, name, value)
-
-    return ask
-
-
 @pytest.mark.parametrize("kind", ["model.safetensors", "pytorch_model.bin"])
 def test_a_job_trains_the_commit_that_its_first_attempt_has_recorded_and_takes_the_weights_once(
-    tiny_model: Path, tmp_path: Path, hub_client: Callable[[Hub], None], kind: str
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     repository = tmp_path / "models" / "someone" / "bert"
     shutil.copytree(tiny_model, repository)
@@ -111,7 +94,10 @@ def test_a_job_trains_the_commit_that_its_first_attempt_has_recorded_and_takes_t
         (repository / copy).parent.mkdir(exist_ok=True)
         (repository / copy).write_bytes(b"the same weights once more")
     with Hub(tmp_path) as server:
-        hub_client(server)
+        template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        values = {"ENDPOINT": server.url, "HUGGINGFACE_CO_URL_TEMPLATE": template, "HF_HUB_OFFLINE": False}
+        for name, value in {**values, "HF_HUB_CACHE": str(tmp_path / "cache")}.items():
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
         first = JobInputs(model=find_model("someone/bert"))
         os.utime(repository / "config.json", (1, 1))  # the next commit
         again = JobInputs(model=find_model("someone/bert", revision=first.revision))
