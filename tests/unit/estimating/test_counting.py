@@ -106,18 +106,16 @@ def test_a_tensor_group_shares_the_work_of_a_row_and_has_a_part_of_its_activatio
     assert (shared.bubble, shared.kernels) == (0.0, 6 * 51)
 
 
-def test_a_processor_instance_is_one_device() -> None:
-    work = work_of(instance_type="ml.m5.4xlarge", instance_count=2)
-
-    assert (work.instances, work.devices, work.arithmetic) == (2, 1, 16 * 96e9 / 2)
-
-
-def test_each_local_process_has_a_gpu_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_instance_is_one_device_and_each_local_process_has_a_gpu_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on_processors = work_of(instance_type="ml.m5.4xlarge", instance_count=2)
     monkeypatch.setattr(hardware, "local_gpu", lambda: accelerator_of(instance("ml.g5.xlarge")))
     work = work_of(instance_count=2)
 
     assert (work.constants["chip"], work.devices, work.is_local) == ("chip:NVIDIA A10G bf16", 2, True)
     assert work.arithmetic == 70e12 * 0.85 / 2
+    assert (on_processors.instances, on_processors.devices, on_processors.arithmetic) == (2, 1, 16 * 96e9 / 2)
 
 
 def test_a_device_map_divides_the_weights_and_not_the_time() -> None:

@@ -23,8 +23,11 @@ def test_every_gpu_of_the_catalogue_has_a_data_sheet() -> None:
         assert accelerator.link_bytes_per_s < accelerator.memory_bytes_per_s
 
 
+Gpu = Callable[[str], hardware.Accelerator | None]
+
+
 @pytest.fixture
-def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], hardware.Accelerator | None]]:
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     """Gives the GPU of a machine whose NVIDIA driver answers so."""
 
     def make(answer: str) -> hardware.Accelerator | None:
@@ -49,7 +52,7 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
     ],
 )
 def test_a_gpu_of_this_machine_is_known_by_the_name_that_its_driver_gives(
-    gpu: Callable[[str], hardware.Accelerator | None], answer: str, half_flops: float, usable_gib: float
+    gpu: Gpu, answer: str, half_flops: float, usable_gib: float
 ) -> None:
     result = gpu(answer)
 
@@ -57,18 +60,14 @@ def test_a_gpu_of_this_machine_is_known_by_the_name_that_its_driver_gives(
     assert (result.half_flops, result.usable_gib) == (half_flops, usable_gib)
 
 
-def test_a_gpu_that_is_hidden_or_absent_is_none(
-    gpu: Callable[[str], hardware.Accelerator | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_is_hidden_or_absent_is_none(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     assert local_gpu() is None  # no driver
     for visible, is_there in (("", False), ("-1", False), ("0", True)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert (gpu("Tesla T4, 15360") is not None) is is_there
 
 
-def test_a_gpu_that_is_not_listed_is_a_gpu_with_the_memory_that_its_driver_tells(
-    gpu: Callable[[str], hardware.Accelerator | None],
-) -> None:
+def test_a_gpu_that_is_not_listed_is_a_gpu_with_the_memory_that_its_driver_tells(gpu: Gpu) -> None:
     found, silent = gpu("NVIDIA GeForce RTX 4090, 24564"), gpu("NVIDIA GB10, [N/A]")
 
     assert found is not None

@@ -14,14 +14,11 @@ def divide(total: Seconds = HOUR, *, instance_type: str = "ml.g5.xlarge", **more
     return dict(phases_of(total, JobSpec(instance_type=instance_type), **more))
 
 
-def test_the_billed_phases_add_up_to_the_seconds_of_the_job() -> None:
-    phases = divide()
+def test_the_billed_phases_add_up_to_the_seconds_of_the_job_and_the_bytes_of_a_model_are_uploaded() -> None:
+    phases, small, large = divide(), divide(uploaded_bytes=0), divide(uploaded_bytes=5e9)
+
     assert tuple(phases) == PHASES
     assert sum(phases[phase].seconds for phase in PHASES[2:]) == pytest.approx(3600)
     assert phases["training"].seconds_high / phases["training"].seconds == pytest.approx(1.2)
-
-
-def test_the_bytes_of_a_model_are_uploaded_in_addition() -> None:
-    small, large = divide(uploaded_bytes=0), divide(uploaded_bytes=5e9)
     assert large["uploading"].seconds - small["uploading"].seconds == pytest.approx(25)  # 200 MB/s
     assert large["training"].seconds == pytest.approx(small["training"].seconds - 25)

@@ -10,6 +10,7 @@ from paretune.estimating.workload import NF4_BYTES, Workload, evaluation_batch, 
 from paretune.specification.job import JobSpec
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50, adapted_widths=360)
+TOMATOES: dict[str, Any] = {"dataset": "bundled:rotten_tomatoes", "max_train_samples": None}
 
 
 def work_of(facts: dict[str, float] | None = None, **changes: Any) -> Workload:
@@ -73,55 +74,37 @@ def test_frozen_weights_beside_adapters_take_two_bytes_or_half_a_byte(
 
 
 @pytest.mark.parametrize(
-    ("changes", "steps"),
+    ("name", "changes", "expected"),
     [
-        ({}, 57),  # 900 / 16 = 56.25
-        ({"num_train_epochs": 2.5}, 143),  # 57 x 2.5 = 142.5
-        ({"gradient_accumulation_steps": 4}, 15),
-        ({"instance_type": "ml.p4d.24xlarge", "instance_count": 2}, 4),  # 900 / 256
-        ({"training_arguments": {"max_steps": 30}}, 30),
-        ({"training_arguments": {"max_steps": 300}}, 300),  # the Trainer begins the rows again
-        ({"probe_steps": 40, "max_train_samples": 100}, 40),
+        ("steps", {}, 57),  # 900 / 16 = 56.25
+        ("steps", {"num_train_epochs": 2.5}, 143),  # 57 x 2.5 = 142.5
+        ("steps", {"gradient_accumulation_steps": 4}, 15),
+        ("steps", {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}, 4),  # 900 / 256
+        ("steps", {"training_arguments": {"max_steps": 30}}, 30),
+        ("steps", {"training_arguments": {"max_steps": 300}}, 300),  # the Trainer begins the rows again
+        ("steps", {"probe_steps": 40, "max_train_samples": 100}, 40),
+        ("evaluations", {}, 1),  # the returned model is judged in any case
+        ("evaluations", {"num_train_epochs": 9.0}, 1),
+        ("evaluations", {"training_arguments": {"eval_strategy": "no"}}, 1),
+        ("evaluations", {"training_arguments": {"eval_strategy": "steps"}}, 4),
+        ("evaluations", {"training_arguments": {"eval_strategy": "epoch"}, "num_train_epochs": 4.5}, 5),
+        ("evaluations", {"training_arguments": {"eval_strategy": "epoch"}, "num_train_epochs": 2.0}, 2),
+        ("evaluations", {"training_arguments": {"eval_steps": 10}}, 6),  # of 57 steps
+        ("evaluations", {"training_arguments": {"eval_steps": 0.1}}, 10),
+        ("evaluations", {"probe_steps": 40}, 0),
+        ("evaluated_rows", {}, 100),  # a ninth of 900
+        ("evaluated_rows", {"max_eval_samples": 64}, 64),
+        ("evaluated_rows", TOMATOES, 853),
+        ("evaluated_rows", TOMATOES | {"max_eval_samples": 5000}, 853),
     ],
 )
-def test_steps_are_those_of_the_trainer(changes: dict[str, Any], steps: int) -> None:
-    assert work_of(**changes).steps == steps
-
-
-@pytest.mark.parametrize(
-    ("changes", "evaluations"),
-    [
-        ({}, 1),  # the returned model is judged in any case
-        ({"num_train_epochs": 9.0}, 1),
-        ({"training_arguments": {"eval_strategy": "no"}}, 1),
-        ({"training_arguments": {"eval_strategy": "steps"}}, 4),
-        ({"training_arguments": {"eval_strategy": "epoch"}, "num_train_epochs": 4.5}, 5),
-        ({"training_arguments": {"eval_strategy": "epoch"}, "num_train_epochs": 2.0}, 2),
-        ({"training_arguments": {"eval_steps": 10}}, 6),  # of 57 steps
-        ({"training_arguments": {"eval_steps": 0.1}}, 10),
-        ({"probe_steps": 40}, 0),
-    ],
-)
-def test_evaluations_are_those_of_the_trainer(changes: dict[str, Any], evaluations: int) -> None:
-    assert work_of(**changes).evaluations == evaluations
+def test_steps_and_evaluations_are_those_of_the_trainer(name: str, changes: dict[str, Any], expected: float) -> None:
+    assert getattr(work_of(**changes), name) == expected
 
 
 def test_training_arguments_that_the_trainer_does_not_take_are_refused() -> None:
     with pytest.raises(BadInput, match="max_steps must be a whole number, got 'abc'"):
         work_of(training_arguments={"max_steps": "abc"})
-
-
-@pytest.mark.parametrize(
-    ("changes", "evaluated"),
-    [
-        ({}, 100),  # a ninth of 900
-        ({"max_eval_samples": 64}, 64),
-        ({"dataset": "bundled:rotten_tomatoes", "max_train_samples": None}, 853),
-        ({"dataset": "bundled:rotten_tomatoes", "max_train_samples": None, "max_eval_samples": 5000}, 853),
-    ],
-)
-def test_evaluated_rows_are_those_that_were_asked_for_or_are_there(changes: dict[str, Any], evaluated: float) -> None:
-    assert work_of(**changes).evaluated_rows == evaluated
 
 
 def test_an_evaluation_batch_has_bounded_logits_and_tokens() -> None:
