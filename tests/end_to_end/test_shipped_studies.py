@@ -19,11 +19,7 @@ def studies(workplace: Path) -> Path:
     return workplace
 
 
-def name_of(path: Path) -> str:
-    return path.stem
-
-
-@pytest.mark.parametrize("path", STUDIES, ids=name_of)
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_a_study_runs_two_trials(path: Path, studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if path.stem.startswith(("polarity", "demo", "compiler")):  # of old instance types, with the prices of their time
         prices = "compiler" if path.stem.startswith("compiler") else "polarity"

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from tests.end_to_end.test_pasted_commands import STUDY
+
 BLOCK = """
 import sys
 
@@ -36,12 +38,6 @@ for words, code in [
     found = main(words)
     assert found == code, (words, found)
 assert not {"torch", "transformers", "datasets", "accelerate", "peft"} & set(sys.modules)
-"""
-STUDY = """name: without torch
-job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 2000}
-search: {per_device_train_batch_size: {choices: [8, 16]}}
-objectives: {cost_usd: minimize, job_seconds: minimize}
-n_trials: 2
 """
 
 

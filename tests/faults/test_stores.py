@@ -1,12 +1,13 @@
 """Tracking servers that are away, slow or talk nonsense; databases that are locked or restarted; full disks."""
 
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
 from tests.faults.proxy import TROUBLES, Proxy
-from tests.faults.worlds import Trial
+from tests.faults.worlds import Trial, World
 from tests.processes import free_port, tracking_server
 from tests.stand_ins import postgresql
 from tests.study_tables import books_of, write_study
@@ -14,12 +15,22 @@ from tests.study_tables import books_of, write_study
 pytestmark = pytest.mark.slow
 
 
-def test_a_tracking_server_in_trouble_costs_no_record(trial: Trial) -> None:
+@contextmanager
+def behind_a_proxy(trial: Trial) -> Iterator[tuple[World, Proxy]]:
+    """A user of a tracking server behind a proxy, who uses its store itself after the block."""
     port = free_port()
     server = f"http://127.0.0.1:{port}"
     with trial.world("simulated") as world, tracking_server(world.folder, port), Proxy(server) as proxy:
         store = world.environment["MLFLOW_TRACKING_URI"]
-        world.environment |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}
+        world.environment["MLFLOW_TRACKING_URI"] = proxy.url
+        yield world, proxy
+        world.recover()
+        world.environment["MLFLOW_TRACKING_URI"] = store
+
+
+def test_a_tracking_server_in_trouble_costs_no_record(trial: Trial) -> None:
+    with behind_a_proxy(trial) as (world, proxy):
+        world.environment["MLFLOW_HTTP_REQUEST_TIMEOUT"] = "3"
         for how in trial.draw.sample(TROUBLES, 3):  # for some seconds, from any moment on
             command = world.begin(pace=10.0)
             command.has_ended_within(trial.draw.uniform(0.0, 1.5))
@@ -27,19 +38,10 @@ def test_a_tracking_server_in_trouble_costs_no_record(trial: Trial) -> None:
             command.has_ended_within(trial.draw.uniform(0.5, 8.0))
             proxy.calm()
             assert command.wait() in (0, 2, 3), command.text
-        world.recover()
-        world.environment["MLFLOW_TRACKING_URI"] = store
 
 
 def test_no_job_is_created_whose_name_mlflow_has_not_taken(trial: Trial) -> None:
-    port = free_port()
-    with (
-        trial.world("simulated") as world,
-        tracking_server(world.folder, port),
-        Proxy(f"http://127.0.0.1:{port}") as proxy,
-    ):
-        store = world.environment["MLFLOW_TRACKING_URI"]
-        world.environment |= {"MLFLOW_TRACKING_URI": proxy.url}
+    with behind_a_proxy(trial) as (world, proxy):
         proxy.disturb("503", lambda path: path.endswith(("log-batch", "set-tag")))
         refused = world.begin()
         assert refused.wait() == 2, refused.text
@@ -47,8 +49,6 @@ def test_no_job_is_created_whose_name_mlflow_has_not_taken(trial: Trial) -> None
         proxy.calm()
         command = world.begin()
         assert command.wait() == 0, command.text
-        world.recover()
-        world.environment["MLFLOW_TRACKING_URI"] = store
 
 
 def test_a_store_that_another_process_locks_costs_no_record(trial: Trial) -> None:
