@@ -91,11 +91,6 @@ def page(request: pytest.FixtureRequest) -> str:
     return str(request.param.read_text())
 
 
-def pages() -> str:
-    """All of them, one after the other."""
-    return "\n".join(path.read_text() for path in PAGES)
-
-
 def commands_of(text: str) -> list[list[str]]:
     """The words of each `mlflow run` and `paretune` line in fenced bash blocks, variables set before it left out."""
     blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -149,7 +144,8 @@ def test_every_command_in_a_page_is_one_that_paretune_takes(page: str) -> None:
 
 
 def test_the_pages_show_every_entry_point() -> None:
-    assert {job_of(words)[0] for words in commands_of(pages()) if len(words) > 1} >= entry_points().keys() - {"main"}
+    shown = [words for path in PAGES for words in commands_of(path.read_text())]
+    assert {job_of(words)[0] for words in shown if len(words) > 1} >= entry_points().keys() - {"main"}
 
 
 def test_every_parameter_that_a_page_mentions_is_one_of_paretune(page: str) -> None:

@@ -154,17 +154,12 @@ def refusal(model: str, environment: dict[str, str]) -> str:
     return str(refused.value)
 
 
-def test_a_configuration_is_read_and_no_weights_are(hub: Hub) -> None:
+def test_a_configuration_is_read_without_weights_and_what_cannot_be_had_is_refused_with_what_to_do(hub: Hub) -> None:
     assert hub_config("good/bert", {"HF_ENDPOINT": hub.url}) == CONFIG
     assert {path for _, path, _ in hub.requests} == {"/good/bert/resolve/main/config.json"}
 
-
-def test_what_cannot_be_had_is_refused_with_what_to_do(hub: Hub) -> None:
-    for model, message in {
-        "nobody/knows": "404",
-        "gated/bert": "needs HF_TOKEN",
-        "odd/list": "holds no JSON object",
-    }.items():
+    faults = {"nobody/knows": "404", "gated/bert": "needs HF_TOKEN", "odd/list": "holds no JSON object"}
+    for model, message in faults.items():
         assert message in refusal(model, {"HF_ENDPOINT": hub.url})
 
 

@@ -81,14 +81,20 @@ def test_rows_without_padding_have_no_mask_and_other_models_keep_theirs() -> Non
     assert mask_format(small("bert"), JobSpec(precision="fp16")) == torch.float16
 
 
-class Reads(TorchDispatchMode):
-    """Counts the numbers that Python reads from tensors."""
+class Calls(TorchDispatchMode):
+    """Counts the calls of one of PyTorch's operators, or of all."""
 
-    count = 0
+    def __init__(self, of: Any = None) -> None:
+        super().__init__()
+        self.of, self.count = of, 0
 
     def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
-        self.count += function is torch.ops.aten._local_scalar_dense.default
+        self.count += self.of in (None, function)
         return function(*inputs, **(options or {}))
+
+
+READS = torch.ops.aten._local_scalar_dense.default
+"""Python reads a number from a tensor."""
 
 
 @pytest.mark.parametrize("task", ["classification", "causal-lm"])
@@ -100,7 +106,7 @@ def test_a_decoder_needs_no_mask_and_reads_nothing_of_a_batch(kind: str, task: s
 
     use_causal_attention(model, JobSpec(precision="bf16", max_seq_length=9))
     assert not needs_masks(model)
-    with Reads() as reads:
+    with Calls(READS) as reads:
         logits = model(**batch).logits
 
     assert torch.allclose(logits[inside], expected, atol=1e-6)
@@ -212,7 +218,7 @@ def test_garbage_is_collected_where_the_processes_wait_anyway_and_as_before_afte
 
 @pytest.mark.slow
 def test_a_step_reads_nothing_from_the_device(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads, before, step_of = Reads(), dict[int, int](), Loop._step
+    reads, before, step_of = Calls(READS), dict[int, int](), Loop._step
 
     def count(self: Loop, step: int) -> torch.Tensor:
         before[step] = reads.count

@@ -12,7 +12,6 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from paretune.core.errors import BadInput
@@ -20,6 +19,7 @@ from paretune.specification.job import JobSpec
 from paretune.training import tasks
 from paretune.training.rows.sources import read_rows
 from paretune.training.tasks import Evaluation, entities, read_targets, summed_loss, text_baselines, word_metrics
+from tests.unit.training.test_kernels import Calls
 
 SETS = [["a", "b"], ["b"], [], ["c"]] * 5
 
@@ -157,18 +157,11 @@ def test_the_loss_of_next_tokens_is_that_of_transformers() -> None:
 
 
 def test_the_loss_of_words_takes_as_many_operators_for_one_row_as_for_many() -> None:
-    class Count(TorchDispatchMode):
-        number = 0
-
-        def __torch_dispatch__(self, function: Any, *rest: Any) -> Any:
-            self.number += 1
-            return function(*rest[1], **(rest[2] or {}))
-
     numbers = []
     for rows in (1, 32):
-        with Count() as count:
+        with Calls() as calls:
             summed_loss("token-classification", torch.zeros(rows, 5, 3), torch.zeros(rows, 5).long())
-        numbers.append(count.number)
+        numbers.append(calls.count)
     assert numbers[0] == numbers[1]
 
 
