@@ -4,8 +4,6 @@ import json
 import os
 import resource
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from mlflow import MlflowClient
 
 from tests.conftest import BAD, GOOD, OTHER, write_csv
 from tests.end_to_end.cloud import spelled
-from tests.processes import Command, command, paretune, working_in
+from tests.processes import command, paretune, working_in
 
 WITHIN_S = 180.0
 GIB = 2**30
@@ -52,31 +50,17 @@ def _long_texts(path: Path, words: int, count: int) -> Path:
     return write_csv(path, rows)
 
 
-@contextmanager
-def _limited(workplace: Path, limit: int, **parameters: object) -> Iterator[Command]:
-    words = paretune("train", *spelled(parameters))
-    with command(
-        words,
-        cwd=workplace,
-        environment=dict(os.environ) | {"CUDA_VISIBLE_DEVICES": "", "MALLOC_ARENA_MAX": "2"},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    ) as running:
-        yield running
-
-
 @pytest.mark.slow
 def test_a_job_out_of_memory_runs_again_with_half_the_batch_and_the_same_global_batch_size(
     workplace: Path, wide_model: Path
 ) -> None:
     reviews = _long_texts(workplace / "reviews.csv", words=130, count=180)
-    with _limited(
-        workplace,
-        LIMIT_FOR_64_ROWS,
-        model=wide_model,
-        dataset=reviews,
-        max_seq_length=128,
-        per_device_train_batch_size=128,
-        precision="fp32",
+    job = {"model": wide_model, "dataset": reviews, "max_seq_length": 128, "precision": "fp32"}
+    with command(
+        paretune("train", *spelled(job | {"per_device_train_batch_size": 128})),
+        cwd=workplace,
+        environment=dict(os.environ) | {"CUDA_VISIBLE_DEVICES": "", "MALLOC_ARENA_MAX": "2"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (LIMIT_FOR_64_ROWS, LIMIT_FOR_64_ROWS)),
     ) as running:
         assert running.wait(WITHIN_S) == 0, running.text
         assert working_in(workplace / ".paretune") == []

@@ -89,14 +89,11 @@ def in_two_processes(one_process: JobSpec, tmp_path_factory: pytest.TempPathFact
     return finished
 
 
-def test_two_processes_train_the_model_of_one(alone: JobFolder, in_two_processes: Callable[[str], JobFolder]) -> None:
-    check_it_is_the_same_training(in_two_processes("ddp"), alone)
-
-
 def test_two_processes_and_two_instances_train_the_model_of_one_process(
     one_process: JobSpec, alone: JobFolder, in_two_processes: Callable[[str], JobFolder], tmp_path: Path
 ) -> None:
-    check_it_is_the_same_training(in_two_processes("fsdp"), alone)
+    for strategy in ("ddp", "fsdp"):
+        check_it_is_the_same_training(in_two_processes(strategy), alone)
     first, second = instances_of(make_job(tmp_path / "far", on_two_instances(one_process, strategy="fsdp")), 2)
     run([first, second])
     check_it_is_the_same_training(first, alone)
@@ -161,7 +158,6 @@ def test_one_process_loads_the_model_and_each_holds_its_share_of_weights_and_opt
     in_two_processes: Callable[[str], JobFolder],
 ) -> None:
     folder = in_two_processes("fsdp").root.parent
-
     held = [json.loads((folder / f"held-{rank}.json").read_text()) for rank in range(2)]
     whole = held[0]["whole"]
     assert held[0]["kinds"] == held[1]["kinds"] == ["DTensor"]
