@@ -102,28 +102,27 @@ class LauncherContract:
         place.end(first)
         assert [event.message for event in place.events(again)] == ["started", "stopped"]
 
-    def test_a_job_that_has_ended_is_not_started_again(self, place: Place) -> None:
-        document, inputs = place.order("quick")
-        first = place.launcher.submit(document, inputs)
-        place.end(first)
+    @pytest.mark.parametrize(
+        ("kind", "end", "failure"), [("quick", JobState.COMPLETED, None), ("failing", JobState.FAILED, FAILURE)]
+    )
+    def test_an_end_is_seen_from_another_launcher_first_and_no_stop_and_no_second_order_changes_it(
+        self, place: Place, kind: str, end: JobState, failure: tuple[FailureKind, str] | None
+    ) -> None:
+        document, inputs = place.order(kind)
+        job = place.launcher.submit(document, inputs)
+        seen = place.attached(job.name)
+        assert place.end(seen) is end  # although the first one never looks
+        assert job.state() is end
+        status = job.status()
+        assert status.failure == seen.status().failure == failure
 
+        job.stop()
+        place.let_time_pass()
         again = place.launcher.submit(document, inputs)
 
-        assert again.state() is JobState.COMPLETED
-        assert again.status().report == first.status().report
+        for one in (job, place.attached(job.name), again):
+            assert (one.state(), one.status()) == (end, status)
         assert sum(event.message == "started" for event in place.events(again)) == 1
-
-    @pytest.mark.parametrize("kind", ["quick", "failing"])
-    def test_the_end_is_seen_from_another_launcher_although_the_first_one_never_looks(
-        self, place: Place, kind: str
-    ) -> None:
-        job = place.submit(kind)
-
-        seen = place.attached(job.name)
-
-        assert place.end(seen) is (JobState.COMPLETED if kind == "quick" else JobState.FAILED)
-        assert job.state() is seen.state()
-        assert job.status().failure == seen.status().failure == (None if kind == "quick" else FAILURE)
 
     def test_attach_to_a_name_that_nobody_used_is_none(self, place: Place) -> None:
         assert place.launcher.attach("paretune-nobody-1") is None
@@ -167,18 +166,6 @@ class LauncherContract:
         place.until(lambda: job.state() in {JobState.STOPPING, JobState.STOPPED}, "the job is about to stop")
         assert place.end(job) is JobState.STOPPED
         assert [event.message for event in seen + place.events(job)] == ["started", "stopped"]
-
-    @pytest.mark.parametrize("kind", ["quick", "failing"])
-    def test_stopping_a_job_that_has_ended_changes_nothing(self, place: Place, kind: str) -> None:
-        job = place.submit(kind)
-        before = (place.end(job), job.status())
-
-        job.stop()
-        place.let_time_pass()
-
-        assert (job.state(), job.status()) == before
-        seen = place.attached(job.name)
-        assert (seen.state(), seen.status()) == before
 
     def test_seconds_grow_until_the_end_and_not_after_it(self, place: Place) -> None:
         job = place.submit("long")

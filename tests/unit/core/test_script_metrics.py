@@ -29,6 +29,8 @@ from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, numbers_i
         ("{'loss': nan, 'f1': 0.5, 'flag': True}", {"loss": math.inf, "f1": 0.5}),
         ("loss: 1e999", {"loss": math.inf}),
         ("epoch 2: loss -inf, f1 NaN", {"loss": -math.inf, "f1": math.nan}),
+        ("| End of training | test loss  6.18 | test ppl   483.63", {"test_loss": 6.18, "test_ppl": 483.63}),
+        ("| end of epoch   1 | time:  1.00s | valid loss  6.18", {"valid_loss": 6.18}),  # and cells of words
         ("mode: info", {}),
         ("12:30:01 done", {}),
     ],
@@ -49,14 +51,6 @@ def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() 
         printed.read(line)
 
     assert printed.results({}, {}, {})[0] == {"train_loss": 4.3, "val_loss": 4.2, "f1": 0.8}
-
-
-def test_cells_of_words_do_not_hide_those_with_numbers() -> None:
-    assert numbers_in("| End of training | test loss  6.18 | test ppl   483.63") == {
-        "test_loss": 6.18,
-        "test_ppl": 483.63,
-    }
-    assert numbers_in("| end of epoch   1 | time:  1.00s | valid loss  6.18") == {"valid_loss": 6.18}
 
 
 def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:

@@ -112,14 +112,6 @@ def test_force_starts_another_only_where_it_says_so(user: User) -> None:
     assert len(user.launcher.created) == 2
 
 
-@pytest.mark.parametrize("changes", [{"instance_count": 2}, {"max_runtime_minutes": 7.0}])
-def test_a_job_of_another_command_is_left_alone(user: User, changes: dict[str, Any]) -> None:
-    run_id = user.is_killed(**changes)
-
-    assert user.type().run_id != run_id
-    assert user.client.get_run(run_id).info.status == "RUNNING"
-
-
 def test_who_follows_the_job_that_a_living_process_watches_leaves_it_to_that_one_when_interrupted(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,15 +212,24 @@ def test_a_launcher_killed_after_another_has_created_the_job_leaves_its_run_to_t
 HERE = {"account": "111111111111", "region": "us-east-1"}
 
 
-@pytest.mark.parametrize(("tag", "text"), [("trial", "3"), ("dataset_key", "of other rows"), ("region", "eu-west-1")])
-def test_a_trial_and_a_job_of_other_data_or_of_another_region_are_left_to_who_began_them(
-    user: User, monkeypatch: pytest.MonkeyPatch, tag: str, text: str
+@pytest.mark.parametrize(
+    ("changes", "tags"),
+    [
+        ({"instance_count": 2}, {}),
+        ({"max_runtime_minutes": 7.0}, {}),
+        *[({}, tag) for tag in ({"trial": "3"}, {"dataset_key": "of other rows"}, {"region": "eu-west-1"})],
+    ],
+)
+def test_a_trial_and_a_job_of_another_command_data_or_region_are_left_to_who_began_them(
+    user: User, changes: dict[str, Any], tags: dict[str, str]
 ) -> None:
-    monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
-    run_id = user.is_killed(before_creation=True)
-    user.client.set_tag(run_id, f"paretune.{tag}", text)
+    user.launcher.location_tags = lambda: HERE  # type: ignore[method-assign]
+    run_id = user.is_killed(before_creation=bool(tags), **changes)
+    for tag, text in tags.items():
+        user.client.set_tag(run_id, f"paretune.{tag}", text)
 
     assert user.type().run_id != run_id
+    assert user.client.get_run(run_id).info.status == "RUNNING"
 
 
 @pytest.mark.parametrize(

@@ -21,17 +21,14 @@ from paretune.tracking.store import Tracking
 NO_FAULT = JobReport(metrics={"f1": 0.75})
 
 
-def left_by(folder: Path) -> Path:
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
     """A checkpoint as a job leaves it, without any sense in its weights."""
+    folder = tmp_path / "model"
     folder.mkdir()
     for name in ("MLmodel", "config.json", "model.safetensors", "tokenizer.json"):
         (folder / name).write_text("{}")
     return folder
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return left_by(tmp_path / "model")
 
 
 @pytest.fixture

@@ -219,19 +219,19 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     assert "\n" not in actual[0].getMessage()
 
 
-def test_a_server_that_is_not_there_is_said_within_seconds(
+def test_a_server_that_is_not_there_is_said_within_seconds_and_without_a_password_that_looks_like_a_path(
     store: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = f"127.0.0.1:{free_port()}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{address}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:hush/hush@{address}")
     monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")  # as a user has it
     began = time.monotonic()
-    with pytest.raises(TrackingUnavailable) as refused:
+    with pytest.raises(TrackingUnavailable, match=f"http://{address} does not answer") as refused:
         tracking()
 
     assert time.monotonic() - began < 6
-    assert address in str(refused.value)
     assert "nothing was launched" in str(refused.value)
+    assert "hush" not in str(refused.value)
 
 
 def test_no_message_shows_the_password_of_a_server_that_goes_away(
@@ -248,18 +248,6 @@ def test_no_message_shows_the_password_of_a_server_that_goes_away(
     messages = [record.getMessage() for record in caplog.records if record.name.startswith("paretune")]
     assert messages
     assert not [text for text in [*messages, here.open_command("abc")] if "secret" in text]
-
-
-def test_no_message_shows_a_part_of_a_password_that_ends_the_name_of_a_host(
-    store: MlflowClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:hush/hush@{address}")
-
-    with pytest.raises(TrackingUnavailable, match=f"http://{address} does not answer") as refused:
-        tracking()
-
-    assert "hush" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

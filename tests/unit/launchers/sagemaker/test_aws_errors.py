@@ -110,16 +110,10 @@ PUBLIC = [  # texts that jobs and requests of public notebooks and threads have 
 ]
 
 
-@pytest.mark.parametrize(("text", "kind", "part"), PUBLIC, ids=lambda value: value[:40])
-def test_a_text_of_a_real_job_has_its_cause(text: str, kind: str, part: str) -> None:
-    actual, sentence = classify(text)
-
-    assert (actual, part in sentence) == (FailureKind[kind], True)
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "part"),
     [
+        *PUBLIC,
         ("Stopped. Reason: MaxWaitTimeExceeded", "CAPACITY", "no free instance"),
         ("AlgorithmError: See job logs for more information, exit code: 137", "ERROR", "lack of memory: read the log"),
         ("ClientError: The subnet ID 'subnet-1' does not exist", "ERROR", "'subnet-1' does not exist"),
@@ -128,8 +122,9 @@ def test_a_text_of_a_real_job_has_its_cause(text: str, kind: str, part: str) -> 
         ("AlgorithmError: error: boom, exit code: 1", "ERROR", "boom"),
         ("  ", "ERROR", "SageMaker gave no reason"),
     ],
+    ids=lambda value: value[:40],
 )
-def test_a_cause_is_read_from_the_structure_of_the_text(text: str, kind: str, part: str) -> None:
+def test_a_cause_is_read_from_the_text_of_a_real_job_and_from_its_structure(text: str, kind: str, part: str) -> None:
     actual, sentence = classify(text)
 
     assert (actual, part in sentence) == (FailureKind[kind], True)
