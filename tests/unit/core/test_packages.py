@@ -37,7 +37,9 @@ def test_a_job_gets_the_versions_installed_here_and_else_paretune_s_ranges(envir
     assert packages.pinned(("mlflow", "torch", "psutil")) == ("mlflow==3.17.2", "torch>=2.6", "psutil")
 
 
-def test_without_sagemaker_s_packages_the_extra_is_named(environment: dict[str, str]) -> None:
+def test_without_sagemaker_s_packages_the_extra_is_named_and_version_2_of_the_sdk_is_refused_in_one_sentence(
+    environment: dict[str, str],
+) -> None:
     environment["boto3"] = "1.44.5"
 
     assert packages.missing("sagemaker").startswith(
@@ -46,12 +48,8 @@ def test_without_sagemaker_s_packages_the_extra_is_named(environment: dict[str, 
     environment["sagemaker-core"] = "2.27.0"
     assert packages.missing("sagemaker") == ""
 
-
-def test_version_2_of_the_sdk_is_refused_in_one_sentence(environment: dict[str, str]) -> None:
     environment |= {"boto3": "1.40", "sagemaker-core": "1.0.70", "sagemaker": "2.251.0"}
-
     reason = packages.missing("sagemaker")
-
     assert reason.startswith(
         "jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker 2.251.0 is installed here"
     )

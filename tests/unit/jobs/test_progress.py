@@ -10,6 +10,7 @@ EVENTS = [
     Event(time=2.0, step=2, metrics={"train/loss": 0.5}, total_steps=4),
     Event(time=3.0, step=2, metrics={"eval/f1": 0.81239, "eval/loss": 0.4, "eval/epoch": 0.5}, total_steps=4),
     Event(time=4.0, step=2, message="continuing from checkpoint-2"),
+    Event(time=4.5, step=2, message="reading \x1b]0;title\x07[/x].gnp\u202efdp[/]"),
     Event(time=5.0, step=4, metrics={"train/loss": 0.25}, total_steps=4),
 ]
 
@@ -21,7 +22,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
+def test_a_terminal_gets_a_bar_with_steps_and_loss_and_names_that_look_like_its_commands_as_they_are() -> None:
     stream = Terminal()
     progress = ProgressPrinter(stream)
     progress(EVENTS)
@@ -32,11 +33,5 @@ def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
     assert "loss 0.250" in output
     assert "step 2: f1 0.8124, loss 0.4000\n" in output
     assert "continuing from checkpoint-2\n" in output
+    assert r"reading \x1b]0;title\x07[/x].gnp\u202efdp[/]" in output
     progress.close()
-
-
-def test_names_that_look_like_commands_of_a_terminal_or_of_markup_are_shown_as_they_are() -> None:
-    stream = Terminal()
-    ProgressPrinter(stream)([Event(time=1.0, step=0, message="reading \x1b]0;title\x07[/x].gnp\u202efdp[/]")])
-
-    assert r"reading \x1b]0;title\x07[/x].gnp\u202efdp[/]" in stream.getvalue()

@@ -1,7 +1,7 @@
 """One job over all its attempts, on a launcher whose jobs end as they are told to, and in a real MLflow store."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,10 @@ class Desk:
             self.clock.sleep(0.5)
         return end.result()
 
+    def names(self, count: int) -> list[str]:
+        """Names of the first jobs of the run."""
+        return [f"paretune-{self.run_id}-{number}" for number in range(1, count + 1)]
+
     @property
     def metrics(self) -> Mapping[str, float]:
         return dict(self.client.get_run(self.run_id or "").data.metrics)
@@ -82,23 +86,12 @@ def desk(workplace: Path) -> Desk:
     return Desk(FakeClock(), Tracking({}, SystemClock()), [], MlflowClient())
 
 
-Names = Callable[[int], list[str]]
-
-
-@pytest.fixture
-def names(desk: Desk) -> Names:
-    """Names of the first jobs of the run."""
-    return lambda count: [f"paretune-{desk.run_id}-{number}" for number in range(1, count + 1)]
-
-
-def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_everything_is_paid(
-    desk: Desk, names: Names
-) -> None:
+def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_everything_is_paid(desk: Desk) -> None:
     launcher = ScriptedLauncher([MEMORY, MEMORY, DONE])
     desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
 
     plans = [document.plan for document in launcher.documents]
-    assert launcher.created == names(3)
+    assert launcher.created == desk.names(3)
     assert [plan.per_device_train_batch_size for plan in plans] == [16, 8, 4]
     assert [plan.global_batch_size for plan in plans] == [16, 16, 16]
     assert [document.spent_seconds for document in launcher.documents] == [0, 36, 72]
@@ -134,7 +127,7 @@ def test_a_script_of_this_machine_that_was_edited_meanwhile_is_not_tried_again(
     assert len(launcher.created) == 2 - is_edited
 
 
-def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked(desk: Desk, names: Names) -> None:
+def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked(desk: Desk) -> None:
     class Interrupting(ScriptedLauncher):
         unseen = 2  # answers in which AWS does not show the new job yet
 
@@ -157,14 +150,14 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
         job.begin()
     job.abandon(caught.value)
 
-    assert launcher.created == names(1)
+    assert launcher.created == desk.names(1)
     assert desk.client.get_run(desk.run_id).info.status == "KILLED"
     assert desk.tags["state"] == "Stopped"
     assert desk.metrics["cost_usd"] == pytest.approx(0.01)
 
 
 def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_price_counts(
-    desk: Desk, names: Names, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher = ScriptedLauncher([CAPACITY, CAPACITY, DONE])
     end = desk.follow(
@@ -198,7 +191,7 @@ def test_a_next_type_begins_with_the_batch_that_has_fitted(desk: Desk) -> None:
 
 @pytest.mark.parametrize("looks", range(9))  # the job has ended by the eighth
 def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts_nothing_twice(
-    desk: Desk, names: Names, looks: int
+    desk: Desk, looks: int
 ) -> None:
     launcher = ScriptedLauncher([CAPACITY, MEMORY, DONE])
     changes = {"fallback_instance_types": LARGE, "per_device_train_batch_size": 16, "spot": True}
@@ -210,7 +203,7 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
     again = desk.attempts(launcher, **changes)
     desk.follow(again)
 
-    assert launcher.created == names(3)
+    assert launcher.created == desk.names(3)
     assert [document.spec.instance_type for document in launcher.documents] == [SMALL, LARGE, LARGE]
     assert [document.plan.per_device_train_batch_size for document in launcher.documents] == [16, 16, 8]
     assert desk.metrics["billable_seconds"] == 3 * 36
@@ -218,18 +211,18 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
     assert desk.metrics["f1"] == 0.75
 
 
-def test_a_job_goes_on_after_an_internal_error_of_aws_at_most_twice(desk: Desk, names: Names) -> None:
+def test_a_job_goes_on_after_an_internal_error_of_aws_at_most_twice(desk: Desk) -> None:
     launcher = ScriptedLauncher([INTERNAL, INTERNAL, INTERNAL, DONE])
 
     with pytest.raises(JobFailed, match="internal error"):
         desk.follow(desk.attempts(launcher))
 
-    assert launcher.created == names(3)
+    assert launcher.created == desk.names(3)
     assert [document.spent_seconds for document in launcher.documents] == [0, SECONDS, 2 * SECONDS]
     assert desk.metrics["billable_seconds"] == 3 * SECONDS
 
 
-def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk, names: Names) -> None:
+def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk) -> None:
     launcher = ScriptedLauncher([MEMORY, LaunchRefused("quota")])
     attempts = desk.attempts(launcher, per_device_train_batch_size=16)
 
@@ -238,7 +231,7 @@ def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk,
     attempts.stop()
     attempts.close(caught.value, attempts.current)
 
-    assert launcher.created == names(1)
+    assert launcher.created == desk.names(1)
     assert desk.tags["failure_reason"] == "quota"
     assert desk.metrics["billable_seconds"] == 36
 
@@ -329,7 +322,7 @@ def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_
     assert desk.tags["warm_pool"] == "Available"
 
 
-def test_a_trial_is_not_tried_again_with_a_smaller_batch_by_any_process(desk: Desk, names: Names) -> None:
+def test_a_trial_is_not_tried_again_with_a_smaller_batch_by_any_process(desk: Desk) -> None:
     launcher = ScriptedLauncher([MEMORY, DONE])
     desk.attempts(launcher, per_device_train_batch_size=16)
     desk.client.set_tag(desk.run_id or "", schema.STUDY, "a study")
@@ -337,20 +330,20 @@ def test_a_trial_is_not_tried_again_with_a_smaller_batch_by_any_process(desk: De
     with pytest.raises(OutOfMemory) as caught:
         desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))  # another process
 
-    assert launcher.created == names(1)
+    assert launcher.created == desk.names(1)
     assert desk.metrics["cost_usd"] == pytest.approx(0.01)
     assert "with per-device batch 16; a trial of a study is not tried again with a smaller one" in str(caught.value)
     assert "smallest" not in desk.tags["failure_reason"]
 
 
-def test_a_trial_whose_per_device_batch_is_not_searched_goes_on_with_a_smaller_one(desk: Desk, names: Names) -> None:
+def test_a_trial_whose_per_device_batch_is_not_searched_goes_on_with_a_smaller_one(desk: Desk) -> None:
     launcher = ScriptedLauncher([MEMORY, DONE])
     job = desk.attempts(launcher, global_batch_size=64)
     desk.client.set_tag(desk.run_id or "", schema.STUDY, "a study")
 
     desk.follow(job)
 
-    assert launcher.created == names(2)
+    assert launcher.created == desk.names(2)
     assert [job.document.plan.per_device_train_batch_size for job in launcher.jobs.values()] == [64, 32]
 
 
@@ -398,7 +391,7 @@ def test_a_report_cannot_lower_the_bill(desk: Desk, monkeypatch: pytest.MonkeyPa
     assert "cost_usd" not in desk.metrics
 
 
-def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_it(desk: Desk, names: Names) -> None:
+def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_it(desk: Desk) -> None:
     launcher = ScriptedLauncher([MEMORY, ENDLESS])
     first = desk.attempts(launcher, per_device_train_batch_size=16)
     while len(launcher.created) < 2:
@@ -410,5 +403,5 @@ def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_i
     again.stop()
 
     assert again.current is not None
-    assert (again.current.name, again.current.state()) == (names(2)[1], JobState.STOPPED)
+    assert (again.current.name, again.current.state()) == (desk.names(2)[1], JobState.STOPPED)
     assert again.bill.cost_usd == pytest.approx(0.02)

@@ -35,13 +35,9 @@ def test_the_files_of_mlflow_are_read_as_requirements(tmp_path: Path) -> None:
     lines = ["pip==24.0", "-r requirements.txt", "-e ."]
     assert environment(tmp_path, "python_env: python_env.yaml", python_env__yaml=PYTHON) == (lines, ".")
     assert environment(tmp_path, "docker_env: {image: 'python:3.12'}") == ([], ".")
-
-
-def test_relative_paths_of_a_conda_file_begin_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "conda.yaml").write_text("dependencies: [{pip: [-e ..]}]")
-
-    assert environment(tmp_path, "conda_env: envs/conda.yaml") == (["-e .."], "envs")
+    assert environment(tmp_path, "conda_env: envs/conda.yaml") == (["-e .."], "envs")  # paths begin in its folder
 
 
 @pytest.mark.parametrize("text", ["dependencies: numpy", "[]x: ]"])

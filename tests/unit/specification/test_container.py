@@ -56,19 +56,14 @@ def test_a_job_document_survives_being_a_file(plan: BatchPlan, name: str, attemp
         assert JobDocument.read(path) == document
 
 
-def test_the_first_reason_of_a_failure_is_kept(tmp_path: Path) -> None:
-    folder = JobFolder(tmp_path)
-    folder.write_failure(FailureKind.OUT_OF_MEMORY, "the GPU is full")
-    folder.write_failure(FailureKind.ERROR, "the other process has gone")
-
-    assert folder.read_failure() == (FailureKind.OUT_OF_MEMORY, "the GPU is full")
-
-
-def test_the_failure_file_of_another_program_is_an_error_with_its_whole_text(tmp_path: Path) -> None:
+def test_the_first_reason_of_a_failure_is_kept_and_the_text_of_another_program_is_an_error(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
     assert folder.read_failure() is None
 
-    folder.failure.parent.mkdir()
+    folder.write_failure(FailureKind.OUT_OF_MEMORY, "the GPU is full")
+    folder.write_failure(FailureKind.ERROR, "the other process has gone")
+    assert folder.read_failure() == (FailureKind.OUT_OF_MEMORY, "the GPU is full")
+
     folder.failure.write_bytes(b"AlgorithmError: exit code 1: \xff\n")
     assert folder.read_failure() == (FailureKind.ERROR, "AlgorithmError: exit code 1: \N{REPLACEMENT CHARACTER}")
 

@@ -39,6 +39,8 @@ def test_typed_values_win_over_the_file_entry_by_entry(own: Path) -> None:
     assert spec.budget == str(own.parent / "team.yaml")
     Path("paretune.toml").write_text("no profile: whoever wrote this folder")
     assert read_profile({})["region"] == "eu-west-1"
+    with pytest.raises(BadInput, match="PARETUNE_PROFILE must name a file"):
+        read_profile({"PARETUNE_PROFILE": "missing.toml"})
 
 
 def test_a_local_job_leaves_out_what_only_instances_use(own: Path) -> None:
@@ -66,8 +68,3 @@ def test_a_wrong_file_is_a_fault_that_names_it(own: Path, content: bytes, fault:
         read_profile({})
     assert fault in str(refused.value)
     assert str(own) in str(refused.value)
-
-
-def test_a_named_file_that_is_none_is_a_fault(own: Path) -> None:
-    with pytest.raises(BadInput, match="PARETUNE_PROFILE must name a file"):
-        read_profile({"PARETUNE_PROFILE": "missing.toml"})

@@ -26,10 +26,8 @@ def test_the_report_is_scikit_learn_s_on_the_rows_behind_the_counts() -> None:
     assert classification_report(report_of(counts, ["bad", "good", "soso"])) == sklearn_report(
         truth, answers, digits=4, zero_division=0
     )
-
-
-def test_the_report_of_a_job_that_counts_more_rows_than_memory_holds_is_made_all_the_same() -> None:
-    assert "1.0000" in classification_report(report_of([[2**60, 0], [0, 2**60]]))
+    large = classification_report(report_of([[2**60, 0], [0, 2**60]]))  # more rows than memory holds
+    assert "1.0000" in large
 
 
 @pytest.mark.parametrize(

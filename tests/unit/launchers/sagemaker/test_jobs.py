@@ -117,8 +117,8 @@ def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_th
 def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: Job, clock: FakeClock) -> None:
     aws.enter(NAME, "Training")
     look(job, clock)
-    for _ in range(20):  # Describe alone, for as long as it likes: List shows the job
-        aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.")
+    # Describe alone, for as long as it likes: List shows the job
+    aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=20)
     assert look(job, clock, 200) is JobState.RUNNING
 
     hidden = aws.training.jobs.pop(NAME)  # both, for less than a minute

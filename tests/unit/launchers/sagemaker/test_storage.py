@@ -93,17 +93,13 @@ def test_a_prefix_is_a_folder_of_the_files_with_rows(aws: Aws, tmp_path: Path) -
         (f"s3://{BUCKET}/missing.csv", "is neither an object nor a prefix of objects: see `aws s3 ls"),
         (f"s3://{BUCKET}/d/", "has 1 objects, none of which ends in .csv, .jsonl"),
         ("s3:///rows.csv", "must be s3://BUCKET/KEY"),
+        (f"s3://{BUCKET}/denied.csv", "does not allow .* s3:GetObject on it is needed, and s3:ListBucket"),
     ],
 )
-def test_what_is_not_there_is_said_with_the_next_step(aws: Aws, tmp_path: Path, uri: str, words: str) -> None:
+def test_what_is_not_there_or_denied_is_said_with_the_next_step(aws: Aws, tmp_path: Path, uri: str, words: str) -> None:
     put(aws, "d/notes.md")
+    if "denied" in uri:
+        aws.refuse("HeadObject", error("403", "Forbidden", 403))
 
     with pytest.raises(BadInput, match=words):
         fetched(uri, tmp_path)
-
-
-def test_a_denied_object_names_the_permissions(aws: Aws, tmp_path: Path) -> None:
-    aws.refuse("HeadObject", error("403", "Forbidden", 403))
-
-    with pytest.raises(BadInput, match=r"does not allow .* s3:GetObject on it is needed, and s3:ListBucket"):
-        fetched(f"s3://{BUCKET}/rows.csv", tmp_path)

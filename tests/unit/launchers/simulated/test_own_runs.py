@@ -29,18 +29,15 @@ def job(layers: int, rate: float = 1e-4, **more: object) -> JobSpec:
     )
 
 
-def test_a_row_with_the_arguments_of_the_job_answers_with_all_its_metrics(tmp_path: Path) -> None:
-    answer = runs(tmp_path).answer(job(4, 1e-3, kind="async"))
+WITH_LAUNCHER = TABLE.replace("\nml.", "\nsagemaker,ml.").replace("instance_type", "launcher,instance_type", 1)
+
+
+@pytest.mark.parametrize("table", [TABLE, WITH_LAUNCHER])
+def test_a_row_with_the_arguments_of_the_job_answers_wherever_it_was_launched(tmp_path: Path, table: str) -> None:
+    answer = runs(tmp_path, table).answer(job(4, 1e-3, kind="async").replace(launcher="simulated"))
 
     assert answer.billable_seconds == 180
     assert answer.measured == {"acc": 0.8}
-
-
-def test_a_table_may_tell_where_its_runs_were_launched(tmp_path: Path) -> None:
-    table = TABLE.replace("\nml.", "\nsagemaker,ml.").replace("instance_type", "launcher,instance_type", 1)
-    spec = job(4, 1e-3, kind="async").replace(launcher="simulated")
-
-    assert runs(tmp_path, table).answer(spec).measured == {"acc": 0.8}
 
 
 def test_rows_with_equal_settings_are_repeats_of_which_a_draw_takes_one(tmp_path: Path) -> None:
