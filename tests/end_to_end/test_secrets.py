@@ -99,7 +99,7 @@ def _leaks(cloud: Cloud, printed: str, server: Path) -> tuple[list[str], set[str
 EVERYWHERE = {"terminal", "request", "DescribeTrainingJob", "CloudWatch", "s3", "file"}
 
 
-def test_no_secret_of_the_launching_environment_is_found_after_a_job_a_dry_run_and_refused_launches(
+def test_no_secret_of_the_launching_environment_is_found_after_a_job_or_a_refusal(
     cloud: Cloud, tiny_job: dict[str, object], tmp_path: Path
 ) -> None:
     done = cloud.run(**tiny_job, tags={"team": "search"})

@@ -89,11 +89,14 @@ def in_two_processes(one_process: JobSpec, tmp_path_factory: pytest.TempPathFact
     return finished
 
 
-def test_two_processes_and_two_instances_train_the_model_of_one_process(
+def test_two_processes_train_the_model_of_one(alone: JobFolder, in_two_processes: Callable[[str], JobFolder]) -> None:
+    check_it_is_the_same_training(in_two_processes("ddp"), alone)
+
+
+def test_two_sharded_processes_and_two_instances_train_the_model_of_one_process(
     one_process: JobSpec, alone: JobFolder, in_two_processes: Callable[[str], JobFolder], tmp_path: Path
 ) -> None:
-    for strategy in ("ddp", "fsdp"):
-        check_it_is_the_same_training(in_two_processes(strategy), alone)
+    check_it_is_the_same_training(in_two_processes("fsdp"), alone)
     first, second = instances_of(make_job(tmp_path / "far", on_two_instances(one_process, strategy="fsdp")), 2)
     run([first, second])
     check_it_is_the_same_training(first, alone)
