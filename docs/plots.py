@@ -6,7 +6,6 @@
 Each picture holds the hash of the figures that it was drawn from; a test says which are out of date.
 """
 
-import csv
 import hashlib
 import re
 import sys
@@ -120,22 +119,6 @@ def _training_throughput(axes: Any) -> None:
     axes.set(xlabel="training samples per second (median, range)")
 
 
-def _batch_and_rate(axes: Any) -> None:
-    rows = _read_csv("batch_and_rate")
-    for rate, label, colour in (("fixed", "rate 5e-5", _BLUE), ("sqrt", "rate scaled with the square root", _ORANGE)):
-        points: dict[int, list[float]] = {}
-        for row in rows:
-            if row["rate"] == rate or row["global_batch_size"] == "16":
-                points.setdefault(int(row["global_batch_size"]), []).append(float(row["f1"]))
-        axes.plot(list(points), [sum(values) / len(values) for values in points.values()], color=colour, label=label)
-        for batch, values in points.items():
-            axes.plot([batch] * len(values), values, "o", color=colour)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks([16, 64, 256], ["16", "64", "256"])
-    axes.set(xlabel="global batch size", ylabel="F1 of two seeds", ylim=(0.7, 0.88))
-    axes.legend(loc="lower left")
-
-
 def _estimate_error(axes: Any) -> None:
     rows = [row for row in tables("estimate_error")[0] if ":" in row["mean error of seconds"]]
     series = (("paretune", _ORANGE), ("Ernest", _BLUE), ("perfect scaling", _GREY))
@@ -199,17 +182,11 @@ def _public_jobs(axes: Any) -> None:
     axes.set(xlabel="jobs inside the stated 80 % interval, in percent", xlim=(0, 100))
 
 
-def _read_csv(name: str) -> _Rows:
-    with (RESULTS / f"{name}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
     "search_cost": ("search_cost.txt", 2.6, _search_cost),
     "search_worlds": ("search_cost.txt", 4.0, _search_worlds),
     "search_statements": ("search_cost.txt", 2.6, _search_statements),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
-    "batch_and_rate": ("batch_and_rate.csv", 3.2, _batch_and_rate),
     "estimate_error": ("estimate_error.txt", 3.8, _estimate_error),
     "estimate_error_cold": ("estimate_error_cold.txt", 2.8, _estimate_error_cold),
     "estimate_memory": ("estimate_memory.txt", 3.6, _estimate_memory),
