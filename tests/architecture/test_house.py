@@ -52,7 +52,7 @@ def test_nothing_unpacks_an_archive() -> None:
 
 def test_version_and_date_are_the_same_in_changelog_and_citation() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    released = re.findall(r"^## \[(.+)\] - (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    released = re.findall(r"^## \[(.+)\] - (\d.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
     assert released[0] == (paretune.__version__, str(citation["date-released"]))
     assert citation["version"] == paretune.__version__

@@ -27,10 +27,16 @@ _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 _CHOSEN_EXPERTS = ("num_experts_per_tok", "experts_per_token")
 _POSITIONS = ("max_position_embeddings", "n_positions")
+_NUMBERED_AFTER_PADDING = frozenset(
+    {"camembert", "data2vec-text", "ibert", "longformer", "mpnet", "xmod"}
+    | {"roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
+)  # kinds of models whose first position has the number after that of the padding token
+_WITHOUT_LIMIT = ("t5", "mpt", "bloom", "xlnet")  # relative positions: `n_positions` is that of the pre-training
 # Families whose feed-forward block has a third matrix, the gate, as most have that use SiLU; and those with rotary or
 # relative positions, as all have with rope_parameters.
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
+_COUNTED = ("parameters", "matrices", "layers", "hidden_size", "vocabulary", "adapted_widths")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +45,8 @@ class Architecture:
 
     `matrices` is the number of weights that multiply every token; embedding tables are looked up, not multiplied.
     `vocabulary` is the number of tokens with an embedding, `adapted_widths` the sum of inputs and outputs of all linear
-    layers below the head: the adapters' weights at rank 1.
+    layers below the head: the adapters' weights at rank 1. `kind` is the `model_type` of transformers, "" if unknown,
+    and `positions` the longest row in tokens, None if nothing limits it.
     """
 
     parameters: int
@@ -48,6 +55,8 @@ class Architecture:
     hidden_size: int
     vocabulary: int
     adapted_widths: int
+    kind: str = ""
+    positions: int | None = None
 
 
 def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
@@ -105,7 +114,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
     parameters. Not counted: biases, norms, adapters, routers, pictures.
     """
-    config = _of_text(config)
+    kind_of_all, config = str(config.get("model_type", "")), _of_text(config)
     hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))
     vocabulary = _first(config, ("vocab_size", "n_words"))
     if not (hidden and layers and vocabulary):
@@ -137,7 +146,25 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
         hidden_size=hidden,
         vocabulary=vocabulary,
         adapted_widths=adapted_widths(config, hidden, layers + decoder),
+        kind=kind_of_all,
+        positions=positions_of(config),
     )
+
+
+def positions_of(config: Mapping[str, Any]) -> int | None:
+    """Return the tokens of the longest row that a model with this configuration takes, or None if nothing limits it."""
+    config = _of_text(config)
+    kind, longest = str(config.get("model_type", "")), _first(config, _POSITIONS)
+    if longest is None or longest <= 0 or any(name in kind for name in _WITHOUT_LIMIT):
+        return None
+    return longest - (config.get("pad_token_id", 1) or 0) - 1 if kind in _NUMBERED_AFTER_PADDING else longest
+
+
+def length_faults(model: str, positions: int | None, max_seq_length: int) -> list[str]:
+    """Return the fault of rows that are longer than a model's positions, if they are."""
+    if positions is None or max_seq_length <= positions:
+        return []
+    return [f"max_seq_length must be at most {positions} for {model}, got {max_seq_length}"]
 
 
 def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int]:
@@ -221,6 +248,14 @@ def _architectures() -> Mapping[str, tuple[Architecture, int]]:
     those of a language model's output. gpt3-175b is the largest shape of Brown et al. (arXiv 2005.14165, table 2.1).
     """
     lines = files("paretune.estimating").joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()
-    rows = {row.pop("model"): {name: int(text) for name, text in row.items()} for row in csv.DictReader(lines)}
-    outputs = {model: row.pop("output_layer") for model, row in rows.items()}
-    return {model: (Architecture(**row), outputs[model]) for model, row in rows.items()}
+    return {
+        row["model"]: (
+            Architecture(
+                **{name: int(row[name]) for name in _COUNTED},
+                kind=row["kind"],
+                positions=int(row["positions"]) if row["positions"] else None,
+            ),
+            int(row["output_layer"]),
+        )
+        for row in csv.DictReader(lines)
+    }

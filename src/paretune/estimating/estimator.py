@@ -185,7 +185,7 @@ class Estimator:
         basis = f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing like it was measured"
         device = DeviceShare(spec).device
         if not device.is_listed:
-            return f"{device.name} is in no list, so its speed is a guess; {basis}"
+            return f"no data sheet of {device.name}, so its speed is a guess; {basis}"
         if work.instances == 1 or self.evidence.has_network(work):
             return basis
         is_tcp = work.constants["network"] == counting.TCP

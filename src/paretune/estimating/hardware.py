@@ -62,14 +62,17 @@ _ACCELERATORS = {
 _MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, HBM2e instead of HBM2
 _CONTEXT_GIB = 0.9  # GiB of a GPU that CUDA, NCCL and fragmentation take; by experience, not measured here
 _USABLE_SHARE = 0.85  # of a machine's memory that a training may take
+_REPORTED_SHARE = 0.93  # of a GPU's nominal memory that CUDA reports: the least of those listed, A10G and L4
 _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
 
 
 def accelerator_of(instance: Instance) -> Accelerator | None:
-    """The GPU of an instance type, with that type's memory, or None for any other chip."""
+    """Return the GPU of an instance type with that type's memory, listed or not, or None if it has none."""
+    if not instance.has_gpu:
+        return None
     accelerator = _ACCELERATORS.get(instance.accelerator)
     if accelerator is None:
-        return None
+        return unlisted_gpu(instance.accelerator, _REPORTED_SHARE * instance.accelerator_memory_gib)
     accelerator = replace(accelerator, name=instance.accelerator)
     if accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return accelerator
@@ -96,7 +99,7 @@ def local_gpu() -> Accelerator | None:
 
 def unlisted_gpu(name: str, usable_gib: float) -> Accelerator:
     """A GPU of which only name and memory are known, NaN if not even that; its speed is that of an A10G."""
-    guess = _ACCELERATORS["NVIDIA A10G"]
+    guess = replace(_ACCELERATORS["NVIDIA A10G"], compute_capability=None)
     return replace(guess, name=name or "this GPU", usable_gib=usable_gib, is_listed=False)
 
 

@@ -50,16 +50,10 @@ def workload(
     `facts` are known facts of the prepared data: train_rows, train_tokens, validation_rows. Raises BadInput for values
     in training_arguments that the Trainer does not take.
     """
-    facts = facts or {}
-    rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
-    if spec.max_train_samples is not None and (rows is None or spec.max_train_samples > rows):
-        validation, tokens = None, None  # not the rows of the package
-    train_rows = training_rows(spec, facts)
-    if not train_rows:
+    data = data_of(spec, facts)
+    if data is None:
         return None
-    length = min(tokens or math.inf, float(spec.max_seq_length))
-    if "train_tokens" in facts:
-        length = facts["train_tokens"] / train_rows
+    train_rows, length = data.rows, data.tokens
     widths = built.adapted_widths if spec.fine_tuning in ADAPTERS else 0
     steps = spec.probe_steps or training_steps(spec, plan, train_rows)
     attention = length * 4 * built.layers * built.hidden_size * length  # of a forward pass; beside 2 x weights
@@ -74,7 +68,7 @@ def workload(
     return Workload(
         tokens=length,
         steps=steps,
-        evaluated_rows=facts.get("validation_rows", _evaluated(spec, train_rows, validation)),
+        evaluated_rows=data.evaluated_rows,
         evaluations=_evaluations(spec, steps, math.ceil(train_rows / plan.global_batch_size)),
         flops_per_row=forward + adapters + backward + again,
         forward_flops_per_row=forward,
@@ -85,10 +79,44 @@ def workload(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The rows of a training, in numbers."""
+
+    rows: float  # of an epoch
+    tokens: float  # mean tokens of a row
+    evaluated_rows: float  # of each evaluation
+
+
+def data_of(spec: JobSpec, facts: Mapping[str, float] | None = None) -> Data | None:
+    """Return the rows of a job, or None if neither its parameters nor `facts` of the prepared data have their number.
+
+    Rows of data that are not prepared are `max_seq_length` long, those of the package as long as its texts. A language
+    model trains on whole rows of all texts joined.
+    """
+    facts = facts or {}
+    rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
+    if spec.max_train_samples is not None and (rows is None or spec.max_train_samples > rows):
+        validation, tokens = None, None  # not the rows of the package
+    given, length = spec.max_train_samples or rows, min(tokens or math.inf, float(spec.max_seq_length))
+    evaluated = None if given is None else _evaluated(spec, given, validation)
+    if given and evaluated and tokens and spec.task == metrics.CAUSAL_LM:
+        joined = tokens / spec.max_seq_length
+        given, evaluated, length = math.ceil(given * joined), evaluated * joined, float(spec.max_seq_length)
+    train_rows = facts.get("train_rows", given)
+    if not train_rows:
+        return None
+    return Data(
+        rows=train_rows,
+        tokens=facts["train_tokens"] / train_rows if "train_tokens" in facts else length,
+        evaluated_rows=facts.get("validation_rows", evaluated or train_rows / 9),
+    )
+
+
 def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
-    """The training rows of an epoch, or None if neither the arguments nor `facts` of the data have them."""
-    rows = spec.max_train_samples or BUNDLED_ROWS.get(spec.dataset, (None,))[0]
-    return (facts or {}).get("train_rows", rows)
+    """Return the training rows of an epoch, or None if neither the parameters nor `facts` of the data have them."""
+    data = data_of(spec, facts)
+    return None if data is None else data.rows
 
 
 def model_key(spec: JobSpec) -> str:

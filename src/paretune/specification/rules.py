@@ -283,8 +283,9 @@ def _instance_type(job: "JobSpec") -> Iterator[str]:
         except BadInput as error:
             yield from error.faults
             continue
-        if instance.accelerator.startswith("AWS"):
-            yield f"instance_type {name} has {instance.accelerator} chips, which paretune cannot use"
+        if instance.accelerator_count and not instance.has_gpu:
+            rule = f"instance_type {name} has {instance.accelerator} chips, which paretune cannot use"
+            yield rule if instance.accelerator.startswith("AWS") else f"{rule}: GPUs are named NVIDIA ..."
     yield from region_faults(job.region)
 
 

@@ -17,6 +17,7 @@ from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import at_home, exists, is_folder
+from paretune.estimating.architecture import length_faults, positions_of
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
@@ -29,10 +30,6 @@ PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "rober
 """Types of encoders whose layers all have the same mask, and whose weights all have gradients in each step."""
 PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"})
 """Types of decoders whose weights all have gradients in each step."""
-_POSITIONS_AFTER_PADDING = frozenset(
-    {"camembert", "data2vec-text", "ibert", "longformer", "mpnet", "xmod"}
-    | {"roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl"}
-)  # types of models whose first position has the number after that of the padding token
 _CAUSAL = "sdpa_causal"  # the name under which transformers knows attention without masks
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
@@ -113,11 +110,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     if spec.task == metrics.CAUSAL_LM and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
         needs = "task causal-lm needs a causal language model such as gpt2 or llama"
         faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
-    longest = getattr(config, "max_position_embeddings", None)
-    if kind in _POSITIONS_AFTER_PADDING:
-        longest -= config.pad_token_id + 1
-    if isinstance(longest, int) and 0 < longest < spec.max_seq_length:  # XLNet's is -1
-        faults.append(f"max_seq_length must be at most {longest} for {spec.model}, got {spec.max_seq_length}")
+    faults += length_faults(spec.model, positions_of(config.to_dict()), spec.max_seq_length)
     return faults or (_adapter_faults(spec, folder) if spec.fine_tuning in ADAPTERS else [])
 
 

@@ -2,7 +2,8 @@
 
 import csv
 import io
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.timing import Prediction
 from paretune.pricing import Price
+from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 from tests.recorded_jobs import put_run
 
@@ -123,6 +125,92 @@ def test_runs_whose_figures_cannot_be_right_leave_the_estimate_of_data_sheets(
 
     assert code == 0
     assert "data sheets: nothing like it was measured" in out
+
+
+def test_rows_without_a_dataset_are_as_long_as_max_seq_length_and_the_table_says_so(run: Command) -> None:
+    """As 75 times fewer tokens would be promised for the default data set."""
+    job = {"model": "meta-llama/Llama-3.1-8B", "task": "causal-lm", "fine_tuning": "lora"}
+    lengths = {"max_seq_length": "2048", "instance_type": "ml.p4d.24xlarge"}
+    code, out, _ = run(**job, **lengths, max_train_samples="1000", json="true")
+    table = json.loads(out)
+    (row,) = table["rows"]
+
+    assert code == 0
+    assert row["tokens"] == pytest.approx(1000 * 2048, rel=0.03)  # whole steps
+    assert row["dataset"] is None
+    assert "data: 1,000 rows of 2,048 tokens, because dataset is not given" in table["remarks"]
+    more = json.loads(run(**job, **lengths, max_train_samples="8000", json="true")[1])["rows"][0]
+    assert row["largest_batch_that_fits"] == more["largest_batch_that_fits"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "data: bundled:rotten_tomatoes, 7,677 rows of 27 tokens, because neither dataset nor"),
+        ({"dataset": "bundled:imdb"}, "data: bundled:imdb, 22,500 rows of 128 tokens"),
+        ({"dataset": "me/mine", "max_train_samples": "50"}, "data: me/mine, 50 rows of 128 tokens (not prepared yet)"),
+        ({"max_train_samples": "50,60"}, "data: 50 rows of 128 tokens, because dataset is not given; 60 rows"),
+    ],
+)
+def test_a_table_names_the_data_that_it_assumes(run: Command, given: dict[str, str], words: str) -> None:
+    assert words in run(instance_type="ml.g5.xlarge", **given)[1]
+
+
+def test_a_language_model_on_the_default_data_has_rows_of_joined_texts(run: Command) -> None:
+    typed = {"model": "gpt2", "task": "causal-lm", "max_seq_length": "512", "instance_type": "ml.g5.xlarge"}
+    row = json.loads(run(**typed, json="true")[1])["rows"][0]
+
+    assert row["tokens"] == pytest.approx(7677 * 27.3, rel=0.05)
+    assert row["steps"] == pytest.approx(7677 * 27.3 / 512 / 16, rel=0.05)
+
+
+def test_rows_beyond_the_positions_of_a_model_are_refused(run: Command) -> None:
+    code, _, err = run(model="roberta-base,bert-base-uncased", max_seq_length="1024", instance_type="ml.g5.xlarge")
+
+    assert code == 2
+    assert "max_seq_length must be at most 512 for roberta-base, got 1024" in err
+    assert "max_seq_length must be at most 512 for bert-base-uncased, got 1024" in err
+
+
+@pytest.fixture
+def own_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Describes an instance type in the user's own file: its name, accelerator and their number."""
+    caches = (catalog.rows, catalog.instances)
+
+    def describe(texts: str) -> None:
+        path = tmp_path / "instances.csv"
+        columns = "accelerator_memory_gb,network_gbps,vcpus,memory_gb,local_storage_gb,price_usd_per_hour,region"
+        path.write_text(
+            f"instance_type,accelerator,accelerator_count,{columns}\n{texts},48,25,32,128,900,3.0,us-east-1\n"
+        )
+        monkeypatch.setattr(catalog, "OWN_TYPES", str(path))
+        for cached in caches:
+            cached.cache_clear()
+
+    yield describe
+    for cached in caches:
+        cached.cache_clear()
+
+
+def test_a_gpu_of_ones_own_without_a_data_sheet_is_a_gpu_of_unknown_speed(
+    run: Command, own_types: Callable[[str], None]
+) -> None:
+    own_types("ml.g9.xlarge,NVIDIA RTX PRO 5000,1")
+    answer = run(instance_type="ml.g9.xlarge,ml.m5.4xlarge", max_train_samples="100000", json="true")[1]
+    own, processors = json.loads(answer)["rows"]
+
+    assert own["basis"].startswith("no data sheet of NVIDIA RTX PRO 5000, so its speed is a guess; ")
+    assert own["seconds"] < processors["seconds"] / 2
+    assert own["seconds_high"] / own["seconds_low"] > 3
+    assert 40 < own["memory_gib_usable"] < 48  # of the card, not of the machine's 128
+
+
+def test_chips_that_nothing_here_can_use_are_refused(run: Command, own_types: Callable[[str], None]) -> None:
+    own_types("ml.g9.xlarge,RTX PRO 5000,1")
+    code, _, err = run(instance_type="ml.g9.xlarge", max_train_samples="100000")
+
+    assert code == 2
+    assert "instance_type ml.g9.xlarge has RTX PRO 5000 chips, which paretune cannot use: GPUs are named NVIDIA" in err
 
 
 def test_all_faults_of_all_rows_are_reported_once() -> None:

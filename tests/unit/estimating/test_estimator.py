@@ -103,7 +103,7 @@ def test_a_gpu_that_no_list_has_is_named_and_its_time_is_open(
     monkeypatch.setattr(hardware, "local_gpu", lambda: unlisted_gpu("NVIDIA GeForce RTX 4090", gib))
     estimated = estimate(instance_type="local")
 
-    assert estimated.basis.startswith("NVIDIA GeForce RTX 4090 is in no list, so its speed is a guess; ")
+    assert estimated.basis.startswith("no data sheet of NVIDIA GeForce RTX 4090, so its speed is a guess; ")
     assert estimated.time.seconds_high / estimated.time.seconds_low > 4  # twice as long or half
     assert estimated.fits == fits
 

@@ -17,6 +17,7 @@ def test_every_gpu_of_the_catalogue_has_a_data_sheet() -> None:
             continue
         accelerator = hardware.accelerator_of(instance)
         assert accelerator is not None, instance
+        assert accelerator.is_listed, instance
         assert 0.75 <= accelerator.usable_gib / instance.accelerator_memory_gib <= 1.01
         assert 1e12 < accelerator.fp32_flops < accelerator.half_flops < 1e16  # a slip of a power of ten is outside
         assert 1e11 < accelerator.memory_bytes_per_s < 1e14

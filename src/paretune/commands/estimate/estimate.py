@@ -16,11 +16,11 @@ from paretune.core.machine import busy_sentence
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.shell import command_line, options
 from paretune.estimating import hardware
-from paretune.estimating.architecture import Architecture, architecture_of
+from paretune.estimating.architecture import Architecture, architecture_of, length_faults
 from paretune.estimating.estimator import Estimate, Forecast, estimate_own
 from paretune.estimating.phases import PHASES
 from paretune.estimating.timing import PARTS
-from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS
+from paretune.estimating.workload import BUNDLED_ROWS, PROBE_STEPS, data_of
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.preview import ForeseenJob, warnings_of
 from paretune.jobs.workplace import has_store, home_of, open_tracking
@@ -215,7 +215,9 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
         jobs.append(ForeseenJob(spec=spec, region=region, disk_bytes=disk, price=price, estimate=item))
     estimates = [job.estimate for job in jobs if job.estimate is not None]
     pairs = [(item.spec, item) for item in estimates]
-    return EstimateTable(jobs=pairs, region=region, remarks=_remarks(estimates), warnings=warnings_of(jobs))
+    data = [_data(spec, facts) for spec, (_, facts) in zip(request.specs, known, strict=True)]
+    remarks = [f"data: {'; '.join(dict.fromkeys(data))}", *_remarks(estimates)]
+    return EstimateTable(jobs=pairs, region=region, remarks=remarks, warnings=warnings_of(jobs))
 
 
 def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tuple[Architecture, _Facts]]:
@@ -226,19 +228,48 @@ def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tup
             built[model] = architecture_of(model, task, environment)
     refuse(faults)
     facts = _facts(specs, home_of(environment))
-    refuse(list(dict.fromkeys(_faults(specs, facts))))
+    faults += [*_faults(specs, facts)]
+    for spec in specs:
+        faults += length_faults(spec.model, built[spec.model].positions, spec.max_seq_length)
+    refuse(list(dict.fromkeys(faults)))
     return [(built[spec.model], of_rows) for spec, of_rows in zip(specs, facts, strict=True)]
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
-    """The facts of each job's rows from an earlier preparation for its cluster or for this machine, if any."""
+    """Return the facts of each job's rows from an earlier preparation for its cluster or for this machine, if any.
+
+    Without a data set but with a number of rows, they are rows of `max_seq_length` tokens.
+    """
 
     def look_up(spec: JobSpec) -> _Facts:
         inputs = load_cached_inputs(spec, home)
         return inputs.dataset.facts if inputs and inputs.dataset else None
 
     of_data = [JobSpec.read({name: spec.as_text()[name] for name in OF_THE_DATA}) for spec in specs]
-    return [look_up(spec) or look_up(local) for spec, local in zip(specs, of_data, strict=True)]
+    pairs = zip(specs, of_data, strict=True)
+    return [_imagined(spec) or look_up(spec) or look_up(local) for spec, local in pairs]
+
+
+def _imagined(spec: JobSpec) -> _Facts:
+    """Return the facts of rows of which only number and length were given, or None if a data set was named."""
+    rows = spec.max_train_samples
+    if rows is None or "dataset" in spec.model_fields_set:
+        return None
+    evaluated = {} if spec.max_eval_samples is None else {"validation_rows": float(spec.max_eval_samples)}
+    tokens = float(rows * spec.max_seq_length)
+    return {"train_rows": float(rows), "train_tokens": tokens, "validation_rows": rows / 9} | evaluated
+
+
+def _data(spec: JobSpec, facts: _Facts) -> str:
+    """Return the rows that an estimate stands for, in words."""
+    data = data_of(spec, facts)
+    assert data is not None  # `_faults` has refused others
+    counts = f"{data.rows:,.0f} rows of {data.tokens:,.0f} tokens"
+    if "dataset" in spec.model_fields_set:
+        return f"{spec.dataset}, {counts}" + ("" if facts or spec.dataset in BUNDLED_ROWS else " (not prepared yet)")
+    if spec.max_train_samples is not None:
+        return f"{counts}, because dataset is not given"
+    return f"{spec.dataset}, {counts}, because neither dataset nor max_train_samples is given"
 
 
 def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
@@ -284,6 +315,8 @@ def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
 def _row(spec: JobSpec, item: Estimate | None, is_best: bool) -> Row:
     columns = {*spec.given(), "instance_type", "instance_count"} if spec.runs_user_code else {*COLUMNS}
     row: Row = {name: getattr(spec, name, None) if name in columns else None for name in COLUMNS}
+    if "dataset" not in spec.model_fields_set and spec.max_train_samples is not None:
+        row["dataset"] = None  # rows of any data
     row |= {"on_front": is_best, "basis": _UNKNOWN}
     if item is None:
         return row
