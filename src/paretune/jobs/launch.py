@@ -6,7 +6,7 @@ starts, so that a job is never without a record.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -23,7 +23,7 @@ from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.preview import JobPreview, admitted, batch_in_words, preview, training_in_words, warnings_of
 from paretune.jobs.progress import watched
-from paretune.jobs.record import JobRecord, find_job, first_job_of, opening_tags
+from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags, run_name
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, checkpoint_folder, job_name, job_of
 from paretune.launchers.processes import is_alive
@@ -33,7 +33,7 @@ from paretune.specification.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.run import Run
-from paretune.tracking.store import is_absent_file, require_answer, tracking_uri
+from paretune.tracking.store import alone_with, is_absent_file, require_answer, tracking_uri
 
 
 @overload
@@ -113,8 +113,7 @@ def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     """A job under way, prepared and launched or adopted, as the first half of `run_job`; raises the same errors."""
-    opened = _opened_run(workplace)
-    with _closed_if_refused(opened, spec, workplace) as has_job:
+    with _opened_run(spec, workplace) as (opened, has_job, parent):
         if opened is not None and has_job:
             return _begun(_adopted(spec, workplace, opened.run_id, opened))
         inputs, foreseen = admitted(spec, workplace)
@@ -125,7 +124,8 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
         if equal and (run_id := _to_follow(equal, workplace)) is not None:
             return _begun(_adopted(spec, workplace, run_id, opened), names=names)
         workplace.check_budgets(spec)  # before a run is opened
-        record = JobRecord(spec, workplace)
+        run = None if opened is None else workplace.tracking.begin(run_name(spec))
+        record = JobRecord(spec, workplace, run=run, parent=parent)
         record.job = record.job if names is None else next(names)
         record.describe(inputs, estimate=foreseen.estimate, warnings=warnings)
     workplace.say(_announcement(spec, inputs, job_name(record.job, 1)))
@@ -166,13 +166,11 @@ def _equal_runs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[
     """
     if "again" in spec.force or not workplace.launcher.jobs_outlive_submitter:
         return None
-    key, given = inputs.dataset and inputs.dataset.key, spec.given() | {"force": None}  # which may differ
+    key = inputs.dataset and inputs.dataset.key
     return [
         run
         for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
-        if (schema.given_by(run.tags) or {}) | {"force": None} == given
-        and run.tags.get(schema.DATASET_KEY) == key
-        and schema.TRIAL not in run.tags
+        if _is_same(run.tags, spec) and run.tags.get(schema.DATASET_KEY) == key and schema.TRIAL not in run.tags
     ]
 
 
@@ -211,39 +209,75 @@ def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
     return dead
 
 
-def _opened_run(workplace: Workplace) -> Run | None:
-    """The run that `mlflow run` has opened for this command; raises LostContact if its job runs somewhere else."""
+@contextmanager
+def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | None, bool, str]]:
+    """Yield the run that `mlflow run` has opened if it is this job's, whether the job exists, and a parent for its run.
+
+    A run records one job: if the opened one is another job's, or of a command without a job, this job gets a run below
+    it. The opened run is closed with the reason if the block refuses its job; `mlflow run` closes it itself, unless it
+    was killed. Raises LostContact if the job cannot be looked at; its run stays open.
+    """
     if "MLFLOW_RUN_ID" not in workplace.environment and is_absent_file(tracking_uri()):
         require_answer(tracking_uri())  # the file is made later: a refused job leaves none
-        return None
+        yield None, False, ""
+        return
     run_id = workplace.tracking.opened_run_id()
-    run = None if run_id is None else workplace.tracking.run(run_id)
-    if run is not None and (fault := workplace.elsewhere(tags := run.tags())):
-        raise LostContact(f"{first_job_of(run.run_id, tags)} cannot be followed from here: {fault}")
-    return run
-
-
-@contextmanager
-def _closed_if_refused(opened: Run | None, spec: JobSpec, workplace: Workplace) -> Iterator[bool]:
-    """Close the opened run with the reason if the block refuses the job; yields whether that run has a job.
-
-    `mlflow run` closes the run that it has opened, unless it was killed.
-    """
-    has_job = False
+    if run_id is None:
+        yield None, False, ""
+        return
+    run, is_ours, has_job = workplace.tracking.run(run_id), True, False
     try:
-        if opened is not None:
-            tags = opened.tags()
-            has_job = find_job(opened.run_id, tags, workplace) is not None
-            if not has_job:
-                is_watcher = tags.get(schema.KIND) == "watcher"  # of another job, until now
-                no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}
-                opened.set_tags(no_watcher | opening_tags(spec, workplace))
-        yield has_job
+        with alone_with(run_id):  # its other processes and threads may launch jobs at the same moment
+            recorded = workplace.tracking.runs(f"attributes.run_id = '{run_id}'")
+            tags = recorded[0].tags if recorded else {}
+            is_ours = _may_record(tags, spec)
+            if is_ours:
+                run.set_tags(schema.given_tag(spec.given()))
+        if is_ours:
+            has_job = _has_job(run_id, tags, workplace)
+        if is_ours and not has_job:
+            is_watcher = tags.get(schema.KIND) == "watcher"  # of another job, until now
+            no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}
+            run.set_tags(no_watcher | opening_tags(spec, workplace))
+        yield (run, has_job, "") if is_ours else (None, False, run_id)
+    except LostContact:
+        raise  # the job may run
     except ParetuneError as error:
-        if opened is not None:
+        if is_ours:
             no_job = {} if has_job else {schema.STATE: ""}
-            opened.set_tags({schema.FAILURE_REASON: str(error), schema.WATCHED_BY: "", **no_job})
-            opened.end(RUN_STATUS[JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED])
+            run.set_tags({schema.FAILURE_REASON: str(error), schema.WATCHED_BY: "", **no_job})
+            run.end(RUN_STATUS[JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED])
+        raise
+
+
+def _may_record(tags: Mapping[str, str], spec: JobSpec) -> bool:
+    """Whether an opened run with these tags is free, or has this very job: it was launched by a process that died.
+
+    With `force=again`, a job that has ended counts as another one.
+    """
+    if tags.get(schema.KIND) not in (None, "", "watcher") or schema.STUDY_MARK in tags:
+        return False
+    if "again" in spec.force and tags.get(schema.STATE) in ENDED:
+        return False
+    return schema.GIVEN not in tags or _is_same(tags, spec)
+
+
+def _is_same(tags: Mapping[str, str], spec: JobSpec) -> bool:
+    """Whether the job of a run with these tags was given the same parameters, whatever it forces."""
+    given = schema.given_by(tags)
+    return given is not None and given | {"force": None} == spec.given() | {"force": None}
+
+
+def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool:
+    """Whether the job of an opened run exists; raises LostContact if it may run and cannot be looked at from here."""
+    name = first_job_of(run_id, tags)
+    if fault := workplace.elsewhere(tags):
+        raise LostContact(f"{name} cannot be followed from here: {fault}")
+    try:
+        return find_job(run_id, tags, workplace) is not None
+    except LaunchRefused as error:
+        if tags.get(schema.JOB_NAME) and tags.get(schema.STATE) == JobState.RUNNING.value:
+            raise LostContact(f"{error}\n`{command_line('sync')}` follows {name}") from error
         raise
 
 

@@ -44,8 +44,8 @@ _OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
 class JobRecord:
     """The MLflow run of one job, over all its attempts.
 
-    `run` is by default the one that `mlflow run` has opened for this command, or a new one; `study` is the name of the
-    study that the job is a trial of.
+    `run` is by default a new one, below the run with the id `parent` if there is one; `study` is the name of the study
+    that the job is a trial of.
     """
 
     def __init__(
@@ -54,10 +54,12 @@ class JobRecord:
         workplace: Workplace,
         *,
         run: Run | None = None,
+        parent: str = "",
         study: str = "",
     ) -> None:
         self.spec, self.workplace = spec, workplace
-        self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
+        below = {schema.PARENT: parent} if parent else {}
+        self.run = run or workplace.tracking.create(run_name(spec), opening_tags(spec, workplace) | below)
         self.job = self.run.run_id  # what the names of all its attempts have in common
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
         self.settings: Mapping[str, Any] = {}  # as `Launcher.settings` had them when the job was launched

@@ -6,7 +6,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -57,7 +57,8 @@ class Tracking:
             os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it
         self._environment = environment
         self._clock = clock
-        with self._usable(), _alone_with(self.uri):
+        path = _sqlite_file(self.uri)  # MLflow's migration takes no lock itself
+        with self._usable(), nullcontext() if path is None else alone_with(str(path.absolute())):
             require_answer(self.uri)
             self._client = MlflowClient()
             if not self.uri.startswith(("http", "arn:")):
@@ -72,11 +73,11 @@ class Tracking:
             first = self._client.search_experiments(view_type=ViewType.ALL, max_results=1, order_by=["experiment_id"])
         return " ".join(f"{each.experiment_id} {each.creation_time}" for each in first)
 
-    def begin(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
-        """The run that `mlflow run` has opened for this command, or a new one called `name`, with these tags."""
+    def begin(self, name: str) -> Run:
+        """The run that `mlflow run` has opened for this command, or a new one, called `name`."""
         run_id = self.opened_run_id()
         if run_id is None:
-            return self.create(name, tags)
+            return self.create(name)
         self.offer_view()
         with self._usable():
             self._client.update_run(run_id, name=name)
@@ -108,11 +109,16 @@ class Tracking:
         return Run(self._client, run_id, self._clock)
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
-        """A new run called `name`, beside the one of this command, with these tags from its first moment."""
+        """A new run called `name`, beside the one of this command, with these tags from its first moment.
+
+        It is below the run that this thread has started with `mlflow.start_run`, unless a tag names another parent.
+        """
         self.offer_view()
+        active = mlflow.active_run()
+        parent = {} if active is None else {schema.PARENT: active.info.run_id}
         with self._usable():
             run_id = self._client.create_run(
-                self._experiment, run_name=name, tags={**_context(), **(tags or {})}
+                self._experiment, run_name=name, tags={**_context(), **parent, **(tags or {})}
             ).info.run_id
         return Run(self._client, run_id, self._clock, is_new=True)
 
@@ -211,12 +217,9 @@ class Tracking:
 
 
 @contextmanager
-def _alone_with(uri: str) -> Iterator[None]:
-    """No other process of this user opens the same SQLite store meanwhile: MLflow's migration takes no lock itself."""
-    if not uri.startswith("sqlite:///"):
-        yield
-        return
-    digest = sha256(str(Path(uri.removeprefix("sqlite:///")).absolute()).encode()).hexdigest()[:16]
+def alone_with(what: str) -> Iterator[None]:
+    """Keep other processes and threads of this user out of the block, if they name the same."""
+    digest = sha256(what.encode()).hexdigest()[:16]
     with (Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}-{digest}.lock").open("a") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         yield

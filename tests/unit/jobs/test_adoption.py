@@ -9,6 +9,7 @@ from threading import Barrier
 from types import MappingProxyType
 from typing import Any
 
+import mlflow
 import pytest
 from mlflow import MlflowClient
 
@@ -19,6 +20,7 @@ from paretune.jobs.launch import begin_job, run_job
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import Job
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
@@ -102,6 +104,71 @@ def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watche
     assert (run.data.tags["paretune.kind"], run.data.tags["paretune.watched_run"]) == ("watcher", run_id)
     assert not run.data.params
     assert not run.data.tags["paretune.state"]  # it is the run of no job
+
+
+def test_each_job_launched_in_one_mlflow_run_is_trained_and_recorded_and_the_same_one_is_found_again(
+    user: User,
+) -> None:
+    user.launcher.endings = [DONE] * 3
+    opened = user.client.create_run("0").info.run_id
+
+    first, second = user.type(opened, instance_count=1), user.type(opened, instance_count=2)
+
+    assert first.run_id == opened
+    assert len(user.launcher.created) == 2
+    below = user.client.get_run(second.run_id)
+    assert (below.data.tags["mlflow.parentRunId"], below.data.params["instance_count"]) == (opened, "2")
+    assert user.client.get_run(opened).data.params["instance_count"] == "1"
+    assert user.type(opened, instance_count=1).run_id == opened  # as by a command that was killed and is started again
+    assert len(user.launcher.created) == 2
+    assert user.type(opened, instance_count=1, force="again").run_id not in {first.run_id, second.run_id}
+
+
+def test_jobs_launched_in_one_mlflow_run_at_the_same_moment_do_not_share_its_run(user: User) -> None:
+    opened, counts = user.client.create_run("0").info.run_id, range(1, 5)
+    user.launcher.endings = [DONE] * len(counts)
+
+    with ThreadPoolExecutor() as commands:
+        results = list(commands.map(lambda count: user.type(opened, instance_count=count), counts))
+
+    assert len({result.run_id for result in results}) == len(counts)
+    assert opened in {result.run_id for result in results}
+    for count, result in zip(counts, results, strict=True):
+        assert user.client.get_run(result.run_id).data.params["instance_count"] == str(count)
+
+
+def test_a_job_launched_in_the_run_of_a_study_or_a_report_gets_a_run_below_it(user: User) -> None:
+    opened = user.client.create_run("0", tags={"paretune.kind": "report"}).info.run_id
+
+    result = user.type(opened)
+
+    assert user.client.get_run(result.run_id).data.tags["mlflow.parentRunId"] == opened
+
+
+def test_a_job_launched_inside_start_run_is_below_that_run_and_leaves_it_open(user: User) -> None:
+    with mlflow.start_run() as active:
+        result = user.type()
+
+        run = user.client.get_run(result.run_id)
+        assert run.data.tags["mlflow.parentRunId"] == active.info.run_id
+        assert user.client.get_run(active.info.run_id).info.status == "RUNNING"
+
+
+def test_a_started_again_command_whose_job_cannot_be_looked_at_leaves_its_run_to_sync(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = user.is_killed()
+
+    def refuse(_: str) -> Job | None:
+        raise LaunchRefused("the token has expired")
+
+    with monkeypatch.context() as expired:
+        expired.setattr(user.launcher, "attach", refuse)
+        with pytest.raises(LostContact, match="the token has expired"):
+            user.type(run_id)
+
+    run = user.client.get_run(run_id)
+    assert (run.info.status, run.data.tags["paretune.state"]) == ("RUNNING", "Running")
 
 
 def test_force_starts_another_only_where_it_says_so(user: User) -> None:
