@@ -45,7 +45,7 @@ from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
-from paretune.studies.definition.file import ROW, StudyFile
+from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart, record_answer
@@ -410,17 +410,21 @@ class StudyRun:
         self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if self._file.design is not None:
-            ended = {
-                int(trial.point[ROW]): {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin}
-                | dict(trial.measured)
-                for trial in current.front.trials
-            }
-            self._run.log_text(self._file.design.table(ended).to_csv(index=False), "design.csv")
+            table = self._file.design.table([(trial.point, _end_of(trial)) for trial in current.front.trials])
+            self._run.log_text(table.to_csv(index=False), "design.csv")
         front, best, done = current.front, current.best, len(current.front.trials)
         values = {"trials_done": float(done), "spent_usd": front.spent_usd, "hypervolume": front.hypervolume}
         if best is not None and front.quality is not None:
             values[f"best_{front.quality}"] = best.means[front.quality]
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
+
+
+def _end_of(trial: Trial) -> dict[str, Any]:
+    """Return the columns of design.csv on how a trial ended: what it measured, and what it was billed in any case."""
+    billed = {metrics.COST_USD: trial.cost_usd, metrics.BILLABLE_SECONDS: trial.billed_s}
+    known = {name: value for name, value in billed.items() if value is not None}
+    end = {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin}
+    return end | known | dict(trial.measured)
 
 
 def _refuse_dear_rows(file: StudyFile, money: Money) -> None:
@@ -489,7 +493,7 @@ def _described(file: StudyFile) -> str:
         for name, value in given.get(section, {}).items()
         if section != "job" or name not in _FREE
     }
-    if file.design is not None:  # its trials know their rows by number only
+    if file.design is not None:  # whatever wrote its rows, such as a table
         digest = sha256(spell(file.design.rows).encode()).hexdigest()[:12]
         described |= {"points seed": file.seed, "points rows": f"{len(file.design.rows)}, digest {digest}"}
     return json.dumps(described, ensure_ascii=False)

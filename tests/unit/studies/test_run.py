@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
@@ -14,7 +15,7 @@ from paretune.launchers.simulated.launcher import SimulatedJob, SimulatedLaunche
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
-from paretune.studies.run import StudyRun
+from paretune.studies.run import StudyRun, run_study_file
 from paretune.studies.search.driver import Start
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
@@ -323,6 +324,37 @@ def test_a_design_finds_its_rows_beside_its_file_and_is_refused_once_they_have_c
     assert len(MlflowClient().search_runs(["0"])) == count
 
 
+def test_a_design_is_read_by_its_factors_and_its_table_adds_up_to_what_was_spent(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One row of two is cut off at its limit: it is paid like the other one."""
+    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds"
+    header += ",f1"
+    rows = ["ml.g5.xlarge,1,16,1e-5,1,600,0.8", "ml.g5.xlarge,2,16,1e-5,1,6000,0.9"]
+    (workplace / "runs.csv").write_text("\n".join([header, *rows]) + "\n")
+    job = {"launcher": "simulated", "simulation.runs": str(workplace / "runs.csv"), "force": "limit"}
+    job |= {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 16, "learning_rate": 1e-5}
+    job |= {"max_runtime_minutes": 30, "num_train_epochs": 1}
+    points = {"full": {"instance_count": [1, 2]}, "replicates": 2}
+    file = StudyFile.read({"name": "factors", "job": job, "points": points, "budget_usd": 20})
+    result = run_study_file(file, say=lambda _: None)
+
+    printed = str(result)
+    assert "Take trial" in printed
+    assert "instances 1, batch 16" in printed
+    assert "row 1" not in printed
+    frame = result.to_frame()
+    assert "row" not in frame
+    assert sorted(frame["instance_count"].astype(int)) == [1, 1, 2, 2]
+
+    client = MlflowClient()
+    design = pd.read_csv(client.download_artifacts(result.run_id, "design.csv", str(workplace)))
+    assert sorted(design["status"]) == ["Completed", "Completed", "CutOff", "CutOff"]
+    assert design["cost_usd"].sum() == pytest.approx(frame["cost_usd"].sum())
+    assert design["cost_usd"].sum() == pytest.approx(client.get_run(result.run_id).data.metrics["spent_usd"])
+    assert sorted(design["row"]) == [1, 2, 3, 4]
+
+
 def test_a_budget_below_the_rows_of_a_design_is_refused_until_the_design_has_begun(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -349,6 +381,6 @@ def test_a_design_whose_rows_run_goes_on_with_a_budget_below_them(workplace: Pat
         table = StudyTable(file, f"sqlite:///{workplace / 'studies.db'}")
         return StudyRun(file, table, here, given=file, say=lambda _: None)
 
-    begin(1.0).driver.begin(Start({"row": 1}))  # by a command that was killed
+    begin(1.0).driver.begin(Start({"learning_rate": 1e-5}))  # by a command that was killed
     begin(0.11).work()
     assert len(launcher.created) == 2  # both rows, the second one in what the first has left

@@ -63,7 +63,6 @@ from paretune.studies.definition.space import (
 )
 
 _LONGEST_NAME = 80  # characters
-ROW = "row"  # the only parameter of the points of a designed experiment: the number of the row
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
 """Parameters of a job that may stand beside `job`: the user's own training."""
 IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
@@ -158,10 +157,6 @@ class StudyFile(Parameters):
             values["job"] = job
             if isinstance(values.get("search"), Mapping):
                 values["search"] = {full_name(job, str(name)): entry for name, entry in values["search"].items()}
-        if isinstance(values.get("points"), Mapping) and values["points"] and not values.get("search"):
-            with suppress(BadInput, ValueError):  # a rule tells the faults
-                count = len(Design(Points.read(values["points"]), int(values.get("seed", 42))).rows)
-                values["search"] = {ROW: Choices(values=tuple(range(1, count + 1)))}
         if not values.get("objectives") and isinstance(job, Mapping):
             values["objectives"] = default_objectives(job)
         return super()._typed(values)
@@ -224,30 +219,31 @@ class StudyFile(Parameters):
         return [name for name, entry in self.search.items() if isinstance(entry, Range)]
 
     def size(self) -> int | None:
-        """The number of points, or None if a range is searched."""
+        """Return the number of points, or None if a range is searched."""
+        if self.design is not None:
+            return len(self.design.rows)
         return None if self.ranges() else math.prod(len(entry.corners) for entry in self.search.values())
 
     def jobs_at(self, points: Iterable[Mapping[str, Value]] | None = None) -> list[tuple[dict[str, Value], JobSpec]]:
-        """The points that make a job, with their jobs; by default of all points, of ranges both ends."""
-        jobs = []
-        for point in all_points(self.search) if points is None else points:
+        """Return the points that make a job, with their jobs; by default all points, both ends of ranges."""
+        jobs, every = [], all_points(self.search) if self.design is None else self.design.rows
+        for point in every if points is None else points:
             with suppress(BadInput):
                 jobs.append((dict(point), self.spec_at(point)))
         return jobs
 
     def spec_at(self, point: Mapping[str, Any]) -> JobSpec:
-        """The job of a trial; the values of its point need not be among the choices.
+        """Return the job of a trial; the values of its point need not be among the choices.
 
         Raises BadInput if the point makes no job, such as a batch that its devices cannot share.
         """
-        row = point if self.design is None else self.design.rows[int(point[ROW]) - 1]
-        return make_spec(self.job.given(), row)
+        return make_spec(self.job.given(), point)
 
     def given(self) -> dict[str, Any]:
         """The keys that were given; `read` makes the same study from them."""
         given = super().given()
         given.pop("search", None)
-        search = {} if self.points else {name: entry.as_json() for name, entry in self.search.items()}
+        search = {name: entry.as_json() for name, entry in self.search.items()}
         return given | ({"search": search} if search else {})
 
     def as_text(self) -> dict[str, str]:
@@ -359,9 +355,9 @@ def _clashes(study: StudyFile) -> Iterator[Fault]:
 def _points(study: StudyFile) -> Iterator[Fault | str]:
     if not study.search and not study.points:
         yield f"search is missing: a study without it is one job, which `{command_line('train')}` runs; add search"
-    if study.points and set(study.search) - {ROW}:
+    if study.points and study.search:
         yield "points and search exclude each other: take one out"
-    if not study.points or set(study.search) - {ROW}:
+    if not study.points or study.search:
         return
     rows, given, faults = list[dict[str, Any]](), study.job.given(), list[str]()
     with collecting(faults):

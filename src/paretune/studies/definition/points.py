@@ -16,13 +16,16 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from paretune.core.errors import BadInput
 from paretune.core.packages import missing
 from paretune.core.untrusted import read_text
-from paretune.specification.parameters import Parameters, Plain, Rules, parameter, spell
+from paretune.specification.metrics import COST_USD
+from paretune.specification.parameters import Parameters, Plain, Rules, Value, parameter, spell
+from paretune.studies.definition.space import Point, read_value
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,7 +34,7 @@ _MOST_ROWS = 2000  # combinations of levels at most: an optimal design looks at 
 _LARGEST_TABLE = 1_000_000  # bytes
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
 
-Level = dict[str, Any]  # the parameters that it sets
+Level = dict[str, Any]  # the parameters that it sets, as typed
 Labels = dict[str, str]  # factor to the label of a level
 
 
@@ -87,15 +90,22 @@ class Design:
     """
 
     def __init__(self, points: Points, seed: int, first_seed: int = 42) -> None:
-        self.rows, self._labels = list[Level](), list[Labels]()
+        self.rows, self._labels = list[dict[str, Value]](), list[Labels]()
         order = (_table(points.table) if points.table else _chosen(points, seed)) * points.replicates
         random.Random(seed).shuffle(order)
         seen = Counter[str]()
-        for row, labels in order:  # each repetition of a row has another training seed
+        for level, labels in order:  # each repetition of a row has another training seed
+            row = {name: _value(name, value) for name, value in level.items()}
             key = spell({name: spell(value) for name, value in row.items()})
             self.rows.append({**row, "seed": int(row.get("seed", first_seed)) + seen[key]} if seen[key] else row)
             self._labels.append(labels)
             seen[key] += 1
+
+    @property
+    def values(self) -> dict[str, tuple[Value, ...]]:
+        """Parameter to the values that it has in the rows; a row may lack some parameters of others."""
+        names = dict.fromkeys(chain.from_iterable(self.rows))
+        return {name: tuple(dict.fromkeys(row[name] for row in self.rows if name in row)) for name in names}
 
     def correlations(self) -> "DataFrame":
         """Correlations of the columns of the main effects."""
@@ -113,13 +123,22 @@ class Design:
             return ["no rows are left to measure noise, so no effect is significant: set replicates"]
         return []
 
-    def table(self, ended: Mapping[int, Mapping[str, Any]]) -> "DataFrame":
-        """A row for each row of the design, which count from 1: its factors, and columns with how its job ended."""
+    def table(self, ended: Sequence[tuple[Point, Mapping[str, Any]]]) -> "DataFrame":
+        """Return a row for each row of the design, counted from 1: its factors, and how its job ended.
+
+        `ended` has the points of jobs that have ended, with the columns that say how. Of a row that was tried again,
+        the last job counts, and the dollars of all.
+        """
         import pandas as pd
 
+        ends = dict[str, dict[str, Any]]()
+        for point, columns in ended:
+            earlier_usd = ends.get(spell(dict(point)), {}).get(COST_USD, 0.0)
+            paid = {COST_USD: columns.get(COST_USD, 0.0) + earlier_usd} if earlier_usd else {}
+            ends[spell(dict(point))] = {**columns, **paid}
         rows = enumerate(zip(self._labels, self.rows, strict=True), 1)
         return pd.DataFrame(
-            [{"row": n, **labels, **row, **ended.get(n, {"status": "Pending"})} for n, (labels, row) in rows]
+            [{"row": n, **labels, **row, **ends.get(spell(row), {"status": "Pending"})} for n, (labels, row) in rows]
         )
 
     def picture(self) -> Any:
@@ -188,6 +207,13 @@ def _table(path: str) -> list[tuple[Level, Labels]]:
     if not rows:
         raise BadInput([f"points: {path} has no rows: a header line with parameters, then a row each"])
     return [(row, {name: spell(value) for name, value in row.items() if name != "seed"}) for row in rows]
+
+
+def _value(name: str, raw: Any) -> Value:
+    """Return a parameter's value as a trial records it; as text if it is a mapping, or no job can have it."""
+    with suppress(BadInput):
+        return read_value(name, raw)
+    return spell(raw)
 
 
 def _label(level: Level) -> str:

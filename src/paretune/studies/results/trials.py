@@ -162,6 +162,7 @@ class Trial:
         """The parts of `setting`."""
         accumulates = self.plan is not None and self.plan.gradient_accumulation_steps > 1
         names = dict.fromkeys([*self.point, "global_batch_size", *["gradient_accumulation_steps"] * accumulates])
+        names.pop("seed", None)  # a configuration is the same with any
         texts, cluster = {name: text for name in names if (text := self.shown(name))}, list[str]()
         if kind := texts.pop("instance_type", ""):
             count = texts.pop("instance_count", "1")

@@ -99,7 +99,12 @@ class Sampled:
 
 
 def some_jobs(file: StudyFile) -> list[JobSpec]:
-    """Jobs of drawn points, the first with the first value of everything; BadInput if none of `_DRAWN` makes one."""
+    """Return the jobs of drawn points, the first with the first value of everything, or those of a design's rows.
+
+    Raises BadInput if none of `_DRAWN` points makes a job.
+    """
+    if file.design is not None:
+        return [spec for _, spec in file.jobs_at()]
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
     jobs = [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(_DRAWN - 1))])]

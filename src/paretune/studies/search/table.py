@@ -59,7 +59,10 @@ class StudyTable:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self._file, self._lock, self._origin = file, lock or StudyLock(), origin
-        self.distributions = {name: distribution_of(name, entry) for name, entry in file.search.items()}
+        entries: Mapping[str, Choices | Range] = file.search
+        if file.design is not None:
+            entries = {name: Choices(values=values) for name, values in file.design.values.items()}
+        self.distributions = {name: distribution_of(name, entry) for name, entry in entries.items()}
         self._of_sampler = own_space(file.job.given()) if file.takes_split else {}
         self._where = redacted(storage)
         self._read: tuple[list[FrozenTrial], dict[int, Trial]] | None = None  # since something was written
@@ -111,10 +114,12 @@ class StudyTable:
         self._lock.check()
         own = {name: changes[name] for name in self._of_sampler if name in changes}
         space = self.distributions | {name: self._of_sampler[name] for name in own}
+        if self._file.design is not None:  # a row may lack parameters of others
+            space = {name: self.distributions[name] for name in point}
         self.study.sampler = _Chosen(self._sampler, space, {**point, **own}, accepts)
         with warnings.catch_warnings(action="ignore"):
             trial = self.study.ask(space)
-        return trial.number, {name: trial.params[name] for name in self._file.search}
+        return trial.number, {name: trial.params[name] for name in self.distributions if name in trial.params}
 
     def ask_waiting(self) -> tuple[int, Point] | None:
         """Number and point of a trial that somebody has put into the queue of the study; None if it is empty.
@@ -193,7 +198,7 @@ class StudyTable:
 
     def _trial(self, number: int, params: Point, row: Mapping[str, Any]) -> Trial:
         trial = _ROW.validate_python({**row, "number": number, "point": {}})
-        point = {name: params[name] for name in self._file.search if name in params}
+        point = {name: params[name] for name in self.distributions if name in params}
         values = {} if trial.is_probe else self.values(trial.measured)
         return replace(trial, point=point, origin=self._origin, values=values)
 

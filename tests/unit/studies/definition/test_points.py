@@ -47,7 +47,7 @@ def test_a_design_has_rows_for_all_its_effects_and_its_noise(points: dict[str, A
 
 def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_and_no_effects(tmp_path: Path) -> None:
     (path := tmp_path / "rows.csv").write_text("learning_rate,precision\n1e-5,fp32\n3e-5,bf16\n")
-    assert sorted(row["learning_rate"] for row in rows({"table": str(path)})) == ["1e-5", "3e-5"]
+    assert sorted(row["learning_rate"] for row in rows({"table": str(path)})) == [1e-5, 3e-5]
 
     path.write_text("learning_rate\n1e-5\n")
     design = Design(Points(table=str(path), replicates=3), seed=1)
@@ -60,7 +60,7 @@ def test_levels_with_equal_values_or_parts_of_each_other_are_told_apart() -> Non
     points = {"full": {"memory": memory, "learning_rate": [1e-5, 3e-5]}, "replicates": 2}
     design = Design(Points.read(points), seed=1)
 
-    labels = design.table({}).groupby("memory")["row"].count()
+    labels = design.table([]).groupby("memory")["row"].count()
     assert labels.to_dict() == {"true": 4, '{"quantization": true}': 4, "true / bf16": 4}
     assert design.correlations().shape == (3, 3)
 
@@ -92,3 +92,12 @@ def test_what_a_design_cannot_tell_is_said(tmp_path: Path, lines: str, sentence:
 def test_what_makes_no_design_is_refused(points: dict[str, Any], fault: str) -> None:
     with pytest.raises(BadInput, match=fault):
         rows(points)
+
+
+def test_a_row_that_was_tried_again_has_the_end_of_its_last_job_and_the_dollars_of_all() -> None:
+    design = Design(Points.read({"full": {"instance_count": [1, 2]}}), 42)
+    cut_off = {"status": "CutOff", "cost_usd": 0.5}
+    ended = [({"instance_count": 2}, cut_off), ({"instance_count": 2}, {"status": "Completed", "cost_usd": 0.75})]
+    rows = design.table(ended).set_index("instance_count")
+    assert rows.loc[2, ["status", "cost_usd"]].tolist() == ["Completed", 1.25]
+    assert rows.loc[1, "status"] == "Pending"
