@@ -1,5 +1,6 @@
-"""Bills as AWS exports them: lines of a job in CUR 2.0 or FOCUS."""
+"""Bills as AWS exports them: lines in CUR 2.0, FOCUS or CUR before 2.0, and deliveries with their manifests."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,48 @@ def write(rows: list[dict[str, Any]], path: Path) -> Path:
     else:
         frame.to_csv(path, index=False)
     return path
+
+
+def deliver(
+    rows: list[dict[str, Any]], folder: Path, *, month: str = "2026-11", parts: int = 1, delivery: str = ""
+) -> list[Path]:
+    """Write a month as Data Exports does, below `folder`, and return its parts; each row is in one of them.
+
+    An export that creates new files has a folder for each `delivery`, whose name begins with its time.
+    """
+    place = f"BILLING_PERIOD={month}/{delivery}".rstrip("/")
+    names = [f"data/{place}/cur-{number:05}.csv" for number in range(1, parts + 1)]
+    manifest = {
+        "executionId": delivery.partition("-")[2] or f"execution-of-{month}",
+        "exportArn": "arn:aws:bcm-data-exports:us-east-1:123456789012:export/cur-1",
+        "columns": [{"name": name, "type": "string"} for name in rows[0]],
+        "dataFiles": [f"s3://bills-of-a-company/finance/cur/{name}" for name in names],
+        "additionalOutputFiles": [],
+    }
+    _write_manifest(manifest, folder / "metadata" / place / "cur-Manifest.json")
+    return [write(rows[number::parts], folder / name) for number, name in enumerate(names)]
+
+
+def deliver_legacy(rows: list[dict[str, Any]], folder: Path, assembly: str, *, parts: int = 1) -> list[Path]:
+    """Write November as CUR before 2.0 does: a folder for each assembly, the newest one named above."""
+    period = folder / "20261101-20261201"
+    names = [f"{assembly}/report-{number}.csv.gz" for number in range(1, parts + 1)]
+    manifest = {
+        "assemblyId": assembly,
+        "account": "123456789012",
+        "columns": [],
+        "reportId": "494124bac4e25a16a3b704c13be2c525fd60d25b0675eb0f72e7b9e8ea09e167",
+        "reportName": "report",
+        "billingPeriod": {"start": "20261101T000000.000Z", "end": "20261201T000000.000Z"},
+        "bucket": "bills-of-a-company",
+        "reportKeys": [f"finance/report/{period.name}/{name}" for name in names],
+        "additionalArtifactKeys": [],
+    }
+    for place in (period, period / assembly):
+        _write_manifest(manifest, place / "report-Manifest.json")
+    return [write([in_legacy(row) for row in rows[n::parts]], period / name) for n, name in enumerate(names)]
+
+
+def _write_manifest(manifest: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(manifest))

@@ -14,7 +14,7 @@ from moto import mock_aws
 
 from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker.storage import s3_client
-from tests.bills import BEGIN, in_focus, in_legacy, later, line, of_month, write
+from tests.bills import BEGIN, deliver, deliver_legacy, in_focus, in_legacy, later, line, of_month, write
 from tests.recorded_jobs import put_run
 
 Run = Callable[..., tuple[int, Any, str]]
@@ -29,14 +29,17 @@ def store(client: MlflowClient, workplace: Path, monkeypatch: pytest.MonkeyPatch
     return client
 
 
-def recorded(store: MlflowClient, cost_usd: float = 2.8, hours: float = 2.0, state: str = "Completed") -> str:
-    """A run of a job on one ml.g5.xlarge that has begun with the bill."""
+def recorded(
+    store: MlflowClient, cost_usd: float = 2.8, hours: float = 2.0, state: str = "Completed", begins: float = 0.0
+) -> str:
+    """A run of a job on one ml.g5.xlarge that has begun with the bill, or so many hours later."""
+    begin = BEGIN + timedelta(hours=begins)
     tags = {"launcher": "sagemaker", "state": state, "origin": "measured"}
     params = {"instance_type": "ml.g5.xlarge", "instance_count": "1", "dataset": "d"}
     metrics = {"cost_usd": cost_usd, "billable_seconds": 3600 * hours, "f1": 0.9}
-    run_id = put_run(store, params, tags, metrics, start_time=int(BEGIN.timestamp() * 1000))
+    run_id = put_run(store, params, tags, metrics, start_time=int(begin.timestamp() * 1000))
     store.set_tag(run_id, "paretune.job_name", job_name(run_id, 1))
-    store.set_terminated(run_id, end_time=int((BEGIN + timedelta(hours=hours)).timestamp() * 1000))
+    store.set_terminated(run_id, end_time=int((begin + timedelta(hours=hours)).timestamp() * 1000))
     return run_id
 
 
@@ -207,6 +210,91 @@ def test_a_job_over_the_end_of_a_month_is_on_two_bills_of_one_export(
     assert store.get_run(run_id).data.tags["paretune.bill"] == "complete"
 
 
+def state_of(store: MlflowClient, run_id: str) -> str:
+    return str(store.get_run(run_id).data.tags["paretune.bill"])
+
+
+SEPTEMBER, OCTOBER, DECEMBER = -48 * 24.0, -8 * 24.0, 29 * 24.0  # hours of a line in that month
+
+
+def test_a_bill_without_a_month_of_a_job_is_not_complete_and_names_the_month(
+    run: Run, store: MlflowClient, tmp_path: Path
+) -> None:
+    over_the_end, in_november = recorded(store, hours=31 * 24.0), recorded(store)
+    begun_before = recorded(store, begins=OCTOBER, hours=-OCTOBER + 2.0)
+    job, before = job_name(over_the_end, 1), job_name(begun_before, 1)
+    rows = [line(job, 1.0), line(before, 1.0), *bill_of(in_november)]
+    deliver([line("", 1.0, at=SEPTEMBER)], tmp_path, month="2026-09")
+    deliver(rows, tmp_path)
+    deliver([line(job, 1.0, at=DECEMBER), later(34)], tmp_path, month="2026-12")
+    _, document, _ = run("reconcile", "--bill", str(tmp_path))
+
+    assert state_of(store, in_november) == state_of(store, over_the_end) == "complete"
+    assert "the bill lacks 2026-10" in state_of(store, begun_before)
+    assert any("the bill lacks 2026-10" in remark and begun_before in remark for remark in document["remarks"])
+
+
+@pytest.mark.parametrize("form", ["with a manifest", "without a manifest", "before 2.0"])
+def test_a_bill_without_a_part_is_not_complete_and_names_the_file(
+    run: Run, store: MlflowClient, tmp_path: Path, form: str
+) -> None:
+    run_id, unbilled = recorded(store), recorded(store)
+    rows = [*bill_of(run_id), line("", 1.0), line("", 1.0), later()]
+    if form == "before 2.0":
+        parts = deliver_legacy(rows, tmp_path, "a7b35ad2-2b2e-45a5-8a5d-3f3f1d0f2c11", parts=3)
+    else:
+        parts = deliver(rows, tmp_path, parts=3)
+    if form == "without a manifest":
+        (tmp_path / "metadata/BILLING_PERIOD=2026-11/cur-Manifest.json").unlink()
+    parts[1].unlink()
+    _, document, _ = run("reconcile", "--bill", str(tmp_path))
+
+    lost = f"{parts[1].parent.name}/{parts[1].name}"
+    assert f"the bill of 2026-11 lacks {lost}" in state_of(store, run_id).replace("\\", "/")
+    by_run = {row["run_id"]: row for row in document["rows"]}
+    assert by_run.keys() == {run_id, unbilled}
+    assert not any(row["complete"] for row in by_run.values())
+    assert lost in by_run[unbilled]["remark"]
+
+
+def test_without_a_manifest_a_last_part_that_nobody_misses_is_said_to_be_unknown(
+    run: Run, store: MlflowClient, tmp_path: Path
+) -> None:
+    run_id = recorded(store)
+    deliver([*bill_of(run_id), later()], tmp_path, parts=2)
+    _, whole, _ = run("reconcile", "--bill", str(tmp_path))
+    _, data_only, _ = run("reconcile", "--bill", str(tmp_path / "data"))
+
+    assert not any("manifest" in remark for remark in whole["remarks"])
+    assert any("without its manifest" in remark for remark in data_only["remarks"])
+
+
+def test_the_manifest_says_which_delivery_counts(run: Run, store: MlflowClient, tmp_path: Path) -> None:
+    created_new, assemblies = recorded(store), recorded(store)
+    old, new = "20261104T000000Z-aaa", "20261109T000000Z-bbb"
+    for name, usd in ((new, 1.4), (old, 99.0)):
+        deliver([*bill_of(created_new, usd), later()], tmp_path / "cur", delivery=name, parts=2)
+    (tmp_path / "cur/data/BILLING_PERIOD=2026-11" / new / "cur-00003.csv").write_text("a,stranger's,file\n1,2,3\n")
+    for name, usd in (("f" * 8, 99.0), ("0" * 8, 1.4)):  # the newest assembly is written last
+        assembly = f"{name}-2b2e-45a5-8a5d-3f3f1d0f2c11"
+        deliver_legacy([*bill_of(assemblies, usd), later()], tmp_path / "report", assembly, parts=2)
+    run("reconcile", "--bill", str(tmp_path / "cur"))
+    run("reconcile", "--bill", str(tmp_path / "report"))
+
+    for run_id in (created_new, assemblies):
+        assert store.get_run(run_id).data.metrics["billed_usd"] == pytest.approx(2.85)
+        assert state_of(store, run_id) == "complete"
+
+
+def test_a_manifest_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
+    deliver([later()], tmp_path)
+    manifest = tmp_path / "metadata/BILLING_PERIOD=2026-11/cur-Manifest.json"
+    for text in ("{}", "[]", "{", '{"exportArn": "x", "executionId": "y", "dataFiles": "z"}'):
+        manifest.write_text(text)
+        code, _, err = run("reconcile", "--bill", str(tmp_path))
+        assert (code, "cur-Manifest.json is no manifest of a bill" in err) == (2, True)
+
+
 PLAN = {"line_item_line_item_type": "SavingsPlanCoveredUsage", "savings_plan_savings_plan_effective_cost": 0.9}
 NET_PLAN = "savings_plan_net_savings_plan_effective_cost"
 
@@ -283,7 +371,23 @@ def test_a_bill_is_read_from_s3_without_what_lies_beside_its_data(
     run_id, s3 = recorded(store), s3_client(None, {})
     path = write([*bill_of(run_id), later()], tmp_path / "e-00001.csv.gz")
     s3.upload_file(str(path), bucket, "export/data/BILLING_PERIOD=2026-11/e-00001.csv.gz")
-    s3.put_object(Bucket=bucket, Key="export/metadata/BILLING_PERIOD=2026-11/export-Manifest.json", Body=b"{}")
+    s3.put_object(Bucket=bucket, Key="export/readme.txt", Body=b"not a bill")
     code, document, _ = run("reconcile", "--bill", f"s3://{bucket}/export")
 
     assert (code, document["recorded"]) == (0, 1)
+
+
+def test_a_bill_in_s3_is_complete_only_with_all_files_of_its_manifest(
+    run: Run, store: MlflowClient, bucket: str, tmp_path: Path
+) -> None:
+    run_id, s3 = recorded(store), s3_client(None, {})
+    deliver([*bill_of(run_id), later()], tmp_path / "cur", parts=2)
+    for path in (tmp_path / "cur").rglob("cur-*"):
+        s3.upload_file(str(path), bucket, f"finance/{path.relative_to(tmp_path)}")
+    lost = "finance/cur/data/BILLING_PERIOD=2026-11/cur-00002.csv"
+    run("reconcile", "--bill", f"s3://{bucket}/finance/cur/")
+    assert state_of(store, run_id) == "complete"
+    s3.delete_object(Bucket=bucket, Key=lost)
+    _, document, _ = run("reconcile", "--bill", f"s3://{bucket}/finance/cur/")
+
+    assert any("2026-11/cur-00002.csv" in remark for remark in document["remarks"])

@@ -1,0 +1,190 @@
+"""The command `reconcile`: AWS's bill beside the recorded costs; `billed_usd` and `effective_usd` of every run.
+
+Here: which runs are on a bill, and whether it has all of them. `bill` reads a bill.
+"""
+
+import math
+import os
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from paretune.commands.command import command_of
+from paretune.commands.reconcile.bill import SUFFIXES, AwsBill, months_between, read_bill
+from paretune.core.clock import SystemClock
+from paretune.core.result import CommandOutput, as_json
+from paretune.core.untrusted import at_home, exists, markdown
+from paretune.launchers.base import job_of
+from paretune.specification import metrics
+from paretune.specification.inputs import IN_S3
+from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
+from paretune.tracking import schema
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from paretune.tracking.store import Tracking
+
+_BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
+_OPEN_STATES = ("Running", "Stopping")
+_LATE = timedelta(days=2)  # after which SageMaker's lines are there: AWS updates bills at least once a day
+_MOST = 20  # runs that are listed
+_WHOLE_BEFORE = "a bill that is complete for these runs was read before, so its figures stay"
+_TWICE = "two exports or deliveries have it, and nothing tells whether they overlap: name the file or folder of one"
+_NO_MANIFEST = (
+    "numbered files came without its manifest, so a missing last one cannot be noticed: name the folder that has both, "
+    "such as the export's with data/ and metadata/"
+)
+COLUMNS = ["run_id", "job", "cost_usd", "billed_usd", "effective_usd", "difference_usd", "complete", "remark"]
+
+
+class ReconcileRequest(Parameters):
+    """The bill to read."""
+
+    bill: str = parameter("")
+    """export of CUR 2.0 or FOCUS, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/"""
+
+    rules: ClassVar[Rules] = rules_of(
+        {
+            "bill must be an export of CUR 2.0 or FOCUS, a file, a folder, or s3://BUCKET/PREFIX/, got '{bill}': there "
+            "is none": lambda request: not (request.bill.startswith(IN_S3) or exists(request.bill.strip()))
+        }
+    )
+
+
+def run_reconcile(request: ReconcileRequest) -> CommandOutput:
+    """Record what each run was billed; the table is kept with the command's own run."""
+    from paretune.tracking.store import Tracking
+
+    environment = dict(os.environ)
+    bill = read_bill(_on_disk(request.bill, environment))
+    tracking = Tracking(environment, SystemClock())
+    runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).instance_type.startswith("ml.")]
+    table = reconciled(bill, runs)
+    written, remarks = _record(table, {run.run_id: run for run in runs}, tracking), _remarks(table, bill)
+    files, note = {"reconcile.csv": table.to_csv(index=False)}, markdown("\n\n".join(remarks))
+    run_id, open_command = tracking.keep("reconcile", note, files, {"bill": request.bill})
+    dearest = table.drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
+    rows = dearest.to_string(index=False, na_rep="", float_format="{:.4f}".format) if len(table) else ""
+    listed = "\n".join(f"- {remark}" for remark in remarks)
+    return CommandOutput(
+        text=f"{rows}\n\n{listed}\n\nreconcile.csv is in run {run_id}: {open_command}",
+        document={
+            "run_id": run_id,
+            "rows": as_json(table.to_dict("records")),
+            "covered_until": max(bill.until.values()).isoformat() if bill.until else None,
+            "recorded": written,
+            "remarks": remarks,
+            "open_command": open_command,
+        },
+    )
+
+
+def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
+    """A row for each run on the bill or that should be there, then for each job that no run tells of."""
+    import pandas as pd
+
+    def whole(usd: "pd.Series") -> float:  # NaN if one of them is
+        return float(usd.sum(skipna=False))
+
+    lines = bill.lines.assign(run_key=bill.lines["job"].map(job_of))
+    jobs = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "export": set})
+    keys = {run.run_id: job_of(run.tags[schema.JOB_NAME]) for run in runs}
+    rows = list[dict[str, Any]]()
+    for run in runs:
+        key = keys[run.run_id]
+        billed: dict[str, Any] = jobs.loc[key].to_dict() if key in jobs.index else {}
+        begin, end = _time(run)
+        remark = _missing(run, end, bill, billed.pop("export", bill.months.keys()))
+        if not billed and remark:  # nobody expects it on this bill
+            continue
+        holes = bill.holes(months_between(begin, end))
+        if not billed:
+            remark = "; ".join(["the bill has no line of it", *holes])
+        elif math.isnan(billed["billed_usd"]):
+            remark = _TWICE
+        elif holes and not remark:
+            remark = "; ".join(holes)
+        elif not remark and math.isnan(billed["effective_usd"]):
+            remark = "the bill lacks its effective cost: export all net and effective costs of CUR 2.0, or FOCUS"
+        if billed and remark and run.tags.get(schema.BILL) == schema.BILL_COMPLETE:
+            remark = _WHOLE_BEFORE
+        row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": RecordedJob(run).cost_usd}
+        rows.append(row | billed | {"complete": not remark, "remark": remark})
+    strangers = lines[~lines["run_key"].isin(keys.values())]
+    for name, usd in strangers.groupby("job")["billed_usd"].agg(whole).items():
+        rows.append({"run_id": "", "job": name, "billed_usd": usd, "complete": False, "remark": "it has no run here"})
+    numbers = ["cost_usd", "billed_usd", "effective_usd"]
+    table = pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(numbers, float))
+    return table.assign(difference_usd=table["billed_usd"] - table["cost_usd"])
+
+
+def _time(run: RecordedRun) -> tuple[datetime, datetime]:
+    """From the start of a run, before its job, to the end of the job and its warm pool."""
+    end = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=RecordedJob(run).warm_pool_seconds)
+    return datetime.fromtimestamp(run.started, UTC), end
+
+
+def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection[str]) -> str:
+    """Why these exports cannot have all of a run; an empty text if they can."""
+    is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
+    if RecordedJob(run).state in _OPEN_STATES or is_kept or not run.ended_at:
+        return "the job, or its warm pool, has not ended"
+    until = max((bill.until[export] for export in exports if export in bill.until), default=None)
+    if until is None or until < end + _LATE:
+        ends = "has no hourly or daily lines" if until is None else f"ends at {until:%Y-%m-%d %H:%M} (UTC)"
+        return f"the bill {ends}, less than {_LATE.days} days after the job, {end:%Y-%m-%d %H:%M}"
+    there = {month for export in exports for month in bill.months[export]}
+    absent = [month for month in months_between(_time(run)[0], end) if month not in there]
+    return f"the bill lacks {', '.join(absent)}" if absent else ""
+
+
+def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "Tracking") -> int:
+    """Write to the runs what is new, and return the number of these runs; figures from a whole bill stay."""
+    is_new = (table["run_id"] != "") & table["billed_usd"].notna() & (table["remark"] != _WHOLE_BEFORE)
+    written = 0
+    for row in table[is_new].to_dict("records"):
+        run = runs[row["run_id"]]
+        values = {metrics.BILLED_USD: row["billed_usd"], metrics.EFFECTIVE_USD: row["effective_usd"]}
+        figures = {name: value for name, value in values.items() if not math.isnan(value)}
+        state = schema.BILL_COMPLETE if row["complete"] else f"not complete yet: {row['remark']}"
+        if run.tags.get(schema.BILL) == state and figures.items() <= run.metrics.items():
+            continue
+        tracked = tracking.run(run.run_id)
+        with tracked.later():  # one request for all
+            tracked.log_metrics(figures)
+            tracked.set_tags({schema.BILL: state})
+        tracked.flush()
+        written += not tracked.has_gap
+    return written
+
+
+def _remarks(table: "pd.DataFrame", bill: AwsBill) -> list[str]:
+    texts = ["billed_usd is before tax, credits, fees and an account's discounts; effective_usd with plans and rates"]
+    on_bill = table[(table["run_id"] != "") & table["billed_usd"].notna()]
+    if len(on_bill):
+        total, complete = on_bill["difference_usd"].sum(), int(on_bill["complete"].sum())
+        texts.append(f"billed minus recorded: {total:+.4f} USD, {len(on_bill)} runs on the bill, {complete} complete")
+    texts += bill.holes()
+    texts += [_NO_MANIFEST] if bill.without_manifest else []
+    for remark, group in table[table["remark"] != ""].groupby("remark"):
+        names = group["run_id"].where(group["run_id"] != "", group["job"])
+        texts.append(f"{remark}: {', '.join(names[:_MOST])}{' and more' if len(names) > _MOST else ''}")
+    return texts
+
+
+def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
+    """The path of the bill; one in S3 is fetched first, unless it is here. Raises BadInput if it cannot be."""
+    if not bill.startswith(IN_S3):
+        return at_home(bill)
+    from paretune.jobs.workplace import Workplaces
+    from paretune.launchers.sagemaker.storage import fetch, s3_client
+
+    workplaces = Workplaces.of_process()
+    folder, check = workplaces.home / "bills", workplaces.interruption.check
+    return fetch(s3_client(None, environment), "bill", bill, folder, suffixes=SUFFIXES, check=check)
+
+
+RECONCILE = command_of(ReconcileRequest, run_reconcile)
