@@ -10,7 +10,8 @@ import mlflow
 import pytest
 from mlflow.entities import Run
 
-from tests.end_to_end.cloud import Cloud, Done
+from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done
+from tests.processes import command
 
 pytestmark = pytest.mark.slow
 
@@ -155,3 +156,19 @@ def test_on_two_instances_a_shell_command_has_its_requirements_and_the_first_one
         assert text in log
     assert run.data.params["training_arguments.word"] == "two words"
     assert (run.data.metrics["hosts"], run.data.tags["host"]) == (2, "algo-1")
+
+
+def test_mlflow_run_with_the_backend_sagemaker_runs_a_project_of_others_there(shared_cloud: Cloud) -> None:
+    project = REPOSITORY / "tests" / "foreign" / "sklearn_elasticnet"
+    (shared_cloud.folder / "job.json").write_text(json.dumps(JOB))
+    words = ["mlflow", "run", str(project), "--backend", "sagemaker", "--backend-config", "job.json"]
+
+    with command(
+        [*words, "-P", "alpha=0.25"], cwd=shared_cloud.folder, environment=shared_cloud.environment
+    ) as running:
+        assert running.wait(WITHIN_S) == 0, running.text
+
+    run = latest(shared_cloud)
+    assert (run.info.status, run.data.params["training_arguments.alpha"]) == ("FINISHED", "0.25")
+    assert run.data.metrics.keys() >= {"r2", "mae", "cost_usd", "billable_seconds"}
+    assert run.data.tags["mlflow.project.backend"] == "sagemaker"

@@ -89,7 +89,12 @@ def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
     A job that runs is followed if it belongs to this run, or if it is identical; `force=again` starts another beside
     the latter. Raises the errors of `launch`; its JobFailed is OutOfMemory if the smallest batch needs too much.
     """
-    job = begin_job(spec, workplace)
+    return finish_job(begin_job(spec, workplace))
+
+
+def finish_job(job: Attempts) -> JobOutcome:
+    """Follow a job under way to its end, and record it; raises the errors of `run_job`."""
+    spec, workplace = job.record.spec, job.record.workplace
     try:
         result = job.wait(workplace.interruption).result()
     except BaseException as error:

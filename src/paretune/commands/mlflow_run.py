@@ -1,0 +1,156 @@
+"""`mlflow run PROJECT --backend sagemaker`: any MLflow project as a SageMaker job, the same one as `train` launches.
+
+MLflow finds the class by its entry point `sagemaker` in the group `mlflow.project_backend`.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from mlflow.exceptions import ExecutionException
+from mlflow.projects.backend.abstract_backend import AbstractBackend
+from mlflow.projects.submitted_run import SubmittedRun
+from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_ENTRY_POINT, MLFLOW_SOURCE_NAME, MLFLOW_SOURCE_TYPE
+
+from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError, refuse
+from paretune.core.shell import options
+from paretune.jobs.attempts import Attempts
+from paretune.jobs.launch import begin_job, finish_job, leave_or_abandon
+from paretune.jobs.outcome import RUN_STATUS
+from paretune.jobs.progress import ProgressPrinter, say_on_stderr
+from paretune.jobs.workplace import Workplaces
+from paretune.projects.project import read_project
+from paretune.specification.job import JobSpec
+from paretune.specification.profile import with_profile
+
+_NAME = "sagemaker"
+_OF_MLFLOW = {"ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image", "docker_auth"}
+"""Keys that MLflow adds to the configuration (mlflow/projects/utils.py, 3.17)."""
+_SET_BY_MLFLOW_RUN = ("project", "entry_point", "training_arguments", "launcher")
+_OUR_PROJECT, _OUR_TRAINING = "paretune", ("main", "train")
+
+
+class SageMakerBackend(AbstractBackend):
+    """Runs MLflow projects as SageMaker training jobs.
+
+    MLflow's command line does not wait for the runs of a plug-in. So that `mlflow run` ends as it does on this machine,
+    a run that it has started is waited for when MLflow has finished with it.
+    """
+
+    def run(
+        self,
+        project_uri: str,
+        entry_point: str,
+        params: Mapping[str, str] | None,
+        version: str | None,
+        backend_config: Mapping[str, Any],
+        tracking_uri: str,
+        experiment_id: str,
+    ) -> "SubmittedJob":
+        """Start the job of an entry point, or follow an equal one; the arguments are those of `AbstractBackend`.
+
+        `backend_config` has parameters of the job, such as instance_type. Raises ExecutionException with all reasons.
+        """
+        with _errors_of_mlflow():
+            spec = job_of(project_uri, entry_point, params or {}, version, backend_config)
+            # The job gets a run of its own, also in a project that `mlflow run` has started.
+            environment = {name: text for name, text in os.environ.items() if name != "MLFLOW_RUN_ID"}
+            environment |= {"MLFLOW_EXPERIMENT_ID": experiment_id}
+            workplaces = replace(Workplaces.of_process(), environment=environment, on_events=ProgressPrinter())
+            with workplaces.interruption.listening():
+                job = begin_job(spec, workplaces.of(spec))
+        tags = {MLFLOW_SOURCE_NAME: project_uri, MLFLOW_SOURCE_TYPE: "PROJECT", MLFLOW_PROJECT_ENTRY_POINT: entry_point}
+        job.record.run.set_tags(tags)
+        submitted = SubmittedJob(job)
+        command = click.get_current_context(silent=True)
+        if command is not None and command.params.get("backend") == _NAME:
+            command.call_on_close(submitted.end_command)
+        return submitted
+
+
+def job_of(
+    uri: str, entry_point: str, parameters: Mapping[str, str], version: str | None, configuration: Mapping[str, Any]
+) -> JobSpec:
+    """The job that `mlflow run` asks for; raises BadInput.
+
+    For paretune's own project it is paretune's training, and its parameters are those of the job.
+    """
+    given = {name: value for name, value in configuration.items() if name not in _OF_MLFLOW}
+    faults = [f"{name} is set by `mlflow run`: leave it out" for name in _SET_BY_MLFLOW_RUN if name in given]
+    if version:
+        faults.append("--version has no effect here: clone the project at this version and give its folder")
+    if configuration.get("DOCKER_ARGS") or configuration.get("build_image"):
+        faults.append("--docker-args and --build-image have no effect here: set sagemaker.training_image")
+    refuse(faults)
+    path, sign, inside = uri.partition("#")
+    uri = f"{Path(path).resolve()}{sign}{inside}" if Path(path).exists() else uri
+    job = {"project": uri, "entry_point": entry_point, "training_arguments": dict(parameters)}
+    if read_project(uri)[0].name == _OUR_PROJECT:
+        if entry_point not in _OUR_TRAINING:
+            raise BadInput([f"{entry_point} is no training: run it without --backend"])
+        job = dict(parameters)
+    spec = JobSpec.read(with_profile({**given, **job, "launcher": _NAME}, os.environ))
+    if spec.dry_run:
+        raise BadInput([f"`mlflow run` has no dry run: `{spec.command()} {options(dry_run='true')}` is one"])
+    return spec
+
+
+class SubmittedJob(SubmittedRun):
+    """The job of a project under way."""
+
+    def __init__(self, job: Attempts) -> None:
+        super().__init__()
+        self._job = job
+
+    @property
+    def run_id(self) -> str:
+        """Id of the MLflow run."""
+        return self._job.record.run.run_id
+
+    def wait(self) -> bool:
+        """Follow the job to its end and complete its run; returns whether it has a result. Ctrl-C stops the job."""
+        workplace = self._job.record.workplace
+        with _errors_of_mlflow(), workplace.interruption.listening():
+            try:
+                say_on_stderr(str(finish_job(self._job)))
+            except JobFailed as error:
+                say_on_stderr(f"paretune: {error}")
+                return False
+            return True
+
+    def get_status(self) -> str:
+        """MLflow's status of the run, such as RUNNING; completes the run if the job has ended."""
+        with _errors_of_mlflow():
+            end = self._job.poll()
+        return "RUNNING" if end is None else RUN_STATUS[end.state]
+
+    def cancel(self) -> None:
+        """Stop the job, wait until it has stopped, and complete its run."""
+        with _errors_of_mlflow():
+            if self._job.end is None:
+                leave_or_abandon(self._job, Interrupted("cancelled"))
+
+    def end_command(self) -> None:
+        """Wait, and end the command with exit code 1 if the job has no result."""
+        try:
+            succeeded = self.wait()
+        except ExecutionException as error:
+            say_on_stderr(f"paretune: {error}")
+            succeeded = False
+        if not succeeded:
+            sys.exit(1)
+
+
+@contextmanager
+def _errors_of_mlflow() -> Iterator[None]:
+    try:
+        yield
+    except Interrupted as error:
+        raise KeyboardInterrupt(str(error)) from error
+    except ParetuneError as error:
+        raise ExecutionException(str(error)) from error
