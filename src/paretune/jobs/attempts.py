@@ -34,7 +34,7 @@ class Attempts:
 
     record: JobRecord
     inputs: JobInputs | None = None  # made when an attempt that cannot be adopted needs them
-    is_tried_again: bool = True  # whether a next attempt is begun that nobody has created yet
+    creates: bool = True  # whether it may create jobs; if not, only those that exist are followed
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
@@ -64,7 +64,7 @@ class Attempts:
 
         Raises:
             BadInput, LaunchRefused, BudgetRefused, TrackingUnavailable: it was not created.
-            LostContact: it may have been created; its run stays open.
+            LostContact: it may exist; its run stays open.
         """
         self.bill.price = self.record.price(self.document.spec)  # an adopted job keeps the price it was launched at
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
@@ -75,7 +75,12 @@ class Attempts:
         try:
             self.current = self._find()
             if self.current is None and not self.taken_by:
+                if not self.creates:
+                    raise LostContact(f"{self.document.job_name} is not shown now: try again in a minute")
                 self.current = self._own(self._create())
+                if self.document.attempt > 1 and self.record.has_ended_meanwhile():
+                    self.record.name_attempt(self.document.job_name)  # so that it is found until it has stopped
+                    self.current.stop()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
@@ -99,7 +104,7 @@ class Attempts:
         status = self.current.status()
         self.bill.add(self.current)
         document, sentence = self._next(status)
-        if document is not None and not self.is_tried_again and self._launcher.attach(document.job_name) is None:
+        if document is not None and not self._may_go_on(document):
             document, sentence = None, "and it was stopped before a smaller batch was tried"
         if document is not None:
             self._go_on(document, sentence)
@@ -108,6 +113,12 @@ class Attempts:
         if self.end.has_completed:
             self.current.clean_up()
         return self.end
+
+    def _may_go_on(self, document: JobDocument) -> bool:
+        """Whether the next attempt exists or may be created: not by `stop`, and by nobody after it."""
+        if self.creates and not self.record.has_ended_meanwhile():
+            return True
+        return self._launcher.find(document.job_name, self._clock, SHOWN_WITHIN_S) is not None
 
     def _next(self, status: JobStatus) -> tuple[JobDocument | None, str]:
         """The attempt that follows one which ended so, and a message about it; None, and why no smaller batch is tried.

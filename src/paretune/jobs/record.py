@@ -156,6 +156,10 @@ class JobRecord:
             self.run.set_tags({schema.CLAIMED_AT: _now(self.workplace)})
             self._beating.release()
 
+    def has_ended_meanwhile(self) -> bool:
+        """Whether the run says that its job has ended, such as after `paretune stop` in another process."""
+        return self.was_concluded or self.run.tags().get(schema.STATE) in ENDED
+
     def begin_again(self) -> None:
         """Open the run of a job that was never created, and that `sync` may have closed."""
         self.run.reopen()

@@ -124,8 +124,8 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
 def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     """Stop the job of a run, wait until its launcher says so, book what it has cost and close the run.
 
-    Whoever watches the job as well sees it stopped, and records the same end. Raises BadInput if the job has ended or
-    is not there, and LostContact if the launcher does not say that it has stopped; its run stays open.
+    No job is created. Whoever watches the job as well sees it stopped, and records the same end. Raises BadInput if the
+    job has ended or is not there, and LostContact if the launcher does not say that it has stopped; its run stays open.
     """
     spec, workplace = place_of(run, workplace_of)
     _found(run, find_job(run.run_id, run.tags, workplace))  # the first one: a later one may be named and not created
@@ -133,7 +133,7 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
         raise BadInput([f"the job of run {run.run_id} has ended: {run.tags.get(schema.STATE) or 'it was never begun'}"])
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
     record.adopt()
-    job = Attempts(record, is_tried_again=record.is_beside)  # by its launcher in any case, if that still runs
+    job = Attempts(record, creates=False)
     end = None
     while end is None and (job.current is None or job.current.state().is_terminal):  # earlier attempts come first
         end = job.poll()

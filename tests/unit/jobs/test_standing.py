@@ -1,17 +1,20 @@
 """The jobs that run now: what they cost, what they print, and how somebody else than their launcher ends them."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paretune.core.clock import Interruption
-from paretune.core.errors import BadInput, Interrupted, ParetuneError
+from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job
 from paretune.jobs.standing import find_run, followed, lines_of, standing, stop
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import JobState
+from paretune.launchers.base import Job, JobState
+from paretune.launchers.processes import process_text
+from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from tests.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, Ending
 from tests.unit.jobs.test_adoption import User
@@ -110,13 +113,14 @@ def test_of_a_job_that_is_tried_again_the_attempt_that_runs_is_stopped_and_all_a
     assert end.metrics["cost_usd"] == pytest.approx(0.02)
 
 
+@pytest.mark.parametrize("watched_by", ["", "another-machine 1 1", process_text(os.getppid())])
 @pytest.mark.parametrize("is_named", [False, True])
-def test_a_job_whose_launcher_died_before_it_was_tried_again_is_ended_without_another_attempt(
-    desk: Desk, is_named: bool
+def test_stop_creates_no_attempt_whoever_watches_the_job_and_its_watcher_creates_none_after_that(
+    desk: Desk, is_named: bool, watched_by: str
 ) -> None:
     job = desk.launch(CAPACITY, ENDLESS, fallback_instance_types=LARGE)
     name, run_id = job.document.job_name, job.record.run.run_id
-    job.record.leave()
+    desk.client.set_tag(run_id, "paretune.watched_by", watched_by)
     if is_named:
         job.record.name_attempt(f"{name[:-1]}2")
     desk.launcher.jobs[name].runs = 0
@@ -129,6 +133,45 @@ def test_a_job_whose_launcher_died_before_it_was_tried_again_is_ended_without_an
     run = desk.client.get_run(run_id)
     assert (run.info.status, run.data.tags["paretune.state"]) == ("FAILED", "Failed")
     assert "paretune.used_instance_type" not in run.data.tags
+    job.current = desk.launcher.jobs[name]
+    seen = job.poll()  # by whoever watches it
+    assert desk.launcher.created == [name]
+    assert seen is not None
+    assert (seen.state, seen.metrics["cost_usd"]) == (JobState.FAILED, pytest.approx(0.01))
+    assert standing(desk.tracking, desk.where) == []
+
+
+def test_an_attempt_that_was_being_created_when_its_job_was_stopped_is_stopped_by_its_watcher(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, submit = desk.launch(CAPACITY, ENDLESS, fallback_instance_types=LARGE), desk.launcher.submit
+    run_id = job.record.run.run_id
+    desk.client.set_tag(run_id, "paretune.watched_by", process_text(os.getppid()))
+    desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
+
+    def stopped_meanwhile(document: JobDocument, inputs: JobInputs) -> Job:
+        stop(find_run(desk.tracking, run_id), desk.where)
+        return submit(document, inputs)
+
+    monkeypatch.setattr(desk.launcher, "submit", stopped_meanwhile)
+    while (end := job.poll()) is None:
+        pass
+
+    assert (end.state, end.metrics["cost_usd"]) == (JobState.STOPPED, pytest.approx(0.01 + 0.02))
+    assert desk.client.get_run(run_id).data.tags["paretune.state"] == "Stopped"
+
+
+def test_stop_creates_no_job_in_place_of_one_that_is_not_shown_any_more(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, shown = desk.launch(ENDLESS).record.run.run_id, [*desk.launcher.jobs.values()]
+    monkeypatch.setattr(desk.launcher, "attach", lambda _: shown.pop() if shown else None)
+
+    with pytest.raises(LostContact, match="is not shown"):
+        stop(find_run(desk.tracking, run_id), desk.where)
+
+    assert len(desk.launcher.created) == 1
+    assert desk.client.get_run(run_id).info.status == "RUNNING"
 
 
 @pytest.mark.parametrize(
