@@ -37,6 +37,7 @@ from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_vo
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
 from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, SageMakerJob, described
+from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
@@ -46,6 +47,9 @@ from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.parameters import affecting
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
 
+# Stand for those of the account in a request that is checked and not sent; `account_faults` checks theirs.
+_ANY_ROLE, _ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
+_ANY_CHANNELS = {"code": f"s3://{_ANY_BUCKET}/code"}
 _CODE = "/opt/ml/input/data/code"
 _STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py", "with_secrets.py")]
 _START = f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh "
@@ -115,8 +119,14 @@ class SageMakerLauncher(Launcher):
         return self.account.settings(spec)
 
     def check(self, spec: JobSpec) -> None:
-        """Check strategy, image and instance type together; credentials, role and bucket."""
-        faults = [*image_faults(spec, self.account.region), *account_faults(spec, self.account)]
+        """Check strategy, image and instance type together; credentials, role and bucket; the limits of a request."""
+        faults = image_faults(spec, self.account.region)
+        if not faults:
+            with collecting(faults):
+                settings = {"role": _ANY_ROLE, "sagemaker.s3_bucket": _ANY_BUCKET, **self.account.usual(spec)}
+                document = JobDocument.first(job_name("RUN", 1), spec.replace(**settings), run_id="RUN")
+                faults += self._limits_broken(self._body(document, JobInputs(), _ANY_CHANNELS, OUR_TRAINING))
+        faults += account_faults(spec, self.account)
         if spec.entry_script is not None:
             with collecting(faults):
                 archive.project_files(at_home(spec.entry_script).resolve().parent)
@@ -145,6 +155,10 @@ class SageMakerLauncher(Launcher):
                     "sagemaker.volume_size_in_gb to what you know to suffice"
                 )
         refuse(faults)
+
+    def _limits_broken(self, request: Mapping[str, Any]) -> list[str]:
+        model = self.account.client("sagemaker").meta.service_model.operation_model("CreateTrainingJob")
+        return request_faults(request, model.input_shape)
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name.
@@ -202,25 +216,32 @@ class SageMakerLauncher(Launcher):
         Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
         """
         spec, settings = document.spec, document.spec.sagemaker
+        command = OUR_TRAINING if inputs.project is None else f"python3 {inputs.project.program} /opt/ml"
         if document.attempt == 1:  # the next ones run what that has sent
             self._check_whole(spec, inputs)
+            refuse(self._limits_broken(self._body(document, inputs, _ANY_CHANNELS, command)))
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
         storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)
         take = self._uploaded if document.attempt == 1 else self._launched
         channels, told = take(document, inputs, storage)
-        image, deadline = choose_image(spec, self.account.region), self.deadline_s(document)
+        deadline = self.deadline_s(document)
         packages = [_READS_SECRETS] if spec.reads_secrets else []
-        if (project := inputs.project) is not None:
-            command = f"python3 {project.program} /opt/ml"
+        if inputs.project is not None:
             job = {**told, "deadline_s": deadline}
         else:
-            command = OUR_TRAINING
-            packages += [*image.requirements, _OURS]
+            packages += [*choose_image(spec, self.account.region).requirements, _OURS]
             # The training sees nothing of account, network and money.
             inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **told)
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
         job["packages"] = packages  # not in the code: another instance type may have another image
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
+        return self._body(document, inputs, channels, command)
+
+    def _body(
+        self, document: JobDocument, inputs: JobInputs, channels: Mapping[str, str], command: str
+    ) -> dict[str, Any]:
+        """The request of a job whose inputs lie at `channels`, names to S3 URIs."""
+        spec, settings = document.spec, document.spec.sagemaker
         smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
         smp = {name: value for name, value in smp.items() if value is not None and value is not False}
         runtime_s = max(1, math.ceil(document.max_seconds))
@@ -238,7 +259,7 @@ class SageMakerLauncher(Launcher):
             "TrainingJobName": document.job_name,
             "RoleArn": spec.role,
             "AlgorithmSpecification": {
-                "TrainingImage": image.uri,
+                "TrainingImage": choose_image(spec, self.account.region).uri,
                 "TrainingInputMode": "File",
                 "ContainerEntrypoint": ["/bin/bash"],
                 # The command replaces the shell, so that it receives SIGTERM.
@@ -253,12 +274,12 @@ class SageMakerLauncher(Launcher):
             },
             "InputDataConfig": [_channel(name, uri) for name, uri in channels.items()],
             "OutputDataConfig": {
-                "S3OutputPath": storage.uri(f"{PREFIX}/jobs"),
+                "S3OutputPath": f"s3://{settings.s3_bucket}/{PREFIX}/jobs",
                 "CompressionType": "NONE",  # so that MLflow loads the model from where it lies
                 "KmsKeyId": settings.kms_key_id,
             },
             "CheckpointConfig": {
-                "S3Uri": storage.uri(f"{PREFIX}/checkpoints/{checkpoint_folder(document)}/"),
+                "S3Uri": f"s3://{settings.s3_bucket}/{PREFIX}/checkpoints/{checkpoint_folder(document)}/",
                 "LocalPath": "/opt/ml/checkpoints",
             },
             "ResourceConfig": {
@@ -276,7 +297,7 @@ class SageMakerLauncher(Launcher):
                 "MaxPendingTimeInSeconds": _PENDING_S if spec.fallback_instance_types and not spec.spot else None,
             },
             "EnableManagedSpotTraining": spec.spot,
-            "VpcConfig": network if any(network.values()) else None,  # AWS refuses half of one
+            "VpcConfig": network if any(network.values()) else None,
             "EnableNetworkIsolation": settings.network_isolation or None,
             "EnableInterContainerTrafficEncryption": settings.encrypt_traffic or None,
             "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],

@@ -391,11 +391,3 @@ def test_a_default_bucket_that_may_be_used_and_not_be_looked_at_passes_the_check
     launcher.check(document.spec)
 
     assert launcher.submit(document, JobInputs()).state() is JobState.RUNNING
-
-
-def test_half_a_network_reaches_aws_which_refuses_it_and_is_never_left_out(
-    launcher: SageMakerLauncher, order: Make
-) -> None:
-    request = launcher.preview(order(sagemaker={"security_group_ids": "sg-1"}), JobInputs())
-
-    assert request["VpcConfig"] == {"SecurityGroupIds": ["sg-1"]}

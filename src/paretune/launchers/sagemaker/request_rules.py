@@ -1,0 +1,112 @@
+"""What AWS surely refuses of a CreateTrainingJob request, found before anything is uploaded.
+
+The limits are those of the API's own model, which boto brings. boto itself checks only types and required members.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_PARAMETERS = {  # of a job, by the member of the request that they set
+    "RoleArn": "role",
+    "AlgorithmSpecification.TrainingImage": "sagemaker.training_image",
+    "Environment": "environment",
+    "Environment.PIP_INDEX_URL": "sagemaker.package_index",
+    "OutputDataConfig.S3OutputPath": "sagemaker.s3_bucket",
+    "OutputDataConfig.KmsKeyId": "sagemaker.kms_key_id",
+    "CheckpointConfig.S3Uri": "sagemaker.s3_bucket",
+    "ResourceConfig.InstanceCount": "instance_count",
+    "ResourceConfig.VolumeSizeInGB": "sagemaker.volume_size_in_gb",
+    "ResourceConfig.VolumeKmsKeyId": "sagemaker.kms_key_id",
+    "ResourceConfig.KeepAlivePeriodInSeconds": "sagemaker.keep_alive_minutes",
+    "StoppingCondition.MaxRuntimeInSeconds": "max_runtime_minutes",
+    "VpcConfig.Subnets": "sagemaker.subnets",
+    "VpcConfig.SecurityGroupIds": "sagemaker.security_group_ids",
+    "Tags": "tags",
+}
+_ADDED = {"environment": "variables", "tags": "tags"}  # of which paretune adds some itself
+_GROWS = "ResourceConfig.InstanceType"  # AWS takes types that an older boto does not list; `instance_type` is checked
+_UNITS = {"string": "characters", "list": "entries", "map": "entries"}
+_CLASSES = {  # Java's, which Python's patterns lack
+    r"\p{L}": r"\w",
+    r"\p{N}": r"\w",
+    r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
+    r"\p{Alnum}": "a-zA-Z0-9",
+}
+_SHOWN = 60  # characters of a value in a message
+
+
+def request_faults(request: Mapping[str, Any], shape: Any) -> list[str]:
+    """The faults of a request, by the parameters that a user has typed; `shape` is the input of the API's model."""
+    faults = list(_faults(shape, request, ()))
+    if request.get("EnableManagedSpotTraining") and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+        faults.append(
+            "spot and sagemaker.keep_alive_minutes exclude each other: AWS keeps no spot instances; leave one out"
+        )
+    return list(dict.fromkeys(faults))
+
+
+def _faults(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
+    kind, least, most = shape.type_name, shape.metadata.get("min"), shape.metadata.get("max")
+    if kind in ("structure", "list", "map"):
+        yield from _of_members(shape, value, path)
+    if kind != "structure" and kind in (*_UNITS, "integer", "long"):
+        size = value if kind not in _UNITS else len(value)
+        if (least is not None and size < least) or (most is not None and size > most):
+            yield f"{_name(path)} must {_bounds(least, most, kind)}, got {size}{_own_part(path)}: AWS takes no other"
+            return
+    if kind != "string" or path[-1:] == (_GROWS.rpartition(".")[2],):
+        return
+    if shape.enum and value not in shape.enum:
+        yield f"{_name(path)} must be one of {', '.join(shape.enum)} for AWS, got {value[:_SHOWN]!r}"
+    elif not _fits(shape.metadata.get("pattern", ""), value):
+        yield f"{_name(path)} must fit {shape.metadata['pattern']} for AWS, got {value[:_SHOWN]!r}"
+
+
+def _of_members(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
+    if shape.type_name == "structure":
+        for name in shape.required_members:
+            if name not in value:
+                others = ", ".join(_name((*path, other)) for other in value if other != name)
+                yield f"{_name((*path, name))} must be set for AWS{f', because {others} is' if path else ''}"
+        for name, member in value.items():
+            if name in shape.members:
+                yield from _faults(shape.members[name], member, (*path, name))
+            else:
+                yield f"{_name((*path, name))} is not known to this version of boto3: update boto3"
+    elif shape.type_name == "list":
+        for item in value:
+            key = item.get("Key", "") if isinstance(item, Mapping) else ""
+            yield from _faults(shape.member, item, (*path, key) if key else path)
+    else:
+        for key, item in value.items():
+            yield from _faults(shape.key, key, (*path, key))
+            yield from _faults(shape.value, item, (*path, key))
+
+
+def _name(path: tuple[str, ...]) -> str:
+    """The parameter that sets a member, such as environment.MODE, or the member itself."""
+    for length in range(len(path), 0, -1):
+        if parameter := _PARAMETERS.get(".".join(path[:length])):
+            rest = [part[:_SHOWN] for part in path[length:] if part not in ("Key", "Value")]
+            part = {"Key": "the name of ", "Value": "the value of "}.get(path[-1], "") if rest else ""
+            return part + ".".join([parameter, *rest])
+    return f"{'.'.join(path)} of the request"
+
+
+def _own_part(path: tuple[str, ...]) -> str:
+    added = _ADDED.get(_name(path))
+    return f" with the {added} that paretune adds" if added else ""
+
+
+def _bounds(least: int | None, most: int | None, kind: str) -> str:
+    verb, unit = ("have", f" {_UNITS[kind]}") if kind in _UNITS else ("be", "")
+    if most is None:
+        return f"{verb} at least {least}{unit}"
+    return f"{verb} {least} to {most}{unit}" if least else f"{verb} at most {most}{unit}"
+
+
+def _fits(pattern: str, text: str) -> bool:
+    for java, python in _CLASSES.items():
+        pattern = pattern.replace(java, python)
+    return not pattern or "\\p{" in pattern or bool(re.fullmatch(pattern, text))
