@@ -9,18 +9,21 @@ one finds it.
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from paretune.commands.command import command_of
 from paretune.commands.estimate import MAY_BE_LISTS, EstimateRequest
@@ -34,7 +37,7 @@ from paretune.specification.catalog import instances
 from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH
-from paretune.specification.parameters import Parameters, parameter, spell
+from paretune.specification.parameters import Parameters, Rules, parameter, spell
 from paretune.specification.profile import with_profile
 
 if TYPE_CHECKING:
@@ -53,12 +56,15 @@ _JOB_OF_AGENTS = {
     *("spot", "max_runtime_minutes", "max_cost_usd", "probe_steps", "profile_steps"),
 }
 """The parameters of a job that an agent may set: none chooses code, account or money, or what is recorded of a job."""
-_ARGUMENTS_OF_AGENTS = {
-    *("weight_decay", "max_grad_norm", "warmup_steps", "warmup_ratio", "lr_scheduler_type", "label_smoothing_factor"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "gradient_checkpointing"),
-    *("eval_strategy", "eval_steps", "logging_steps", "save_strategy", "save_steps", "load_best_model_at_end"),
+_ARGUMENTS_OF_AGENTS: Mapping[str, type[float | int | str]] = {
+    **dict.fromkeys(("weight_decay", "max_grad_norm", "warmup_steps", "warmup_ratio", "label_smoothing_factor"), float),
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon", "eval_steps", "logging_steps", "save_steps"), float),
+    **dict.fromkeys(("lr_scheduler_type", "eval_strategy", "save_strategy"), str),
+    **dict.fromkeys(("gradient_checkpointing", "load_best_model_at_end"), bool),
+    "max_steps": int,
 }
 """The entries of training_arguments that an agent may set: none sends anything anywhere, or names a file."""
+_KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
@@ -68,6 +74,16 @@ class McpOptions(Parameters):
 
     budget: str | None = parameter(None)
     """YAML file with monthly budgets that all launches count against; without it agents may look only"""
+    reads: tuple[str, ...] = parameter(())
+    """prefixes in S3, such as s3://bucket/datasets, below which agents may read; without them nothing in S3"""
+
+    rules: ClassVar[Rules] = (
+        lambda options: [
+            f"reads must name prefixes in S3, such as s3://bucket/datasets, got {prefix}"
+            for prefix in options.reads
+            if _parts_in_s3(prefix.rstrip("/")) is None
+        ],
+    )
 
 
 def _run(options: McpOptions) -> CommandOutput:
@@ -78,7 +94,7 @@ def _run(options: McpOptions) -> CommandOutput:
     if options.budget is not None and not is_file(options.budget):
         raise BadInput([f"budget must name a YAML file with budgets, and {options.budget} is none"])
     budget = None if options.budget is None else absolute(options.budget)
-    make_server(Tools(home_of(os.environ).resolve() / "agents", budget)).run("stdio")
+    make_server(Tools(home_of(os.environ).resolve() / "agents", budget, options.reads)).run("stdio")
     return CommandOutput()
 
 
@@ -87,6 +103,16 @@ def make_server(tools: "Tools") -> "MCPServer":
     from mcp.server import MCPServer  # an optional extra
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.mcpserver.tools import Tool
+
+    class StrictTool(Tool):
+        """A tool that refuses arguments which it does not have; the package `mcp` ignores them."""
+
+        async def run(self, arguments: dict[str, Any], *further: Any, **named: Any) -> Any:
+            known = self.parameters["properties"]
+            if unknown := [name for name in arguments if name not in known]:
+                has = ", ".join(known)
+                raise ToolError(printable(f"{self.name} has no argument {', '.join(unknown)}: it has {has}"))
+            return await super().run(arguments, *further, **named)
 
     one_at_a_time = threading.Lock()  # checks set MLflow's globals
 
@@ -102,7 +128,9 @@ def make_server(tools: "Tools") -> "MCPServer":
         return answer
 
     acts = (tools.estimate, tools.preview, tools.launch, tools.status, tools.stop, tools.front)
-    listed = {act.__name__: Tool.from_function(guarded(act)) for act in acts}
+    listed = {act.__name__: StrictTool.from_function(guarded(act)) for act in acts}
+    for tool in listed.values():
+        tool.parameters["additionalProperties"] = False
     allowed: dict[str, dict[str, Any]] = {
         name: {key: schema[key] for key in _SHOWN if key in schema} if "$ref" not in str(schema) else {"type": "object"}
         for name, schema in JobSpec.model_json_schema()["properties"].items()
@@ -129,10 +157,17 @@ def _or_several(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools of an agent. `folder` has the launched commands; without a `budget` nothing can be launched."""
+    """The tools of an agent.
+
+    Attributes:
+        folder: of the launched commands.
+        budget: file of the budgets that launches count against; None if nothing can be launched.
+        reads: prefixes in S3 below which files are read.
+    """
 
     folder: Path
     budget: str | None
+    reads: tuple[str, ...] = ()
 
     def estimate(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Predicted seconds, dollars and memory of a job with 80 % intervals, on one cluster or on many.
@@ -142,7 +177,7 @@ class Tools:
         """
         from paretune.commands.estimate.estimate import MAIN_COLUMNS, run_estimate
 
-        texts = _texts(parameters)
+        texts = _texts(parameters, self.reads)
         answer: dict[str, Any] = run_estimate(EstimateRequest.from_text(with_profile(texts, os.environ))).to_dict()
         columns = dict.fromkeys([*MAIN_COLUMNS, *texts])
         rows = sorted(answer["rows"], key=lambda row: (row["fits"] == "no", row["cost_usd"] or math.inf))
@@ -152,7 +187,7 @@ class Tools:
         """Check a job and bound its dollars; launches nothing."""
         from paretune.jobs.launch import launch
 
-        return launch(JobSpec.read(_texts(parameters)), dry_run=True, quiet=True).to_dict()
+        return launch(JobSpec.read(_texts(parameters, self.reads)), dry_run=True, quiet=True).to_dict()
 
     def launch(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Launch a job if the budget allows it."""
@@ -160,7 +195,7 @@ class Tools:
 
         if self.budget is None:
             raise BudgetRefused("this server launches nothing: start it with --budget and a file of budgets")
-        texts = _texts(parameters) | {"budget": self.budget}
+        texts = _texts(parameters, self.reads) | {"budget": self.budget}
         launch(JobSpec.read(texts), dry_run=True, quiet=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         for number in count(1):
@@ -232,11 +267,11 @@ def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
+def _texts(parameters: Mapping[str, Any], reads: Collection[str]) -> dict[str, str]:
     """Values as they would be typed, lists as comma-separated texts; BadInput for what no agent may set.
 
-    Unknown names are left to whoever reads the values. A path must lie below the current folder, each of a
-    comma-separated list; an id on the hub counts as such a path.
+    Unknown names are left to whoever reads the values. A path must lie below the current folder or one of the prefixes
+    `reads`, each of a comma-separated list; an id on the hub counts as a path below the folder.
     """
     texts, faults = dict[str, str](), list[str]()
     for name, value in parameters.items():
@@ -246,28 +281,62 @@ def _texts(parameters: Mapping[str, Any]) -> dict[str, str]:
         if root in JobSpec.model_fields and root not in _JOB_OF_AGENTS:
             faults.append(f"{root} cannot be set by an agent: it chooses code, files, account or money")
         elif root == "training_arguments":
-            unlisted = {*([inner] if inner else _entries(text))} - _ARGUMENTS_OF_AGENTS
-            faults += [f"training_arguments.{each} cannot be set by an agent" for each in sorted(unlisted)]
+            faults += _argument_faults({inner: value} if inner else value)
         for path in map(str.strip, text.split(",")) if root in INPUT_FILES else ():
-            if not _is_below(path):
-                faults.append(f"{root} must lie below the folder of this server, got {path}: copy it there")
+            faults += _path_faults(root, path, reads)
     refuse(list(dict.fromkeys(faults)))
     return texts
 
 
-def _entries(text: str) -> Collection[str]:
-    """The names in the JSON of a mapping; whoever reads another text refuses it."""
-    with suppress(ValueError):
-        if isinstance(value := parse_json(text.strip()), Mapping):  # of more kinds of blanks than JSON knows
-            return list(value)
-    return []
+def _argument_faults(given: Any) -> Iterator[str]:
+    """What no agent may set of training_arguments: a mapping, or its JSON."""
+    if isinstance(given, str):
+        with suppress(ValueError):
+            given = parse_json(given.strip())  # of more kinds of blanks than JSON knows
+    if not isinstance(given, Mapping):
+        yield f"training_arguments must be a mapping from names to values, got {str(given)[:60]}"
+        return
+    for name, value in given.items():
+        kind = _ARGUMENTS_OF_AGENTS.get(name)
+        if kind is None:
+            yield f"training_arguments.{name} cannot be set by an agent"
+        elif not _is_plain(value, kind):
+            yield f"training_arguments.{name} must be {_KINDS[kind]}, got {str(value)[:60]}"
 
 
-def _is_below(path: str) -> bool:
-    """Whether a path lies below the current folder, links followed; of addresses only those of S3 are taken."""
-    if "://" in path or path.lower().startswith("file:"):
-        return path.startswith(IN_S3)
-    return Path(absolute(path)).resolve().is_relative_to(Path.cwd().resolve())
+def _is_plain(value: Any, kind: type) -> bool:
+    """Whether a value, or its text, is of this kind: neither a list nor a mapping hides in it."""
+    if kind is str:
+        return isinstance(value, str) and bool(re.fullmatch(r"\w+", value, re.ASCII))
+    try:
+        TypeAdapter(kind).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def _path_faults(name: str, path: str, reads: Collection[str]) -> Iterator[str]:
+    """Why an agent may not read a path: below the current folder, links followed, or a prefix in S3."""
+    if path.startswith(IN_S3):
+        parts = _parts_in_s3(path.rstrip("/"))
+        prefixes = [_parts_in_s3(prefix.rstrip("/")) or [""] for prefix in reads]
+        if parts is None or not any(parts[: len(prefix)] == prefix for prefix in prefixes):
+            named = ", ".join(reads) or "none"
+            rule = f"{name} in S3 must lie below a prefix that `paretune mcp --reads` names, which names {named}"
+            yield f"{rule}; got {path}"
+    elif (
+        "://" in path
+        or path.lower().startswith("file:")
+        or not Path(absolute(path)).resolve().is_relative_to(Path.cwd().resolve())
+    ):
+        yield f"{name} must lie below the folder of this server, got {path}: copy it there"
+
+
+def _parts_in_s3(address: str) -> list[str] | None:
+    """Bucket and folders of s3://BUCKET/PREFIX; None for an address that may be read as another one."""
+    parts = address.removeprefix(IN_S3).split("/")
+    is_plain = address.startswith(IN_S3) and not {"", ".", ".."} & {*parts} and not re.search(r"[%\\?#@\0]", address)
+    return parts if is_plain else None
 
 
 MCP = command_of(McpOptions, _run)

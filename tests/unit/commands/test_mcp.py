@@ -12,6 +12,7 @@ from mcp import Client
 
 from paretune.commands import mcp
 from paretune.commands.estimate.estimate import MAIN_COLUMNS
+from paretune.core.errors import BadInput
 from paretune.specification.inputs import split_configuration
 
 JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
@@ -21,7 +22,14 @@ BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"
 class Agent:
     """Calls tools, and remembers which commands they have begun."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, budgets: str | None = BUDGETS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        budgets: str | None = BUDGETS,
+        reads: tuple[str, ...] = (),
+    ) -> None:
         self.begun: list[Mapping[str, str]] = []
         path = folder / "budgets.yaml"
         path.write_text(budgets or BUDGETS)
@@ -32,7 +40,7 @@ class Agent:
 
         monkeypatch.setattr(mcp, "start", begin)
         self.budget = str(path)
-        self._server = mcp.make_server(mcp.Tools(folder / "agents", self.budget if budgets else None))
+        self._server = mcp.make_server(mcp.Tools(folder / "agents", self.budget if budgets else None, reads))
 
     def _answer(self, ask: Callable[[Client], Any]) -> Any:
         async def act() -> Any:
@@ -116,6 +124,95 @@ def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workpl
     for models in (["distilbert-base-uncased", "/etc"], "distilbert-base-uncased, /etc"):
         assert "model must lie below the folder" in agent.call("estimate", parameters=JOB | {"model": models})
     assert not agent.begun
+
+
+PAYROLL = "s3://payroll/2026/salaries.csv"
+
+
+def test_an_agent_reads_nothing_in_s3_unless_the_server_names_a_prefix(agent: Agent) -> None:
+    for tool in ("estimate", "preview", "launch"):
+        for name in ("dataset", "model", "validation_file", "test_file"):
+            answer = agent.call(tool, parameters=JOB | {name: PAYROLL})
+            assert f"{name} in S3 must lie below a prefix that `paretune mcp --reads` names, which names none" in answer
+    assert not agent.begun
+
+
+def test_an_agent_reads_in_s3_only_below_the_prefixes_of_the_server(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(workplace, monkeypatch, reads=("s3://corp/ml/", "s3://other"))
+
+    for path in (
+        *(
+            PAYROLL,
+            "s3://corp/mlx/a.csv",
+            "s3://corp/ml2",
+            "s3://corp",
+            "s3://corp/",
+            "s3://others/a",
+            "S3://corp/ml/a",
+        ),
+        *("s3://corp/ml/../hr/a.csv", "s3://corp/ml/%2e%2e/hr/a.csv", "s3://corp/ml//a", "s3://corp/ml/./a"),
+        *("s3://corp/ml/a\\..\\b", "s3://corp//ml/a", "s3://corp@payroll/ml/a", f"s3://corp/ml/a,{PAYROLL}"),
+    ):
+        for tool in ("preview", "estimate"):
+            assert "must lie below" in agent.call(tool, parameters=JOB | {"dataset": path}), path
+    for path in ("s3://corp/ml/a.csv", "s3://corp/ml", "s3://other/a/b.csv"):
+        assert "must lie below" not in agent.call("preview", parameters=JOB | {"dataset": path}), path
+
+
+@pytest.mark.parametrize("reads", ["corp/ml", "s3://", "s3://corp/ml/../hr", "s3://corp/%2e", "s3://corp//ml"])
+def test_a_prefix_that_is_none_is_refused_when_the_server_starts(reads: str) -> None:
+    with pytest.raises(BadInput, match="reads must name prefixes in S3"):
+        mcp.McpOptions.read({"reads": reads})
+
+
+def test_a_tool_refuses_arguments_that_it_does_not_have(agent: Agent) -> None:
+    for name, schema in agent.tools().items():
+        assert schema["additionalProperties"] is False, name
+    for tool, arguments in (
+        ("launch", {"parameters": {}, "study": "a.yaml"}),
+        ("preview", {"parameters": JOB, "dry_run": False}),
+        ("estimate", {"parameters": JOB, "like": "a"}),
+        ("status", {"folder": "/"}),
+        ("stop", {"name": "train-1", "force": True}),
+        ("front", {"study": "a", "path": "/"}),
+    ):
+        unknown = [*arguments][-1]
+        assert f"{tool} has no argument {unknown}" in agent.call(tool, **arguments)
+    assert not agent.begun
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"training_arguments": {"weight_decay": {"push_to_hub": True}}},
+        {"training_arguments": {"lr_scheduler_type": ["linear", {"push_to_hub": True}]}},
+        {"training_arguments": '{"weight_decay": {"push_to_hub": true}}'},
+        {"training_arguments": '{"eval_strategy": "{\\"push_to_hub\\": true}"}'},
+        {"training_arguments.weight_decay": {"push_to_hub": True}},
+        {"training_arguments.weight_decay": '{"push_to_hub": true}'},
+        {"training_arguments": {"lr_scheduler_type": "../../etc/passwd"}},
+        {"training_arguments": {"max_steps": "many"}},
+        {"training_arguments": [1]},
+        {"training_arguments": "NaN"},
+    ],
+)
+def test_an_agent_sets_plain_values_only(agent: Agent, arguments: dict[str, Any]) -> None:
+    for tool in ("estimate", "preview", "launch"):
+        answer = agent.call(tool, parameters=JOB | arguments)
+        assert "training_arguments" in answer
+        assert "must be" in answer
+    assert not agent.begun
+
+
+def test_an_agent_sets_the_plain_values_of_every_type(agent: Agent) -> None:
+    arguments = {"weight_decay": 0.1, "max_steps": 8, "lr_scheduler_type": "cosine", "gradient_checkpointing": True}
+    texts = {"training_arguments.warmup_ratio": "0.1", "training_arguments.save_strategy": "no"}
+
+    answer = agent.call("preview", parameters=JOB | {"training_arguments": arguments} | texts)
+
+    assert answer["worst_case_usd"] > 0
 
 
 def test_an_agent_looks_at_what_was_launched_alone(agent: Agent) -> None:
