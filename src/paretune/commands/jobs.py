@@ -26,7 +26,7 @@ class RunOptions(Parameters):
     """The options of a command about one recorded job."""
 
     run: str = parameter("")
-    """the run of the job: its id, the beginning of its id, or the name of the job"""
+    """the run of the job: its id, or the first six characters or more of it, or the name of the job"""
 
     rules: ClassVar[Rules] = rules_of(
         {
@@ -88,7 +88,7 @@ def _logs(options: LogsOptions) -> CommandOutput:
     from paretune.jobs.standing import find_run, followed, lines_of
 
     workplaces, tracking = _open_store("logs")
-    run = find_run(tracking, options.run.strip())
+    run = find_run(tracking, options.run.strip(), workplaces.of)
     if options.follow:
         with workplaces.interruption.listening():
             for line in followed(run, workplaces.of, workplaces.interruption, options.lines):
@@ -104,7 +104,7 @@ def _stop(options: RunOptions) -> CommandOutput:
     from paretune.jobs.standing import find_run, stop
 
     workplaces, tracking = _open_store("stop")
-    run = find_run(tracking, options.run.strip())
+    run = find_run(tracking, options.run.strip(), workplaces.of)
     with watched(workplaces.interruption) as on_events:
         end = stop(run, replace(workplaces, on_events=on_events).of)
     return CommandOutput(text=f"run {run.run_id}: {end.in_one_line()}", document=end.to_dict())

@@ -78,7 +78,7 @@ class Attempts:
                 if not self.creates:
                     raise LostContact(f"{self.document.job_name} is not shown now: try again in a minute")
                 self.current = self._own(self._create())
-                if self.document.attempt > 1 and self.record.has_ended_meanwhile():
+                if self.current is not None and self.document.attempt > 1 and self.record.has_ended_meanwhile():
                     self.record.name_attempt(self.document.job_name)  # so that it is found until it has stopped
                     self.current.stop()
         except BaseException as error:

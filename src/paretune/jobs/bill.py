@@ -18,7 +18,7 @@ from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun, number_in
 from paretune.tracking.store import Tracking
 
 _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}
@@ -54,6 +54,11 @@ class Bill:
         for phase, phase_seconds in status.phase_seconds.items():
             self.phases[phase] = self.phases.get(phase, 0.0) + phase_seconds
         self._charge(status.billable_seconds)
+
+    @property
+    def last_job(self) -> str:
+        """Name of the last attempt that has ended; "" if there is none."""
+        return "" if self._last is None else self._last.name
 
     def _charge(self, seconds: float) -> None:
         usd = cost_usd(self.price, self.ran, seconds)
@@ -137,10 +142,10 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
 
 def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None:
     """The price that `price_tags` have recorded, with the confidence of `today`'s; None if none is recorded."""
-    if not (usd := tags.get(schema.PRICE_USD_PER_HOUR)):
+    if (usd := number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))) is None:
         return None
     return Price(
-        usd_per_hour=float(usd),
+        usd_per_hour=usd,
         region=tags.get(schema.PRICE_REGION, ""),
         as_of=tags.get(schema.PRICE_AS_OF, ""),
         source=tags.get(schema.PRICE_SOURCE, ""),

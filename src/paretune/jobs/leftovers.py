@@ -3,19 +3,19 @@
 Objects are kept until somebody removes them, and are billed by the month.
 """
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paretune.core.errors import LaunchRefused
+from paretune.core.errors import BadInput, LaunchRefused
 from paretune.jobs.record import ENDED
 from paretune.launchers.base import job_of
 from paretune.presentation.text import plain
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.store import Tracking
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ def found_in_s3(
 
     runs_of = dict[tuple[str, str], list[RecordedRun]]()  # those whose jobs wrote there, by region and bucket
     for run in tracking.runs(f"tags.`{schema.LAUNCHER}` = 'sagemaker' and tags.`{schema.STATE}` != ''"):
-        if name := json.loads(run.tags.get(schema.SETTINGS, "{}")).get("sagemaker.s3_bucket"):
+        name = None
+        with suppress(BadInput):  # somebody has changed the tag
+            name = schema.settings_by(run.tags).get("sagemaker.s3_bucket")
+        if name:
             runs_of.setdefault((run.tags.get(schema.REGION, ""), name), []).append(run)
     found, remarks, refused, registered = list[Leftover](), list[str](), list[LaunchRefused](), tracking.registered()
     for (region, name), runs in runs_of.items():
@@ -82,7 +85,8 @@ def _leftovers(
     Kept is what may still be used: by a job that runs, is younger, or is of another store; a registered model; with
     `keeps_front` that of a trial on the front. What jobs share is kept while a job that began lately might read it.
     """
-    known = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in runs}
+    owners = sorted(runs, key=lambda run: RecordedJob(run).has_job)  # the run of a job before others that name it
+    known = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in owners}
     places = dict[tuple[str, str, str], list[tuple[int, float]]]()  # to sizes of objects, and when they were written
     newest_job, now = 0.0, time.time()
     for key, entry in bucket.entries("paretune/").items():

@@ -190,6 +190,8 @@ def conclude(
         profile, remark = _profile(job)
         remarks.append(remark)
     tags = {schema.WARM_POOL: None if bill.pool is None else bill.pool.status}
+    if job is None and bill.attempts_usd is not None:  # no other run's job may be taken for this one's by its name
+        tags[schema.JOB_NAME] = bill.last_job
     worst_usd = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
     over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
     if workplace.launcher.is_billed and over_usd > ROUNDING_USD:

@@ -106,7 +106,7 @@ class JobRecord:
         self.is_beside = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
         self.was_concluded = tags.get(schema.STATE) in ENDED
         self.has_gap_tag = tags.get(schema.GAP) == "true"
-        self.settings = json.loads(tags.get(schema.SETTINGS, "{}"))
+        self.settings = schema.settings_by(tags)
         if schema.USER in tags or schema.STUDY in tags:
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         with self.run.later():

@@ -2,11 +2,18 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from paretune.core.clock import Interruption
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact
+from paretune.core.errors import (
+    BadInput,
+    BudgetRefused,
+    Interrupted,
+    ParetuneError,
+    TrackingUnavailable,
+    first_line,
+)
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import Bill, recorded_price
@@ -20,10 +27,27 @@ from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.store import Tracking
 
 WorkplaceOf = Callable[[JobSpec], Workplace]
-UNKNOWN = (BadInput, LaunchRefused, LostContact)  # why nothing can be said of a job
 _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
+_SHORTEST_ID = 6  # characters of the id of a run that select it
+_SHOWN = 5  # runs that a refusal names
 _TAIL = 1000  # lines of a log that are read at a time while it is followed
 _FOLLOW_EVERY_S = 2.0  # AWS reads logs five times a second for all who ask in an account
+
+
+@contextmanager
+def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
+    """Say what goes wrong with one run inside the block, whatever somebody has written into it; others go on.
+
+    Interrupted and TrackingUnavailable are about all runs, and are raised.
+    """
+    try:
+        yield
+    except (Interrupted, TrackingUnavailable):
+        raise
+    except ParetuneError as error:
+        say(str(error))
+    except Exception as error:
+        say(f"its record cannot be read: {type(error).__name__}: {first_line(error)}")
 
 
 def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Workplace]:
@@ -66,7 +90,7 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
         "owner": ", ".join(filter(None, names)),
         "remark": "",
     }
-    try:
+    with of_one_run(lambda why: row.update(remark=why)):
         spec, workplace = place_of(run, workplace_of)
         row |= {"title": run_name(spec), "since_s": max(0.0, workplace.clock.now() - run.started)}
         with suppress(BudgetRefused):
@@ -76,22 +100,30 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
             bill = Bill(spec, recorded_price(tags, workplace.launcher.price(spec)))
             usd = [each for each in (bill.so_far_usd(job), recorded.cost_usd) if each is not None]
             row["cost_usd"] = max(usd, default=None)
-    except UNKNOWN as error:
-        row["remark"] = str(error)
     return row
 
 
-def find_run(tracking: Tracking, name: str) -> RecordedRun:
-    """The run with this id, with an id that begins so, or with a job of this name; raises BadInput."""
+def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = None) -> RecordedRun:
+    """The run with this id, with an id that begins so, or with a job of this name; raises BadInput.
+
+    If several runs name the job, it says itself whose it is, if `workplace_of` is given.
+    """
     if _RUN_ID.fullmatch(name):
+        if len(name) < _SHORTEST_ID:
+            raise BadInput([f"give at least {_SHORTEST_ID} characters of the id of a run, got {name!r}"])
         runs = [run for run in tracking.runs(f"tags.`{schema.STATE}` != ''") if run.run_id.startswith(name)]
     else:
         attempts = job_name(job_of(re.sub(r"[^\w-]", "", name)), 1)[:-1]
         runs = tracking.runs(f"tags.`{schema.JOB_NAME}` LIKE '{attempts}%'")
+        if len(runs) > 1:
+            runs = [run for run in runs if RecordedJob(run).has_job] or runs
+        if len(runs) > 1 and workplace_of is not None:
+            runs = [run for run in runs if _is_seen(run, workplace_of)] or runs
     if len(runs) == 1:
         return runs[0]
     if runs:
-        raise BadInput([f"{name} begins the ids of {len(runs)} runs: give more of it"])
+        ids = ", ".join(run.run_id[:8] for run in runs[:_SHOWN])
+        raise BadInput([f"{name} selects {len(runs)} runs ({ids}): give the id of one"])
     raise BadInput([f"no job here has the run or the name {name}: `{command_line('status')}` lists those that run"])
 
 
@@ -142,6 +174,13 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
         end = job.end
     assert end is not None  # `abandon` has concluded it
     return end
+
+
+def _is_seen(run: RecordedRun, workplace_of: WorkplaceOf) -> bool:
+    """Whether the job that a run names says that it is this run's."""
+    with of_one_run(lambda _: None):
+        return _job(run, place_of(run, workplace_of)[1]) is not None
+    return False
 
 
 def _job(run: RecordedRun, workplace: Workplace) -> Job | None:

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from paretune.core.clock import Interruption
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact
+from paretune.core.errors import Interrupted
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import ENDED, JobRecord, find_job
-from paretune.jobs.standing import UNKNOWN, place_of
+from paretune.jobs.standing import of_one_run, place_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, GONE_AFTER_S, SHOWN_WITHIN_S, JobState
 from paretune.launchers.processes import is_alive, process_text
@@ -25,7 +25,7 @@ from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.recorded_job import RecordedJob, RecordedRun, number_in
 from paretune.tracking.store import Tracking
 
 _RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
@@ -55,7 +55,7 @@ class Sync:
         """Follow all unfinished runs to their end; returns how each ended. Raises Interrupted, and the jobs go on."""
         unregistered = overdue(self.tracking)  # read first: a job collected below registers its model itself
         for run in self.tracking.unfinished():
-            with self._saying_why(run.run_id, "its job cannot be looked at: "):
+            with self._saying_why(run.run_id, "its job cannot be followed: "):
                 self._adopt(run)
         try:
             while self._under_way:
@@ -82,14 +82,12 @@ class Sync:
 
     @contextmanager
     def _saying_why(self, run_id: str, what: str) -> Iterator[None]:
-        """Go on with the next run after what cannot be known of this one."""
-        try:
+        """Go on with the next run after what goes wrong with this one."""
+        with of_one_run(lambda why: self._say(run_id, f"{what}{why}")):
             yield
-        except UNKNOWN as error:
-            self._say(run_id, f"{what}{error}")
 
     def _adopt(self, run: RecordedRun) -> None:
-        """Begin to follow the job of a run, or say why it is not followed; raises one of UNKNOWN."""
+        """Begin to follow the job of a run, or say why it is not followed; raises what is wrong with it."""
         watched_by = run.tags.get(schema.WATCHED_BY, "")
         if watched_by != process_text() and is_alive(watched_by):
             self._say(run.run_id, "another process on this machine is watching it")
@@ -109,7 +107,7 @@ class Sync:
         job = Attempts(record)
         try:
             job.begin()
-        except (LaunchRefused, LostContact):
+        except Exception:
             record.leave()
             raise
         self._under_way[run.run_id] = job
@@ -145,7 +143,8 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
     is_on_another_machine = lives is None and schema.WATCHED_BY in run.tags
     if not workplace.launcher.jobs_outlive_submitter and is_on_another_machine:
         return f"it was started on another machine, and its job cannot be seen from here; {again}"
-    age_s = workplace.clock.now() - float(run.tags.get(schema.CLAIMED_AT, run.started))
+    claimed_at = number_in(run.tags.get(schema.CLAIMED_AT, ""))
+    age_s = workplace.clock.now() - (run.started if claimed_at is None else claimed_at)
     if age_s < CREATED_WITHIN_S and lives is not False:
         minutes = (CREATED_WITHIN_S - age_s) / 60
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
@@ -176,13 +175,12 @@ def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | N
 
 
 def _poll(job: Attempts) -> Collected | None:
-    run_id, spec = job.record.run.run_id, job.record.spec
-    try:
+    run_id, spec, faults, end = job.record.run.run_id, job.record.spec, list[str](), None
+    with of_one_run(faults.append):  # such as a next attempt that is refused: sync gives up no job
         end = job.poll()
-    except (LostContact, LaunchRefused, BudgetRefused, BadInput, JobFailed) as error:
-        # All but LostContact are of the next attempt, JobFailed if its inputs cannot be prepared: sync gives up no job.
+    if faults:
         job.record.leave()
-        return Collected(run_id=run_id, remark=str(error))
+        return Collected(run_id=run_id, remark=faults[0])
     if end is None:
         return None
     if not end.has_completed:

@@ -1,5 +1,6 @@
 """A recorded run, and the job that it records, read back."""
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,10 @@ class RecordedJob:
         self.origin = tags.get(schema.ORIGIN) or "measured"  # or `simulated`, `published`
         self.was_retried = schema.OUT_OF_MEMORY_RETRIES in tags  # whether it ran out of memory and got a smaller batch
         self.is_completed = self.state == "Completed"
+        # Several runs may name a job before it is created; it has been seen to be this one's if one of these is there.
+        self.has_job = bool(tags.get(schema.JOB_NAME)) and bool(
+            tags.get(schema.SECONDARY_STATUS) or self.state not in ("", "Running")
+        )
         reason = tags.get(schema.FAILURE_REASON, "")
         self.ran_out_of_memory = self.state == "Failed" and reason.startswith("out of memory")
         # Where it ran, at last
@@ -51,8 +56,8 @@ class RecordedJob:
         self.machine = tags.get(schema.MACHINE, "")  # name of the machine that a local job ran on
         self.region = tags.get(schema.PRICE_REGION) or tags.get(schema.REGION, "")
         self.instance_type = tags.get(schema.USED_INSTANCE_TYPE) or self.param("instance_type")
-        self.instance_count = int(_number_in(tags.get(schema.USED_INSTANCE_COUNT) or self.param("instance_count")) or 1)
-        self.is_spot = bool(_number_in(self.param("spot"))) or schema.TRAINING_SECONDS in tags
+        self.instance_count = int(number_in(tags.get(schema.USED_INSTANCE_COUNT) or self.param("instance_count")) or 1)
+        self.is_spot = bool(number_in(self.param("spot"))) or schema.TRAINING_SECONDS in tags
         self.used_precision = tags.get(schema.USED_PRECISION, "")  # number format that it trained in
         # Its bill over all attempts, and the price that `cost_usd` was computed with
         self.billable_seconds = measured.get(metrics.BILLABLE_SECONDS)  # per instance
@@ -60,7 +65,7 @@ class RecordedJob:
         self.cost_usd = measured.get(metrics.COST_USD)
         is_billed = tags.get(schema.BILL) == schema.BILL_COMPLETE
         self.effective_usd = measured.get(metrics.EFFECTIVE_USD) if is_billed else None  # of a complete bill
-        self.price_usd_per_hour = _number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))  # of one instance
+        self.price_usd_per_hour = number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))  # of one instance
         self.price_region = tags.get(schema.PRICE_REGION, "")
         self.price_as_of = tags.get(schema.PRICE_AS_OF, "")  # year, month or day
         self.price_source = tags.get(schema.PRICE_SOURCE, "")
@@ -107,14 +112,16 @@ class RecordedJob:
 
     def used_plan(self, spec: JobSpec) -> BatchPlan:
         """The batch sizes of the last attempt; those of `spec` if none are recorded."""
-        tags, plan = self.run.tags, spec.plan()
-        if schema.USED_BATCH not in tags:
+        plan = spec.plan()
+        size, steps = (number_in(self.run.tags.get(name, "")) for name in (schema.USED_BATCH, schema.USED_ACCUMULATION))
+        if not size or not steps:
             return plan
-        size, steps = int(tags[schema.USED_BATCH]), int(tags[schema.USED_ACCUMULATION])
-        return replace(plan, per_device_train_batch_size=size, gradient_accumulation_steps=steps)
+        return replace(plan, per_device_train_batch_size=int(size), gradient_accumulation_steps=int(steps))
 
 
-def _number_in(text: str) -> float | None:
+def number_in(text: str) -> float | None:
+    """The number, at least 0, that a parameter or a tag holds, 1 for `true`; None if it holds none."""
     with suppress(ValueError):
-        return 1.0 if text.lower() == "true" else float(text)
+        number = 1.0 if text.lower() == "true" else float(text)
+        return number if math.isfinite(number) and number >= 0 else None
     return None

@@ -124,7 +124,22 @@ def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
 
 def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
     """The given parameters of a job, or None if its tags hold none, or somebody has changed them."""
-    with suppress(ValueError, KeyError):
-        given: dict[str, Any] = json.loads(tags[GIVEN])
-        return given
+    return _document(tags.get(GIVEN, ""))
+
+
+def settings_by(tags: Mapping[str, str]) -> dict[str, Any]:
+    """The parameters that followed from the launcher's configuration; raises BadInput if they cannot be read."""
+    if not tags.get(SETTINGS):
+        return {}
+    if (settings := _document(tags[SETTINGS])) is None:
+        raise BadInput(
+            [f"its tag {SETTINGS} must be a JSON object, got {tags[SETTINGS][:80]!r}: somebody has changed it"]
+        )
+    return settings
+
+
+def _document(text: str) -> dict[str, Any] | None:
+    with suppress(ValueError, RecursionError):
+        if isinstance(document := json.loads(text), dict):
+            return document
     return None

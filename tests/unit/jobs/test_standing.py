@@ -1,21 +1,26 @@
 """The jobs that run now: what they cost, what they print, and how somebody else than their launcher ends them."""
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paretune.commands.reconcile import reconciled
+from paretune.commands.reconcile.bill import read_bill
 from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job
 from paretune.jobs.standing import find_run, followed, lines_of, standing, stop
+from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
+from tests.bills import later, line, write
 from tests.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, Ending
 from tests.unit.jobs.test_adoption import User
 
@@ -212,6 +217,48 @@ def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:
     assert not desk.launcher.jobs[job.document.job_name].stopped
 
 
+DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id
+
+
+def test_a_job_is_found_by_its_name_though_a_launcher_that_died_before_it_had_one_gave_the_same_name(
+    desk: Desk, tmp_path: Path
+) -> None:
+    """Two launchers of one command, of which the second is killed during its upload, and the first one's job runs."""
+    winner = desk.launch(ENDLESS)
+    name, run_id = winner.document.job_name, winner.record.run.run_id
+    desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
+    loser = desk.is_killed(before_creation=True, watched_by=DEAD)
+    desk.client.set_tag(loser, "paretune.job_name", name)
+
+    assert find_run(desk.tracking, name, desk.where).run_id == run_id
+
+    synced = Sync(workplace_of=desk.where, tracking=desk.tracking, interruption=Interruption())
+    synced.interruption.reason = "interrupted by SIGINT"
+    with pytest.raises(Interrupted):
+        synced.run()
+    assert desk.client.get_run(loser).data.tags["paretune.job_name"] == ""
+    end = stop(find_run(desk.tracking, name, desk.where), desk.where)
+    assert (end.run_id, end.state) == (run_id, JobState.STOPPED)
+    ended = find_run(desk.tracking, name)
+    table = reconciled(read_bill(write([line(name, 0.0055), later()], tmp_path / "bill.csv")), [ended])
+    assert list(table["run_id"]) == [run_id]
+
+
+def test_a_bill_is_of_the_run_that_has_the_job_and_of_no_other_that_names_it(desk: Desk, tmp_path: Path) -> None:
+    winner = desk.launch(DONE)
+    name = winner.document.job_name
+    while winner.poll() is None:
+        pass
+    loser = desk.is_killed(before_creation=True, watched_by=DEAD)
+    desk.client.set_tag(loser, "paretune.job_name", name)  # which `sync` has not closed yet
+
+    runs = desk.tracking.runs("tags.`paretune.job_name` != ''")
+    table = reconciled(read_bill(write([line(name, 0.0055), later()], tmp_path / "bill.csv")), runs)
+
+    billed = table[table["billed_usd"].notna()]
+    assert list(billed["run_id"]) == [winner.record.run.run_id]
+
+
 def test_a_run_that_is_unknown_ambiguous_or_ended_is_told_in_a_sentence(desk: Desk) -> None:
     job = desk.launch(DONE)
     with pytest.raises(BadInput, match="no job here has the run or the name paretune-x-1: `paretune status`"):
@@ -220,10 +267,9 @@ def test_a_run_that_is_unknown_ambiguous_or_ended_is_told_in_a_sentence(desk: De
         find_run(desk.tracking, "'; drop")
     for number in range(20):
         desk.client.create_run("0", tags={"paretune.state": "Completed", "paretune.job_name": f"paretune-{number}-1"})
-    ids = [run.info.run_id[:1] for run in desk.client.search_runs(["0"])]
-    twice = next(letter for letter in ids if ids.count(letter) > 1)
-    with pytest.raises(BadInput, match="begins the ids of"):
-        find_run(desk.tracking, twice)
+    with pytest.raises(BadInput, match="at least 6 characters"):
+        find_run(desk.tracking, job.record.run.run_id[:5])
+    assert find_run(desk.tracking, job.record.run.run_id[:6]).run_id == job.record.run.run_id
     while job.poll() is None:
         pass
 

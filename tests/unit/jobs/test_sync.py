@@ -11,6 +11,7 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
+from paretune.cli import main
 from paretune.core.clock import Interruption, SystemClock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, ParetuneError
 from paretune.jobs.launch import run_job
@@ -20,7 +21,9 @@ from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.tracking import schema
 from paretune.tracking.store import Tracking
+from tests.bills import line, write
 from tests.fake_clock import FakeClock
 from tests.scripted_jobs import (
     BROKEN,
@@ -237,6 +240,7 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
     assert desk.status(run_id) == "KILLED"
     assert desk.tags(run_id)["state"] == "Stopped"
     assert desk.tags(run_id)["failure_reason"] == "its job was never created"
+    assert desk.tags(run_id)["job_name"] == ""
     assert desk.sync() == {}
 
 
@@ -299,6 +303,52 @@ def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: s
 
     assert "cannot be read back" in collected[strange].remark
     assert collected[good].result is not None
+
+
+OUR_TAGS = sorted(
+    name
+    for key, name in vars(schema).items()
+    if key.isupper() and str(name).startswith("paretune.") and key != "PREFIX"
+)
+SPOILT = dict.fromkeys(
+    ("used_instance_count", "given", "settings", "claimed_at", "price_usd_per_hour", "watched_by", "budget"),
+    ("inf", "abc", "[1,2]"),
+)
+
+
+def test_no_tag_that_somebody_has_broken_ends_what_others_see(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    good = desk.leave(DONE)
+    desk.sync()
+    tags = {**desk.client.get_run(good).data.tags, "paretune.launcher": "simulated", "paretune.state": "Running"}
+    for name in OUR_TAGS:
+        for text in ("inf", "[1,2]"):
+            run_id = desk.client.create_run("0", tags={**tags, name: text}).info.run_id
+            desk.client.log_param(run_id, "instance_type", SMALL)
+    bill = write([line("paretune-x-1", 1.0)], desk.home / "bill.csv")
+
+    codes = [main([*words]) for words in (["status"], ["report"], ["reconcile", "--bill", str(bill)])]
+
+    printed = capsys.readouterr()
+    assert codes == [0, 0, 0], printed.err
+    assert SMALL in printed.out
+
+
+def test_sync_says_in_a_line_what_is_broken_in_a_run_and_follows_the_others(desk: Desk) -> None:
+    template = desk.client.get_run(desk.leave()).data.tags
+    broken = [
+        desk.client.create_run("0", tags={**template, f"paretune.{name}": text}).info.run_id
+        for name, texts in SPOILT.items()
+        for text in texts
+    ]
+    good, strange = desk.leave(DONE), desk.leave(DONE)
+    desk.tag(strange, "settings", "[1,2]")
+
+    collected = desk.sync()
+
+    assert collected[good].result is not None
+    assert "paretune.settings" in collected[strange].remark
+    assert {*broken} <= collected.keys()
+    assert desk.account.created == []
 
 
 @pytest.mark.parametrize(

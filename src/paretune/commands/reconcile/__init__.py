@@ -92,6 +92,9 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
     lines = bill.lines.assign(run_key=bill.lines["job"].map(job_of))
     jobs = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "export": set})
     keys = {run.run_id: job_of(run.tags[schema.JOB_NAME]) for run in runs}
+    # A launcher that was killed before it had a job may have named the one of another run.
+    owners = {keys[run.run_id]: run for run in sorted(runs, key=lambda run: RecordedJob(run).has_job)}
+    runs = [run for run in runs if run is owners[keys[run.run_id]]]
     rows = list[dict[str, Any]]()
     for run in runs:
         key = keys[run.run_id]
