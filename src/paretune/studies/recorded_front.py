@@ -157,8 +157,9 @@ _ENDED = {"COMPLETE": TrialStatus.COMPLETED, "FAIL": TrialStatus.FAILED, "PRUNED
 def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     """Record a study of Optuna in MLflow: a run with the page of its front, and under it a run for each trial.
 
-    Call it again after further trials: runs of trials that are recorded already stay as they are. Values that are not
-    finite are left out. `study.set_metric_names` names its objectives; under other names it is recorded anew.
+    Call it again after further trials: runs of trials that are recorded already stay as they are. Trials that break a
+    constraint of the study (`constraints_func`, `Trial.set_constraint`) are recorded and not recommended. Values that
+    are not finite are left out. `study.set_metric_names` names its objectives; under other names it is recorded anew.
 
     Args:
         study: with any sampler and storage.
@@ -194,20 +195,24 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     earlier = [each for each in earlier if each.params.get("objectives", goals) == goals]
     run = tracking.run(earlier[0].run_id) if earlier else tracking.create(f"study {name}", tags)
     recorded = {each.tags.get(schema.TRIAL): each for each in tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")}
+    bounds = {f"constraint {key}": {"max": 0.0} for each in ended for key in each.constraints}
     trials = []
     for each in ended:
         values = zip(objectives, each.values or (), strict=False)
+        amounts = {f"constraint {key}": amount for key, amount in each.constraints.items()}
         trial = Trial(
             number=each.number,
             point={key: v if isinstance(v, str | int | float) else spell(v) for key, v in each.params.items()},
             given=FOREIGN,
             status=_ENDED[each.state.name],
-            values={metric: value for metric, value in values if math.isfinite(value)},
+            values={metric: value for metric, value in (*values, *amounts.items()) if math.isfinite(value)},
             reason="" if each.state.name == "COMPLETE" else each.state.name.lower(),
         )
-        trials.append(replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking)))
+        trial = replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking))
+        is_met = dict.fromkeys(bounds, 0.0)  # as Optuna takes a trial that has not set a constraint
+        trials.append(replace(trial, values={**is_met, **trial.values}))
     quality = judged_by(dict(sorted(objectives.items(), key=lambda item: item[1])))  # what is maximised first
-    answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, {}, quality=quality))
+    answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, bounds, quality=quality))
     run.reopen()
     record_answer(answer, run, tracking)
     run.log_params({"objectives": goals})

@@ -80,6 +80,33 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
     assert paretune.front("toy").objectives == {"cost": "minimize", "share found": "maximize"}
 
 
+def test_what_a_study_forbids_is_not_recommended(workplace: Path) -> None:
+    """By `constraints_func`, or by a trial itself; a trial that sets no constraint is allowed, as in Optuna."""
+    sampler = optuna.samplers.NSGAIISampler(seed=0, constraints_func=lambda trial: (trial.params["x"] - 0.5,))
+    by_sampler = optuna.create_study(study_name="bounded", directions=["minimize", "maximize"], sampler=sampler)
+    by_trial = optuna.create_study(study_name="bounded too", directions=["minimize", "maximize"])
+
+    def bounded(trial: optuna.Trial) -> tuple[float, float]:
+        x = trial.suggest_float("x", 0, 1)
+        if trial.number != 1:
+            trial.set_constraint("x", x - 0.5)
+        return -x, x
+
+    for study in (by_sampler, by_trial):
+        study.set_metric_names(["cost", "recall"])
+        for x in (0.4, 0.3, 0.7):
+            study.enqueue_trial({"x": x})
+    by_sampler.optimize(lambda trial: (-(x := trial.suggest_float("x", 0, 1)), x), n_trials=3)
+    by_trial.optimize(bounded, n_trials=3)
+
+    for study in (by_sampler, by_trial):
+        result = paretune.log_study(study)
+        assert result.best["trial"] == study.best_trials[0].number == 0
+        ranks = {row["trial"]: row["pareto_rank"] for row in result.rows()}
+        assert ranks[0] == 0
+        assert ranks[2] != 0
+
+
 def test_a_study_without_an_ended_trial_is_refused(workplace: Path) -> None:
     with pytest.raises(BadInput, match="no trial that has ended"):
         paretune.log_study(optuna.create_study(study_name="empty"))

@@ -24,7 +24,6 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from scipy.optimize import nnls
-from sklearn.gaussian_process.kernels import DotProduct, Kernel
 
 from paretune.core.errors import BadInput
 from paretune.estimating.memory import Footprint
@@ -35,7 +34,7 @@ from paretune.specification.parameters import Value, effects_of
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
 from paretune.studies.results.trials import TrialStatus
-from paretune.studies.sampler.quality import Surface, are_numbers, scaled, smooth
+from paretune.studies.sampler.quality import Hypothesis, Part, Surface, are_numbers, scaled
 
 PROBE = "probe_steps"
 N_VALUES = 7  # of a range, at least
@@ -302,7 +301,7 @@ class SecondsModel:
         if space.is_own:
             self._own_usd = own_s * float(np.median(space.terms.usd_per_s))
             usd = np.log(np.maximum(billed, 1e-3) * terms.usd_per_s / self._own_usd)
-            self._own = Surface(terms.effects, usd, _own_hypotheses(len(usd)))
+            self._own = Surface(terms.effects, usd, _own_hypotheses(*terms.effects.shape))
             return
         step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / terms.steps
         step_s = np.array([rest if row.step_s is None else row.step_s for row, rest in zip(ran, step_s, strict=True)])
@@ -347,11 +346,11 @@ class SecondsModel:
         return speeds
 
 
-def _own_hypotheses(n_runs: int) -> Iterator[tuple[Kernel, np.ndarray, float]]:
+def _own_hypotheses(n_runs: int, n_keys: int) -> Iterator[Hypothesis]:
     """Log dollars of a training of the user's own: a level and linear effects, from which they bend and scatter.
 
     Dollars and not seconds: before any run, an instance twice as dear is likelier to be twice as fast than as slow.
     """
+    level, linear, smooth = Part(), Part(is_linear=True), Part(lengths=np.full(n_keys, _LENGTH))
     for bend, noise in itertools.product(_BENDS, _SCATTERS):
-        kernel = _LEVEL**2 + _EFFECT**2 * DotProduct(0.0, "fixed") + bend**2 * smooth(_LENGTH)
-        yield kernel, np.full(n_runs, noise), 0.0
+        yield {level: _LEVEL**2, linear: _EFFECT**2, smooth: bend**2}, np.full(n_runs, noise), 0.0

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -24,7 +24,8 @@ LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the 
 LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
 FRONT_JOBS = 1000.0  # times the median dollars of the jobs on the front: what all of it is worth
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of quality in noises: as good as measured
-MOST_TRIES, MOST_PROBE_TRIES = 2, 4  # of a job that fails by itself
+MOST_TRIES = 2  # of a job that fails by itself
+MOST_FAILING = 3  # different points that fail with a value, after which it is left out if jobs with others complete
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
 REACH = 3.0
@@ -60,16 +61,36 @@ class Aims:
         """Whether seconds count beside dollars."""
         return not {*metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
 
+    def unmet(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> list[str]:
+        """The bounds that none of N jobs meets, in words; all bounds if only together no job meets them."""
+        texts = []
+        for name, bounds in self.constraints.items():
+            for end, bound in bounds.items():
+                alone = replace(self, constraints={name: {end: bound}})
+                text = f"{name} of {'at least' if end == 'min' else 'at most'} {bound:g}"
+                texts.append((text, not alone.meets(usd, seconds, quality).any()))
+        return [text for text, is_unmet in texts if is_unmet] or [text for text, _ in texts]
+
+    def excess(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
+        """By how much each of N jobs misses the constraints, as a share of each bound; 0 if it meets them all."""
+        total = np.zeros(len(quality))
+        for name, values in self._measures(usd, seconds, quality).items():
+            for end, bound in self.constraints.get(name, {}).items():
+                total += np.maximum((values - bound) * (1.0 if end == "max" else -1.0), 0.0) / (abs(bound) or 1.0)
+        return total
+
     def meets(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
         """Which of N jobs meet the constraints on dollars, seconds and quality, each as it is measured."""
-        columns = dict.fromkeys({*metrics.TIMES} - {metrics.THROUGHPUT_SAMPLES}, seconds)
-        columns |= {metrics.COST_USD: usd, self.metric: quality}
         meets = np.ones(len(quality), dtype=bool)
-        for name, bounds in self.constraints.items():
-            if name in columns:
-                meets &= columns[name] >= bounds.get("min", -math.inf)
-                meets &= columns[name] <= bounds.get("max", math.inf)
+        for name, values in self._measures(usd, seconds, quality).items():
+            bounds = self.constraints.get(name, {})
+            meets &= (values >= bounds.get("min", -math.inf)) & (values <= bounds.get("max", math.inf))
         return meets
+
+    def _measures(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> dict[str, np.ndarray]:
+        """What can be predicted of jobs, by metric."""
+        columns = dict.fromkeys({*metrics.TIMES} - {metrics.THROUGHPUT_SAMPLES}, seconds)
+        return columns | {metrics.COST_USD: usd, self.metric: quality}
 
 
 class Decision:
@@ -81,11 +102,14 @@ class Decision:
         rows: jobs that have ended or run.
         sign: 1 if more of the metric is better, else -1.
         accepts: whether a job may be begun now.
+        can_probe: whether a job may be asked to end after a few steps.
     """
 
-    def __init__(self, space: Space, aims: Aims, rows: Sequence[Row], sign: float, accepts: Accepts) -> None:
+    def __init__(
+        self, space: Space, aims: Aims, rows: Sequence[Row], sign: float, accepts: Accepts, *, can_probe: bool = True
+    ) -> None:
         self._space, self._aims, self._rows, self._sign = space, aims, rows, sign
-        self._jobs, self._may_begin = space.candidates, accepts
+        self._jobs, self._may_begin, self._can_probe = space.candidates, accepts, can_probe
         self._seconds = SecondsModel(space, rows)
         full = dict.fromkeys(row.job.footprint for row in rows if row.status is TrialStatus.OUT_OF_MEMORY)
         self._fits = cache(lambda job: job.footprint.why_full(full) is None)
@@ -121,16 +145,18 @@ class Decision:
         usable = self._usable & self._is_few & self._is_new
         in_time = usable & self._aims.meets(self._usd, self._expected[0], np.full(len(usd), self._sign * math.inf))
         usable = in_time if in_time.any() else usable
+        blamed = np.array([sum(self._blame[each] for each in job.point.items()) for job in self._jobs])
         away = (keys - np.median(keys, axis=0))[:, 1:]
         if not is_own:
             usual = [default_learning_rate(job.spec.fine_tuning) for job in self._jobs]
             rates = F1_USUAL_RATE * np.array(usual) / default_learning_rate("full")
             away[:, 0] = keys[:, 1] - math.log2(F1_USUAL_BATCH)
             away[:, 1] = (keys[:, 2] - np.log(rates)) / math.log(2.0) - away[:, 0] / 2.0
-        distance = np.linalg.norm(away, axis=1) + (1e3 if is_own else 1e-3) * usd / usd.max()
+        distance = np.linalg.norm(away, axis=1) + (1e3 if is_own else 1e-3) * usd / usd.max() + 1e6 * blamed
         order = np.argsort(np.where(usable, distance, math.inf), kind="stable")[: np.count_nonzero(usable)]
         for i in map(int, order):
-            alike = np.flatnonzero(usable & (abs(keys - keys[i]) < 1e-9)[:, 1:].all(axis=1))
+            is_alike = (abs(keys - keys[i]) < 1e-9)[:, 1:].all(axis=1) & (blamed == blamed[i])
+            alike = np.flatnonzero(usable & is_alike)
             cheapest = self._jobs[min(alike, key=lambda each: usd[each])]
             if self._accepts(cheapest):
                 return cheapest
@@ -159,10 +185,31 @@ class Decision:
             counts[row.job.identity] += 1 if row.status in _TRIED_AGAIN else tries
         return {identity for identity, count in counts.items() if count >= tries}
 
+    @cached_property
+    def _blame(self) -> Counter[tuple[str, Any]]:
+        """Parameter and value, with which no job has completed, to the number of different points that failed."""
+        completed = {
+            each for row in self._rows if row.status is TrialStatus.COMPLETED for each in row.job.point.items()
+        }
+        failed = {frozenset(row.job.point.items()) for row in self._rows if row.status in _FAILED}
+        return Counter(each for point in failed for each in point if each not in completed)
+
+    @cached_property
+    def _is_hopeless(self) -> np.ndarray:
+        """Candidates with a value with which all jobs fail, while jobs with another value of it complete."""
+        names = {n for row in self._rows if row.status is TrialStatus.COMPLETED for n in row.job.point}
+        values = {each for each, count in self._blame.items() if count >= MOST_FAILING and each[0] in names}
+        return np.array([not values.isdisjoint(job.point.items()) for job in self._jobs])
+
     def _probe(self) -> Candidate | None:
-        """A probe that has not run, of a job that fits and takes much longer."""
-        settled = self._settled(MOST_PROBE_TRIES)
-        for job in [] if self._space.is_own else self._unlike():
+        """A probe that has not run, of a job that fits and takes much longer; last with values that have failed."""
+        if self._space.is_own or not self._can_probe:
+            return None
+        settled = self._settled(MOST_TRIES)
+        hopeless = {each.identity for each in itertools.compress(self._jobs, self._is_hopeless)}
+        for job in sorted(self._unlike(), key=lambda job: sum(self._blame[each] for each in job.point.items())):
+            if job.identity in hopeless:
+                continue
             probe = self._space.job(job.point, is_probe=True) if self._fits(job) else None
             if probe is not None and probe.identity not in settled:
                 seconds, _ = self._seconds.predict(Terms.of(self._space, [probe, job]))
@@ -174,7 +221,10 @@ class Decision:
         """The smallest and the largest batch that fits of each type, then one change of every other parameter."""
         space, limits_time = self._space, self._aims.limits_time
         cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
-        others = {n: v for n, v in self._jobs[0].point.items() if n not in cluster}
+        others = min(
+            ({n: v for n, v in job.point.items() if n not in cluster} for job in self._jobs),
+            key=lambda point: sum(self._blame[each] for each in point.items()),
+        )
         for kind in space.types:
             here = [job for job in self._jobs if job.spec.instance_type == kind]
             here = [job for job in here if others.items() <= job.point.items()] or here
@@ -245,13 +295,14 @@ class Decision:
     def _usable(self) -> np.ndarray:
         """Candidates that fit into memory and are not believed to take longer than they may."""
         most_s = np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
-        return np.asarray(np.array(list(map(self._fits, self._jobs))) & (self._expected[0] <= most_s))
+        fits = np.array(list(map(self._fits, self._jobs)))
+        return np.asarray(fits & (self._expected[0] <= most_s) & ~self._is_hopeless)
 
     def _worthiest(self) -> Candidate | None:
         """The job with the most expected gain per dollar, by what it adds to the front or by what it tells."""
         belief, usd = self._belief, self._usd
         if not belief.usable.any():
-            return None
+            return self._any_left()
         front = _front_of(self._points[belief.usable])
         of_knowing, of_running = self._gains(front)
         worth = np.where(belief.new, of_knowing + of_running, 0.0)
@@ -261,7 +312,27 @@ class Decision:
         else:
             worth = np.where(belief.usable & belief.new, np.maximum(worth, 1e-12), 0.0)
         best_first = np.argsort(-worth / np.maximum(usd, 1e-9), kind="stable")[: np.count_nonzero(worth)]
-        return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None)
+        return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None) or self._any_left()
+
+    def _any_left(self) -> Candidate | None:
+        """In a search that does not stop, of jobs that no belief speaks for: that which misses its bounds least."""
+        if self._aims.stops:
+            return None
+        belief, usd = self._belief, self._usd
+        excess = self._aims.excess(usd, self._expected[0], self._sign * belief["mean"].to_numpy())
+        order = np.lexsort((usd, excess))
+        is_open = self._usable & self._is_new
+        return next((self._jobs[i] for i in order if is_open[i] and self._accepts(self._jobs[i])), None)
+
+    @property
+    def why_none(self) -> str:
+        """Why no job is begun, in words; empty if one is, or if no training has ended."""
+        if not self._has_quality or self.job is not None:
+            return ""
+        if not self._may_meet.any():
+            best = self._expected_at_best
+            return f"no job is expected to meet {' and '.join(self._aims.unmet(*best))}"
+        return "no job would add more to the front than it costs to find out"
 
     def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Expected shares of the front's hypervolume that knowing each candidate's quality adds, and running it."""
@@ -319,6 +390,27 @@ class Decision:
         return quality, jobs, seconds, reached
 
     @cached_property
+    def _expected_quality(self) -> tuple[np.ndarray, np.ndarray]:
+        """Quality of each candidate, more being better, and the deviations."""
+        return self._quality.predict(self._space.keys)
+
+    @property
+    def _expected_at_best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Dollars, seconds and quality of each candidate if it does rather well."""
+        (seconds, log_deviation), (mean, deviation) = self._expected, self._expected_quality
+        faster = np.exp(-log_deviation)
+        return self._usd * faster, seconds * faster, self._sign * (mean + deviation)
+
+    @cached_property
+    def _may_meet(self) -> np.ndarray:
+        """Candidates that meet the constraints if they do rather well."""
+        usd, seconds, quality = self._expected_at_best
+        may_meet = self._aims.meets(usd, seconds, quality)
+        if not may_meet.any():  # as far as runs so far tell, which may be bad settings
+            may_meet = self._aims.meets(usd, seconds, np.full(len(quality), self._sign * math.inf))
+        return may_meet
+
+    @cached_property
     def _belief(self) -> pd.DataFrame:
         """Beliefs about each candidate.
 
@@ -327,20 +419,15 @@ class Decision:
         """
         quality, keys, meets = self._quality, self._space.keys, self._aims.meets
         failed = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
-        (seconds, log_deviation), usd = self._expected, self._usd
-        mean, deviation = quality.predict(keys)
+        (seconds, log_deviation), usd, (mean, deviation) = self._expected, self._usd, self._expected_quality
         chance = 1.0 - quality.collapse_probability(keys, self._space.quality_keys(failed))
-        faster = np.exp(-log_deviation)
-        may_meet = meets(usd * faster, seconds * faster, self._sign * (mean + deviation))
-        if not may_meet.any():  # as far as runs so far tell, which may be bad settings
-            may_meet = meets(usd * faster, seconds * faster, np.full(len(mean), self._sign * math.inf))
         columns = {
             "seconds": seconds,
             "log_deviation": log_deviation,
             "mean": mean,
             "deviation": deviation,
             "chance": chance,
-            "usable": self._usable & self._is_few & (chance > LIKELY) & may_meet,
+            "usable": self._usable & self._is_few & (chance > LIKELY) & self._may_meet,
             "known": (deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
             "new": self._is_new,
             "meets": meets(usd, seconds, self._sign * mean),

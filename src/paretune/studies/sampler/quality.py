@@ -8,13 +8,13 @@ surface; it raises the probability of a collapse around it.
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import Kernel, Matern
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.spatial.distance import cdist
 
 _RATIO = 10.0  # between the ends of numbers, from which on they are compared by their logarithms
 _CATEGORY = 0.35  # the column of a text, as a share of the span of a number: two that differ are half of it apart
@@ -40,40 +40,84 @@ _UNLIKELY = 0.02  # of the likeliest hypothesis: left out
 _ANY, _SAME = 1e9, 1e-9  # lengths over which nothing changes, and everything
 
 
-class Surface:
-    """Gaussian processes through N values, one for each hypothesis, each weighed by its probability.
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One term of a kernel, whose variance a hypothesis sets: N and M keys to a matrix of shape (N, M).
 
-    A hypothesis is a kernel, the deviations of the noise of N runs, and by how much it is less likely than others
-    before any run, as a logarithm.
+    `lengths` of a smooth term are those over which its values change along each column, see `smooth`. Without them a
+    term is linear in the keys if `is_linear`, else a constant. Two keys that agree in the columns `same` have equal
+    values, any others independent ones.
     """
 
-    def __init__(
-        self, keys: np.ndarray, values: np.ndarray, hypotheses: Iterable[tuple[Kernel, np.ndarray, float]]
-    ) -> None:
-        self._found, evidence = list[GaussianProcessRegressor](), []
+    lengths: np.ndarray | None = None
+    is_linear: bool = False
+    same: np.ndarray | None = None
+
+    def between(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Covariances at a variance of 1."""
+        if self.lengths is not None:
+            return smooth(left / self.lengths, right / self.lengths)
+        if self.same is not None:
+            apart = cdist(left[:, self.same], right[:, self.same], "chebyshev")
+            return np.asarray(apart < _SAME, dtype=float)
+        return left @ right.T if self.is_linear else np.ones((len(left), len(right)))
+
+    def of_each(self, keys: np.ndarray) -> np.ndarray:
+        """Variances at N keys."""
+        return (keys**2).sum(axis=1) if self.is_linear else np.ones(len(keys))
+
+
+Hypothesis = tuple[Mapping[Part, float], np.ndarray, float]
+"""Variances of the terms of a kernel, the deviations of the noise of N runs, and by how much it is less likely than
+others before any run, as a logarithm."""
+
+
+class Surface:
+    """Gaussian processes through N values, one for each hypothesis, each weighed by its probability."""
+
+    def __init__(self, keys: np.ndarray, values: np.ndarray, hypotheses: Iterable[Hypothesis]) -> None:
+        self._keys, self._values = keys, values
+        near: dict[Part, np.ndarray] = {}
+        fits, evidence = list[tuple[Mapping[Part, float], np.ndarray, np.ndarray]](), list[float]()
         for kernel, noise, unlikely in hypotheses:
-            found = GaussianProcessRegressor(kernel, alpha=np.maximum(noise**2, 1e-12), optimizer=None)
-            if len(values):
-                found.fit(keys, values)
-            evidence.append(getattr(found, "log_marginal_likelihood_value_", 0.0) - unlikely)
-            self._found.append(found)
+            for part in kernel:
+                if part not in near:
+                    near[part] = part.between(keys, keys)
+            covariance = sum((v * near[part] for part, v in kernel.items()), np.diag(np.maximum(noise**2, 1e-12)))
+            root = np.linalg.cholesky(covariance)
+            weights = cho_solve((root, True), values, check_finite=False) if len(values) else values
+            fits.append((kernel, root, weights))
+            evidence.append(-0.5 * float(values @ weights) - float(np.log(np.diag(root)).sum()) - unlikely)
         likelihood = np.exp(np.array(evidence) - max(evidence))
         likelihood[likelihood < _UNLIKELY] = 0.0
-        self.weights = likelihood / likelihood.sum()
+        self._fits, self.weights = fits, likelihood / likelihood.sum()
 
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations at M keys, without the noise of a single run."""
-        likely = np.flatnonzero(self.weights)
-        predicted = np.array([self._found[index].predict(keys, return_std=True) for index in likely])
-        weights, means, deviations = self.weights[likely], predicted[:, 0], predicted[:, 1]
-        mean = weights @ means
-        return mean, np.sqrt(np.maximum(weights @ (deviations**2 + means**2) - mean**2, 1e-12))
+        far: dict[Part, np.ndarray] = {}
+        mean, square = np.zeros(len(keys)), np.zeros(len(keys))
+        for (kernel, root, weights), likely in zip(self._fits, self.weights, strict=True):
+            if not likely:
+                continue
+            for part in kernel:
+                if part not in far:
+                    far[part] = part.between(keys, self._keys)
+            across = sum((v * far[part] for part, v in kernel.items()), np.zeros((len(keys), len(self._keys))))
+            variance = sum((v * part.of_each(keys) for part, v in kernel.items()), np.zeros(len(keys)))
+            if len(self._values):
+                variance = variance - (solve_triangular(root, across.T, lower=True, check_finite=False) ** 2).sum(
+                    axis=0
+                )
+            means = across @ weights
+            mean += likely * means
+            square += likely * (np.maximum(variance, 0.0) + means**2)
+        return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """How far each value lies above what all others say of it, and the deviation of that; of the likeliest."""
-        likeliest = self._found[int(np.argmax(self.weights))]
-        precision = np.diag(cho_solve((likeliest.L_, True), np.eye(len(likeliest.L_))))
-        return likeliest.alpha_ / precision, 1.0 / np.sqrt(precision)
+        _, root, weights = self._fits[int(np.argmax(self.weights))]
+        precision = np.diag(cho_solve((root, True), np.eye(len(root))))
+        return weights / precision, 1.0 / np.sqrt(precision)
 
 
 class QualityModel:
@@ -123,7 +167,8 @@ class QualityModel:
         failed = self._keys[:0] if failed is None else failed
         runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.full(len(failed), _FAILED))
         overall = (lost.sum() + 0.5) / (len(lost) + 10.0)
-        near = smooth(_lengths(keys) / 2.0)(_ridged(keys), _ridged(runs))
+        lengths = _lengths(keys) / 2.0
+        near = smooth(_ridged(keys) / lengths, _ridged(runs) / lengths)
         return np.asarray((near @ lost + overall) / (near.sum(axis=1) + 1.0))
 
     def _fit(self) -> None:
@@ -135,9 +180,17 @@ class QualityModel:
         noises, bumps = (self._noises, (0.0,)) if known is None else (_UNSURE, _BUMPS)
         ridges = range(len(_RIDGES) if self._keys[:, 1].any() else 1)  # a script's batches are among the others
         believed = list(itertools.product(noises, ridges, self._bends, _TYPES, bumps))
-        hypotheses = [
+        is_type = np.arange(self._keys.shape[1] + len(_RIDGES) - 1) == 0
+        level, same_type, same_point = Part(), Part(same=is_type), Part(same=~is_type)
+        bends = [Part(lengths=_lengths(self._keys, ridge)) for ridge in ridges]
+        hypotheses: list[Hypothesis] = [
             (
-                self._kernel(ridge, bend * self._spread, of_type * self._spread, bump * usual),
+                {
+                    level: (_LEVEL * self._spread) ** 2,
+                    bends[ridge]: (bend * self._spread) ** 2,
+                    **({same_type: (of_type * self._spread) ** 2} if of_type else {}),
+                    **({same_point: (bump * usual) ** 2} if bump else {}),
+                },
                 noise * (np.full(len(y), usual) if known is None else known),
                 math.log(noise) ** 2 + math.log(bend / _BENDS[0]) ** 2 + 0.5 * (ridge > 0) + 5.0 * of_type + bump,
             )
@@ -146,14 +199,6 @@ class QualityModel:
         self._surface = Surface(_ridged(x), y - self._usual(x), hypotheses)
         noise = np.array(believed)[:, 0]
         self.noise = math.sqrt(self._surface.weights @ (noise * usual) ** 2)
-
-    def _kernel(self, ridge: int, bend: float, of_type: float, bump: float) -> Kernel:
-        lengths = _lengths(self._keys, ridge)
-        kernel = (_LEVEL * self._spread) ** 2 + bend**2 * smooth(lengths)
-        is_type = np.arange(len(lengths)) == 0
-        if of_type:
-            kernel += of_type**2 * smooth(np.where(is_type, _SAME, _ANY))
-        return kernel + bump**2 * smooth(np.where(is_type, _ANY, _SAME)) if bump else kernel
 
     def _find_collapsed(self) -> np.ndarray:
         """The runs far below what all others say of them, or far below the best."""
@@ -182,9 +227,10 @@ def _lengths(keys: np.ndarray, ridge: int = 0) -> np.ndarray:
     return np.array([_ANY, _BATCH, *rates, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
 
 
-def smooth(lengths: np.ndarray | float) -> Kernel:
-    """The Matern kernel of smoothness 5/2."""
-    return Matern(lengths, "fixed", nu=2.5)
+def smooth(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The Matern kernel of smoothness 5/2, at keys that are divided by their lengths."""
+    far = math.sqrt(5.0) * cdist(left, right)
+    return np.asarray((1.0 + far + far**2 / 3.0) * np.exp(-far))
 
 
 def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:

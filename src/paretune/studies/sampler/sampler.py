@@ -36,9 +36,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
     """Suggests the job with most expected hypervolume per dollar; `space` holds what a trial is asked for.
 
     A suggestion follows from `study.trials` alone, so a study goes on where it was left. A trial with `probe_steps`
-    trains so many steps only and is told as PRUNED. User attributes tell what a job has shown: `seconds` billed,
-    `startup_seconds` of them around the training, `step_seconds`, and of a failed one `outcome`: out_of_memory,
-    cut_off (at its time limit), diverged, failed, or interrupted (its end says nothing of its point).
+    trains so many steps only and is told as PRUNED; an objective that does not suggest `probe_steps` gets trainings
+    only. User attributes tell what a job has shown: `seconds` billed, `startup_seconds` of them around the training,
+    `step_seconds`, and of a failed one `outcome`: out_of_memory, cut_off (at its time limit), diverged, failed, or
+    interrupted (its end says nothing of its point).
 
     Args:
         job: what all jobs share, a `JobSpec` or the parameters that are given.
@@ -86,8 +87,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self.space: dict[str, BaseDistribution] = {**searched, **self._space.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """All of `space`."""
-        return self.space
+        """All of `space`; nothing if the study's directions do not fit, so that `sample_independent` refuses them."""
+        return self.space if self._misfit(study) is None else {}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -114,13 +115,15 @@ class SplitSampler(optuna.samplers.BaseSampler):
             ended.state = state
             if values is not None:
                 ended.values = list(values)
-            if self._decision(study, ended=ended).is_over:
+            if self._misfit(study) is None and self._decision(study, ended=ended).is_over:
                 study.stop()
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A random value of a parameter that `space` does not hold."""
+        """A random value of a parameter that `space` does not hold; ValueError if the directions do not fit."""
+        if param_name in self.space and (misfit := self._misfit(study)) is not None:
+            raise misfit
         at_random = optuna.samplers.RandomSampler(trial.number)
         return at_random.sample_independent(study, trial, param_name, param_distribution)
 
@@ -135,6 +138,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def is_done(self, study: optuna.Study) -> bool:
         """Whether nothing runs and no further job is worth its dollars."""
         return self._decision(study).is_over
+
+    def why_done(self, study: optuna.Study) -> str:
+        """Why `next_job` gives none, in words; empty if it gives one, or if no training has measured the model."""
+        return self._decision(study).why_none
 
     def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Any]]:
         """Candidates that were not run and are as good as known, with their beliefs."""
@@ -162,19 +169,42 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self, study: optuna.Study, *, ended: FrozenTrial | None = None, without: int | None = None
     ) -> Decision:
         """The decision after all trials except `without`; `ended` is one whose end the storage does not know yet."""
-        trials, directions, names = study.get_trials(deepcopy=False), study.directions, self._aims.objectives
+        if (misfit := self._misfit(study)) is not None:
+            raise misfit
+        trials = study.get_trials(deepcopy=False)
         trials = [ended if ended is not None and each.number == ended.number else each for each in trials]
-        rows = rows_of((each for each in trials if each.number != without), self._space)
+        others = [each for each in trials if each.number != without]
+        is_more = study.directions[self._aims.objectives.index(self._aims.metric)] == StudyDirection.MAXIMIZE
+        sign, can_probe = 1.0 if is_more else -1.0, self._can_probe(study, others)
+        return Decision(self._space, self._aims, rows_of(others, self._space), sign, self.accepts, can_probe=can_probe)
+
+    def _misfit(self, study: optuna.Study) -> ValueError | None:
+        """The error of a study whose directions are not those of the objectives."""
+        directions, names = study.directions, self._aims.objectives
         more = (self._aims.metric, metrics.THROUGHPUT_SAMPLES)  # the only ones that may be better if they are larger
-        of_costs = [d for d, name in zip(directions, names, strict=False) if name not in more]
-        is_fitting = len(directions) == len(names) and {*of_costs} <= {StudyDirection.MINIMIZE}
-        if not is_fitting and any(not row.is_running for row in rows):
-            raise ValueError(
-                f"the sampler's objectives are {', '.join(names)}: create the study with as many directions,"
-                ' and "minimize" for dollars and seconds'
-            )
-        is_more = is_fitting and directions[names.index(self._aims.metric)] == StudyDirection.MAXIMIZE
-        return Decision(self._space, self._aims, rows, 1.0 if is_more else -1.0, self.accepts)
+        of_costs = [each for each, name in zip(directions, names, strict=False) if name not in more]
+        if len(directions) == len(names) and {*of_costs} <= {StudyDirection.MINIMIZE}:
+            return None
+        return ValueError(
+            f"the sampler's objectives are {', '.join(names)}: create the study with as many directions,"
+            ' and "minimize" for dollars and seconds'
+        )
+
+    def _can_probe(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> bool:
+        """Whether trials ask for `probe_steps`, as far as they have shown.
+
+        Until one has, `Study.optimize` gets a training, which any objective can run. A loop of `ask` gets a probe.
+        """
+        if PROBE not in self.space:
+            return False
+        suggested = [each for each in trials if PROBE in each.system_attrs.get(CLAIM, {})]
+        ended = [
+            each for each in suggested if each.state.is_finished() and self._space.searched.keys() <= each.params.keys()
+        ]
+        if any(PROBE not in each.params for each in ended):
+            return False
+        is_optimizing = getattr(study._thread_local, "in_optimize_loop", False)
+        return not is_optimizing or any(PROBE in each.params for each in trials)
 
 
 def _is_in(distribution: BaseDistribution, value: Any) -> bool:

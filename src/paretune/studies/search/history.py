@@ -8,6 +8,7 @@ from functools import cached_property
 from paretune.estimating.memory import Footprint
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial, TrialStatus
 
@@ -18,6 +19,7 @@ LIMIT_RETRY_S = 1800.0  # seconds until SageMaker is asked again for more jobs a
 _REFUSED_PAUSE_S = 60.0  # seconds until SageMaker is asked again after it has refused the only job
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
 
+FEWEST_ALIKE = 2  # jobs that fail for one reason, after which a study ends in which none has completed
 FEWEST_WITHOUT = 2  # completed trials that all lack an objective, after which a study ends
 _INSISTED = (TrialStatus.FAILED, TrialStatus.CUT_OFF)
 _ERROR = re.compile(
@@ -126,27 +128,39 @@ class History:
     def hopeless(self) -> str:
         """The reason why no further job can complete, and what to change; empty while one may.
 
-        No trial has completed, and two that are not `mended` have failed with the same error of the code, or were
-        ended at the study's own limit of runtime. With another strategy a job may complete.
+        No trial has completed, and several that are not `mended` have failed with the same error of the code, or were
+        ended at the study's own limit of runtime. They have no searched value in common that other points lack: else a
+        job with another value may complete.
         """
-        earlier = dict[str, Trial]()
+        alike = dict[str, list[Trial]]()
         for trial in [] if self.completed else self.trials.values():
             most, reason = trial.spec.max_runtime_minutes, ""
             if trial.status is TrialStatus.FAILED and _ERROR.search(trial.reason):
                 reason = _CHANGING.sub("#", trial.reason)
             elif trial.status is not TrialStatus.CUT_OFF or trial.is_probe or most < self._file.job.max_runtime_minutes:
                 continue
-            if trial.number in self._mended or (first := earlier.setdefault(reason, trial)) is trial:
+            if trial.number in self._mended:
                 continue
-            if reason and first.point.get("strategy") == trial.point.get("strategy", 0):
+            alike.setdefault(reason, []).append(trial)
+            if len(alike[reason]) < FEWEST_ALIKE or self._have_in_common(alike[reason]):
                 continue
-            numbers = f"trials {first.number} and {trial.number}"
+            *others, last = alike[reason]
+            numbers = f"trials {', '.join(str(each.number) for each in others)} and {trial.number}"
             none = "and no trial has completed, so no more are started"
             if reason:
                 mend = "correct the code, or add the missing package to its requirements.txt"
-                return f"{numbers} failed with the same error of the code, {none}: {trial.reason}; {mend}"
+                return f"{numbers} failed with the same error of the code, {none}: {last.reason}; {mend}"
             mend = f"give them more, such as --max_runtime_minutes {4 * most:g}, or less work"
             return (
                 f"{numbers} were ended at max_runtime_minutes {most:g}, {none}: {mend}, such as fewer max_train_samples"
             )
         return ""
+
+    def _have_in_common(self, trials: Sequence[Trial]) -> bool:
+        """Whether trials share the value of a searched parameter that has other values, too."""
+        values: dict[str, set[Value]] = {name: {*entry.corners} for name, entry in self._file.search.items()}
+        for row in self._file.design.rows if self._file.design is not None else ():
+            for name, value in row.items():
+                values.setdefault(name, set()).add(value)
+        varied = [name for name, each in values.items() if len(each) > 1]
+        return any(len({trial.point.get(name) for trial in trials}) == 1 for name in varied)

@@ -59,7 +59,9 @@ class Money:
         """
         launcher, spec = self._workplace.launcher, trial.spec
         if trial.status is TrialStatus.CUT_OFF and not trial.is_probe:
-            self._slower *= _AGAIN
+            # Twice what this job had: of several that ran with one wrong estimate, none raises what another has raised.
+            had = spec.max_runtime_minutes / self._usual_minutes(spec)
+            self._slower = max(self._slower, _AGAIN * had)
             self._estimates.clear()
         per_second = cost_usd(launcher.price(spec), spec, 1.0)
         if trial.cost_usd is None or trial.worst_usd is None or not per_second or not launcher.is_billed:
@@ -164,6 +166,11 @@ class Money:
             exceeds_limit = estimate is not None and estimate.memory is not None and estimate.exceeds_limit
             self._estimates[identity] = _minutes(OF_ESTIMATES * self._slower, seconds), exceeds_limit
         return self._estimates[identity]
+
+    def _usual_minutes(self, spec: JobSpec) -> float:
+        """Minutes that would bound a job by its estimate if no job had been cut off."""
+        estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
+        return math.inf if estimate is None else _minutes(OF_ESTIMATES, estimate.time.seconds_high)
 
     def _shared_status(self) -> BudgetStatus | None:
         """The shared budget of the study's jobs with the fewest dollars left; None without one."""

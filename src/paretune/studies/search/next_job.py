@@ -210,7 +210,7 @@ class Split:
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
-            return "no job would add more to the front than it costs to find out"
+            return self.sampler.why_done(driver.table.study) or "the jobs under way decide what is worth its dollars"
         return f"no training has measured {label(name)}"
 
     def _predicted(self, job: Candidate, belief: Any, *, number: int) -> Trial:

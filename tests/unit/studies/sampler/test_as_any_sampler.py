@@ -21,7 +21,7 @@ import paretune
 from paretune.core.errors import BadInput
 from paretune.studies.sampler.decision import Decision
 from paretune.studies.sampler.sampler import SplitSampler
-from tests.unit.studies.sampler.test_sampler import SPACE, SPEED, job, outcome
+from tests.unit.studies.sampler.test_sampler import ROWS, SPACE, SPEED, START_S, USD_PER_S, f1_of, job, outcome
 
 DIRECTIONS = ["minimize", "maximize"]
 
@@ -43,6 +43,16 @@ def objective(trial: Trial) -> tuple[float, float]:
     return values
 
 
+def ordinary(trial: Trial) -> tuple[float, float]:
+    """The same training by somebody who has never heard of probes."""
+    kind = trial.suggest_categorical("instance_type", list(SPEED))
+    batch = trial.suggest_categorical("per_device_train_batch_size", [8, 16, 32, 64])
+    rate = trial.suggest_float("learning_rate", 1e-5, 1e-3, log=True)
+    seconds = START_S + (0.05 + batch / SPEED[kind]) * ROWS / batch
+    trial.set_user_attr("seconds", seconds)
+    return seconds * USD_PER_S[kind], f1_of(batch, rate)
+
+
 def doubled(study: optuna.Study) -> list[tuple[object, ...]]:
     """Jobs that were paid more than once."""
     counts = Counter(tuple(sorted(trial.params.items())) for trial in study.trials)
@@ -55,6 +65,27 @@ def test_optimize_ends_by_itself_and_pays_no_job_twice() -> None:
 
     assert len(study.trials) < 40
     assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
+    assert doubled(study) == []
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_an_objective_that_knows_of_no_probes_is_never_asked_for_one(n_jobs: int) -> None:
+    study = optuna.create_study(directions=DIRECTIONS, sampler=SplitSampler(job(), SPACE))
+    study.optimize(ordinary, n_trials=40, n_jobs=n_jobs)
+
+    assert doubled(study) == []
+    first = study.trials[0].params  # no probe at a corner of the space, which would be paid as a whole training
+    assert first["per_device_train_batch_size"] == 32
+    assert len(study.trials) < 40  # it ends by itself
+    assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
+
+
+def test_trials_that_are_asked_for_without_probes_get_none_after_the_first() -> None:
+    study = optuna.create_study(directions=DIRECTIONS, sampler=SplitSampler(job(), SPACE))
+    for _ in range(6):
+        trial = study.ask()
+        study.tell(trial, ordinary(trial))
+
     assert doubled(study) == []
 
 
@@ -155,10 +186,24 @@ def test_objectives_or_names_that_do_not_fit_are_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize("directions", [["maximize"], ["maximize", "maximize"]])
-def test_directions_that_do_not_fit_are_refused_in_a_sentence(directions: list[str]) -> None:
-    study = optuna.create_study(directions=directions, sampler=SplitSampler(job(), SPACE))
+def test_directions_that_do_not_fit_are_refused_in_a_sentence_before_anything_is_paid(directions: list[str]) -> None:
+    paid = list[int]()
+
+    def trained(trial: Trial) -> tuple[float, ...]:
+        values = ordinary(trial)
+        paid.append(trial.number)
+        return values[: len(directions)]
+
+    sampler = SplitSampler(job(), SPACE)
+    study = optuna.create_study(directions=directions, sampler=sampler)
     with pytest.raises(ValueError, match="create the study with as many directions"):
-        study.optimize(objective, n_trials=2)
+        study.optimize(trained, n_trials=2)
+    with pytest.raises(ValueError, match="create the study with as many directions"):
+        study.ask(sampler.space)
+    with pytest.raises(ValueError, match="create the study with as many directions"):
+        sampler.is_done(study)
+
+    assert paid == []
 
 
 def test_arguments_of_a_script_have_their_own_names(tmp_path: Path) -> None:

@@ -186,6 +186,50 @@ def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_n
     assert max(failed.count(params) for params in failed) <= 2
 
 
+def test_a_value_that_fails_costs_one_probe_not_the_budget() -> None:
+    """All probes of a study take the same rate and optimiser: if jobs fail with them, others are taken."""
+    optimisers = {"training_arguments.optim": CategoricalDistribution(["adamw_bnb_8bit", "adamw_torch"])}
+    rates = {"learning_rate": CategoricalDistribution([5e-6, 2e-5, 5e-5, 3e-4])}
+
+    def toy(study: optuna.Study, trial: Trial) -> None:
+        if trial.params["learning_rate"] == 5e-6 or trial.params["training_arguments.optim"] == "adamw_bnb_8bit":
+            fail(trial, study, "failed", 100.0)
+        else:
+            train(study, trial)
+
+    study = searched(SplitSampler(job(), SPACE | rates | optimisers), toy)
+
+    states = [trial.state for trial in study.trials]
+    assert TrialState.FAIL not in states[1:5], "what has just failed is not tried again before anything else"
+    assert states.count(TrialState.FAIL) <= 6, "three for each of the two values"
+    assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
+
+
+def test_a_type_that_always_fails_does_not_keep_the_others_from_being_searched() -> None:
+    def toy(study: optuna.Study, trial: Trial) -> None:
+        if trial.params["instance_type"] == "ml.g4dn.xlarge":
+            fail(trial, study, "failed", 100.0)
+        else:
+            train(study, trial)
+
+    study = searched(SplitSampler(job(), SPACE), toy)
+
+    assert sum(trial.state == TrialState.FAIL for trial in study.trials) <= 4
+    assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
+
+
+def test_a_study_that_never_stops_goes_on_where_nothing_meets_a_constraint() -> None:
+    few = {**SPACE, "learning_rate": CategoricalDistribution([3e-5, 1e-4])}
+    too_tight = {"cost_usd": {"max": 1e-6}}
+    never, auto = (SplitSampler(job(), few, constraints=too_tight, stop=stop) for stop in (False, True))
+
+    trained = [trial for trial in searched(never).trials if not trial.params["probe_steps"]]
+    assert len(trained) == 16
+    study = searched(auto)
+    assert len(study.trials) < 10
+    assert auto.why_done(study) == "no job is expected to meet cost_usd of at most 1e-06"
+
+
 def test_probes_run_side_by_side_and_are_waited_for() -> None:
     sampler = SplitSampler(job(), SPACE)
     study = searched(sampler, most=0)

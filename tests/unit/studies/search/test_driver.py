@@ -200,6 +200,38 @@ def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(
     assert len(desk.launcher.created) == 4 + MOST_FAILURES - 1
 
 
+def test_an_option_that_cannot_run_does_not_end_a_study_in_which_others_can(desk: Desk) -> None:
+    missing = (FailureKind.ERROR, "ModuleNotFoundError: No module named 'bitsandbytes'")
+    desk.launcher.judge = lambda spec, times: missing if spec.training_arguments["opt"] == "adam8bit" else DONE
+    (desk.folder / "own.py").write_text("p.add_argument('--opt')\n")
+    options = {"training_arguments.opt": Choices(values=("adam8bit", "sgd", "adam"))}
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6, "entry_script": str(desk.folder / "own.py")}
+    driver = desk.driver(job=job, search={**options, "learning_rate": Choices(values=RATES[:3])})
+
+    assert searched(driver) == "every point was tried"
+    assert len(rates(driver)) == 6
+
+    desk.launcher.judge = lambda spec, times: missing
+    with pytest.raises(JobFailed, match="failed with the same error of the code"):
+        searched(desk.driver(name="broken", job=job, search={**options, "learning_rate": Choices(values=RATES[:3])}))
+
+
+def test_jobs_side_by_side_that_are_cut_off_by_one_wrong_estimate_double_later_limits_once(desk: Desk) -> None:
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 20000}, budget_usd=1e6)
+    spec = driver.file.spec_at({"learning_rate": RATES[0]})
+    limits = [driver.money.limited(spec).max_runtime_minutes]
+    for _ in range(2):
+        given = driver.money.limited(spec).changed()
+        for number in range(8):
+            point = {"learning_rate": RATES[0]}
+            driver.money.add(Trial(number=number, point=point, status=TrialStatus.CUT_OFF, given=given, cost_usd=0.1))
+        limits.append(driver.money.limited(spec).max_runtime_minutes)
+
+    assert limits[0] < 1500
+    assert limits[1] / limits[0] == pytest.approx(2.0, rel=0.15)  # and once the seconds of a slow start
+    assert limits[2] / limits[1] == pytest.approx(2.0, rel=0.15)
+
+
 @pytest.mark.parametrize(("ending", "tries"), [(BROKEN, MOST_FAILURES), (CAPACITY, MOST_TRIES + MOST_FAILURES)])
 def test_points_that_fail_are_tried_once_more_by_the_next_command_and_then_given_up(
     desk: Desk, ending: Ending, tries: int
