@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from paretune.launchers.base import Job, JobState, JobStatus, Launcher, WarmPoolStatus
+from paretune.launchers import SAGEMAKER
+from paretune.launchers.base import Job, JobState, JobStatus, Launcher, Surroundings, WarmPoolStatus
 from paretune.pricing import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
@@ -94,7 +95,7 @@ class ScriptedJob(Job):
 class ScriptedLauncher(Launcher):
     """Gives each new job the next ending; jobs outlive those who watch them."""
 
-    name = "sagemaker"
+    traits = SAGEMAKER
 
     def __init__(self, endings: list[Ending | Exception]) -> None:
         self.endings = endings
@@ -103,6 +104,10 @@ class ScriptedLauncher(Launcher):
         self.pools: dict[str, WarmPoolStatus] = {}
         self.keeps = False
         self.lock = Lock()  # a name is given once
+
+    @classmethod
+    def open(cls, surroundings: Surroundings) -> "ScriptedLauncher":
+        raise NotImplementedError  # a test makes it with its endings
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         with self.lock:
@@ -121,6 +126,9 @@ class ScriptedLauncher(Launcher):
     def attach(self, job_name: str) -> Job | None:
         job = self.jobs.get(job_name)
         return None if job is None else replace(job, looks=0, stopped=False, new_events=[])
+
+    def region(self, spec: JobSpec) -> str:
+        return "us-east-1"
 
     def price(self, spec: JobSpec) -> Price | None:
         usd = PRICES.get(spec.instance_type)

@@ -115,7 +115,9 @@ def price_remarks(price: Price | None, instance_type: str, region: str, today: d
 
 def unknown_price(instance_type: str, region: str, consequence: str) -> str:
     """A sentence about a price that is not known, with its consequence and the ways to know it."""
-    unknown = f"the price of {instance_type} in {region} is not known, so {consequence}"
+    unknown = f"the price of {instance_type}{f' in {region}' * bool(region)} is not known, so {consequence}"
+    if not region:  # of a launcher without regions, and so without a price list
+        return f"{unknown}: write it into the launcher's table of instance types"
     return f"{unknown}: {_refresh(region)} reads it from AWS, or name your own CSV in {VARIABLE}"
 
 
@@ -167,8 +169,13 @@ def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str])
     """The price of a job's instances without asking AWS, notional for local jobs, or None; raises BadInput."""
     if not job.has_instances:
         return ML_M5_LARGE
-    region = usual_region(job.region, environment)
-    return prices.price(job.instance_type, region)
+    return prices.price(job.instance_type, price_region(job, environment))
+
+
+def price_region(job: JobSpec, environment: Mapping[str, str]) -> str:
+    """The region whose prices count for a job, without asking AWS; empty without regions. Raises BadInput."""
+    has_regions = job.has_instances and catalog.owner(job.instance_type).has_regions
+    return usual_region(job.region, environment) if has_regions else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,8 +311,12 @@ def _packaged() -> tuple[Price, ...]:
     return tuple(
         _price(row | {"source": _DOUBT.get(row["confidence"], "") + row["source"]}, float(usd), row["confidence"])
         for row in catalog.rows()
-        if (usd := row["price_usd_per_hour"]) and row["region"] in REGIONS
+        if (usd := row.get("price_usd_per_hour")) and (row["region"] in REGIONS or not _has_regions(row))
     )
+
+
+def _has_regions(row: Mapping[str, str]) -> bool:
+    return catalog.owner(row["instance_type"]).has_regions
 
 
 def _newest(rows: Iterable[Price], on: date | None) -> Price | None:

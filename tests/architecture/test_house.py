@@ -192,3 +192,41 @@ def test_no_file_names_a_folder_of_one_machine_or_a_package_registry() -> None:
     ]
 
     assert not result
+
+
+MOST_FILES_THAT_KNOW_SAGEMAKER = 10
+
+
+def test_few_files_outside_the_launchers_know_that_sagemaker_exists() -> None:
+    """A file knows SageMaker if its code, docstrings and comments aside, does one of three things.
+
+    It names the launcher (the text "sagemaker"), it names an instance type of SageMaker or their prefix (a text without
+    blanks, such as "ml."; in a sentence it is an example for people), or it imports from `launchers/sagemaker/`.
+    Everything else asks what a launcher declares. The parameters of SageMaker jobs (`spec.sagemaker.kms_key_id`) may be
+    read anywhere.
+    """
+    package = ROOT / "src" / "paretune"
+    outside = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] != "launchers"]
+
+    knowing = sorted(path.relative_to(package).as_posix() for path in outside if _knows_sagemaker(path))
+
+    assert len(knowing) <= MOST_FILES_THAT_KNOW_SAGEMAKER, knowing
+
+
+def _knows_sagemaker(path: Path) -> bool:
+    tree = ast.parse(path.read_text())
+    documented = (node.body for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list))
+    texts = {id(line.value) for body in documented for line in body if isinstance(line, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paretune.launchers.sagemaker"):
+            return True
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in texts else None
+        if isinstance(text, str) and (text == "sagemaker" or re.fullmatch(r"\S*\bml(\.|\\\.)\S*", text)):
+            return True
+    return False
+
+
+def test_no_line_of_the_package_names_a_launcher_of_the_examples() -> None:
+    modules = (ROOT / "src").rglob("*.py")
+
+    assert [path.name for path in modules if "slurm" in path.read_text().lower()] == []

@@ -31,6 +31,13 @@ class Clock(Protocol):
         """Wait for so many seconds."""
 
 
+class SkippingClock(Clock, Protocol):
+    """A clock of simulated time, whose `sleep` skips to the next change."""
+
+    def wake_at(self, moment: float, /) -> None:
+        """Let `sleep` end at `moment`, in seconds since the epoch."""
+
+
 class SystemClock:
     """The machine's clock."""
 

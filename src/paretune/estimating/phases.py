@@ -18,7 +18,7 @@ from importlib.resources import files
 from statistics import NormalDist
 
 from paretune.core.noise import Z80
-from paretune.specification.catalog import Instance
+from paretune.specification.catalog import Instance, owner
 from paretune.specification.job import JobSpec
 
 PHASES = ("waiting", "starting", "data", "image", "training", "uploading")
@@ -78,9 +78,10 @@ def phases_of(
 ) -> Mapping[str, Seconds]:
     """Divide the billed seconds of a job among its phases; waiting and starting come in addition and are not billed.
 
-    `factor` is what earlier jobs took around their steps, against the usual. A job on this machine only trains.
+    `factor` is what earlier jobs took around their steps, against the usual. A job whose files do not travel
+    only trains.
     """
-    if not spec.has_instances:
+    if not (spec.has_instances and owner(spec.instance_type).files_travel):
         return {"training": total}
     kind = kind_of(spec.instance())
     billed = {phase: usual(phase, kind).scaled(factor) for phase in ("data", "image", "uploading")}

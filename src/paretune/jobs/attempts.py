@@ -224,7 +224,7 @@ class Attempts:
         workplace.interruption.on_check.append(self.record.beat)  # an upload may take hours
         try:
             inputs = self.inputs or inputs_of(self.record.spec, workplace, revision=self.record.revision)
-            if self.document.spec.on_sagemaker:
+            if self._launcher.traits.files_travel:
                 workplace.say("uploading code, data and model, and creating the job")
             spec = self.document.spec.replace(**self.record.settings)  # of those who launched it, whoever goes on
             return self._launcher.submit(replace(self.document, spec=spec), inputs)

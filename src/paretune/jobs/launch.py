@@ -106,7 +106,7 @@ def finish_job(job: Attempts) -> JobOutcome:
                 f"{error}; {job.document.job_name} has {job.end.state.value.lower()}{checkpoint}"
             ) from error
         raise
-    if spec.on_sagemaker and not job.record.is_beside:
+    if spec.runs_on.keeps_instances and not job.record.is_beside:
         with suppress(ParetuneError):  # `sync` books the pool that the job has reused, and its own
             settled = settle_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
             workplace.say(*(sentence for _, sentence in settled))
@@ -122,8 +122,8 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
         if opened is not None and has_job:
             return _begun(_adopted(spec, workplace, opened.run_id, opened))
         inputs, foreseen = admitted(spec, workplace)
-        runs_here = not spec.has_instances and not spec.is_simulated
-        warnings = [*warnings_of([foreseen]), *filter(None, [busy_sentence() if runs_here else ""])]
+        busy = busy_sentence() if spec.runs_on.runs_here else ""
+        warnings = [*warnings_of([foreseen]), *filter(None, [busy])]
         equal = _equal_runs(spec, inputs, workplace)
         names = None if equal is None else _names(spec, inputs, workplace, equal, opened)
         if equal and (run_id := _to_follow(equal, workplace)) is not None:

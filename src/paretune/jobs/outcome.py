@@ -194,7 +194,7 @@ def conclude(
         tags[schema.JOB_NAME] = bill.last_job
     worst_usd = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
     over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
-    if workplace.launcher.is_billed and over_usd > ROUNDING_USD:
+    if workplace.launcher.traits.is_billed and over_usd > ROUNDING_USD:
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
         longer = "stopping or uploading has taken longer than that counts with; it is booked in full"
         remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
@@ -319,9 +319,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
         FailureKind.CAPACITY: f"AWS has no capacity for {' or '.join(spec.instance_types())}: set "
         "fallback_instance_types to try others, or another region",
         FailureKind.OUT_OF_MEMORY: "use a larger instance, or let the command need less memory",
-        FailureKind.DISK_FULL: "model, data and checkpoints lie on the volume: set a larger sagemaker.volume_size_in_gb"
-        if spec.on_sagemaker
-        else "make room, or set PARETUNE_HOME to another disk",
+        FailureKind.DISK_FULL: spec.runs_on.disk_remedy,
         FailureKind.DIVERGED: "lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32",
     }
     return f"{reason}: {remedies[kind]}" if kind in remedies else reason

@@ -47,7 +47,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
     price, built = workplace.launcher.price(spec), known_architecture(spec, inputs)
     return ForeseenJob(
         spec=spec,
-        region=workplace.launcher.region(spec) if spec.has_instances else "",
+        region=workplace.launcher.region(spec),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
         price=price,
         estimate=workplace.estimate(spec, inputs),
@@ -285,10 +285,11 @@ def batch_in_words(plan: BatchPlan) -> str:
 
 
 def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:
+    launcher = spec.runs_on
     if not spec.has_instances:
         return "this machine" + (f", {spec.instance_count} processes" if spec.instance_count > 1 else "")
     cluster = f"{spec.instance_count} x {spec.instance_type}" + (", Spot" if spec.spot else "")
-    if spec.is_simulated:
+    if launcher.is_simulated:
         return f"{cluster}, simulated: no job is sent to AWS"
     results = request.get("OutputDataConfig", {}).get("S3OutputPath", "")
-    return f"SageMaker, {cluster}" + (f", results in {results}" if results else "")
+    return f"{launcher.title}, {cluster}" + (f", results in {results}" if results else "")

@@ -24,6 +24,7 @@ from paretune.projects.collection import collect, problem
 from paretune.projects.container_entrypoint import STORE
 from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
+from paretune.specification.catalog import short_name
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
@@ -133,7 +134,7 @@ class JobRecord:
                 schema.SETTINGS: json.dumps(self.settings) if self.settings else None,
                 **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
                 **({} if schema.PRICE_USD_PER_HOUR in self._adopted_tags else price_tags(self.price(spec))),
-                schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.is_billed else None,
+                schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
             }
         )
         self.run.log_params(params_of(spec))
@@ -244,7 +245,7 @@ def run_name(spec: JobSpec) -> str:
     what = Path(spec.model).name.removeprefix(BUNDLED)
     if spec.has_instances:
         count = f"{spec.instance_count} x " if spec.instance_count > 1 else ""
-        what = f"{count}{spec.instance_type.removeprefix('ml.')} {what}"
+        what = f"{count}{short_name(spec.instance_type)} {what}"
     simulated = " simulated" if spec.is_simulated else ""
     return f"b{plan.global_batch_size} lr{float(digits):g}e{int(power)} {what}{simulated}"
 
@@ -255,7 +256,7 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
         schema.STATE: JobState.RUNNING.value,
         schema.CLAIMED_AT: _now(workplace),
         schema.COMMAND: spec.command(),
-        schema.LAUNCHER: workplace.launcher.name,
+        schema.LAUNCHER: workplace.launcher.traits.name,
         schema.WATCHED_BY: process_text(),
         **schema.given_tag(spec.given()),
     }

@@ -15,7 +15,7 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import architecture_of
 from paretune.estimating.estimator import Estimate, Forecast
-from paretune.launchers.base import Launcher
+from paretune.launchers.base import Launcher, Surroundings, open_launcher
 from paretune.ledger.budget_file import BudgetFile
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -23,7 +23,6 @@ from paretune.storage.database import address_fault
 from paretune.tracking import schema
 
 if TYPE_CHECKING:
-    from paretune.launchers.simulated.launcher import VirtualClock
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
     from paretune.tracking.store import Tracking
 
@@ -100,7 +99,7 @@ class Workplace:
 
         if budget not in self._budget_ledgers:
             file, beside = BudgetFile.read(budget), at_home(budget).resolve().parent / _HOME
-            if not self.launcher.is_billed:
+            if not self.launcher.traits.is_billed:
                 return None
             self._budget_ledgers[budget] = BudgetLedger(file, usual_storage(beside, self.environment), beside)
         return self._budget_ledgers[budget]
@@ -129,7 +128,7 @@ class Workplace:
         `usd` is None if the cost is not known: then the worst case is booked. As long as instances kept after the job
         can cost `kept_usd`, both stay reserved.
         """
-        if not self.launcher.is_billed:
+        if not self.launcher.traits.is_billed:
             return ""
         try:
             ledger = self.budget_ledger(spec.budget)
@@ -154,7 +153,7 @@ class Workplace:
             origin=self.launcher.origin,
             now=self.clock.now(),
             instance_type=spec.instance_type,
-            region=self.launcher.region(spec) if spec.has_instances else "",
+            region=self.launcher.region(spec),
         )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:
@@ -181,7 +180,7 @@ class Workplace:
     def forecast(self) -> Forecast:
         """Estimates of jobs from the runs that the store holds, which is not made for that."""
         tracking = self.tracking if has_store(self.environment) else None
-        return Forecast(tracking, simulated=self.launcher.origin == "simulated")
+        return Forecast(tracking, simulated=self.launcher.traits.is_simulated)
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> Estimate | None:
         """The estimate of a job at its present price, see `Forecast.of`."""
@@ -212,39 +211,29 @@ class Workplaces:
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
-        key = (spec.on_sagemaker, spec.is_simulated, spec.region)
-        if key not in self._workplaces:
-            clock = self._virtual_clock if spec.is_simulated else self._clock
-            self._workplaces[key] = Workplace(
-                launcher=self._launcher(spec, clock),
+        traits = spec.runs_on
+        region = spec.region if traits.has_regions else None
+        if (traits.name, region) not in self._workplaces:
+            launcher = open_launcher(traits, self._surroundings(region))
+            self._workplaces[traits.name, region] = Workplace(
+                launcher=launcher,
                 home=self.home,
-                clock=clock,
+                clock=launcher.virtual_clock or self._clock,
                 environment=self.environment,
                 interruption=self.interruption,
                 on_events=self.on_events,
             )
-        return self._workplaces[key]
+        return self._workplaces[traits.name, region]
 
-    @cached_property
-    def _virtual_clock(self) -> "VirtualClock":
-        from paretune.launchers.simulated.launcher import VirtualClock
-
-        return VirtualClock(self.home)
-
-    def _launcher(self, spec: JobSpec, clock: Clock) -> Launcher:
-        # Each is imported only where it is used: `local` needs no AWS libraries.
-        if spec.is_simulated:
-            from paretune.launchers.simulated.launcher import SimulatedLauncher
-            from paretune.launchers.simulated.timeline import TimelineFactory
-
-            return SimulatedLauncher(self.home, self._virtual_clock, self.environment, TimelineFactory(self._predict))
-        if spec.on_sagemaker:
-            from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-
-            return SageMakerLauncher(spec.region, clock, self.environment, check=self.interruption.check)
-        from paretune.launchers.local import LocalLauncher
-
-        return LocalLauncher(self.home, clock, self.environment)
+    def _surroundings(self, region: str | None) -> Surroundings:
+        return Surroundings(
+            home=self.home,
+            clock=self._clock,
+            environment=self.environment,
+            region=region,
+            check=self.interruption.check,
+            predict=self._predict,
+        )
 
     def _predict(self, document: JobDocument) -> Estimate | None:
         built = architecture_of(document.spec.model, document.spec.task, self.environment)
@@ -252,5 +241,4 @@ class Workplaces:
 
     @cached_property
     def _forecast(self) -> Forecast:
-        is_there = has_store(self.environment)
-        return Forecast(open_tracking(self.environment, self._virtual_clock) if is_there else None)
+        return Forecast(open_tracking(self.environment, self._clock) if has_store(self.environment) else None)

@@ -1,7 +1,53 @@
-"""The places where jobs run.
+"""Where jobs run. A launcher is a plug-in: what it declares about itself, and a class that runs jobs.
 
-A new launcher is a folder here, a branch of `jobs.workplace.Workplaces`, a choice of `JobSpec.launcher` and a fixture
-of the contract suite (tests/launcher_contract.py). What differs on AWS asks `JobSpec.on_sagemaker`, or `has_instances`
-for its catalogue and prices: grep for both, for the prefix `ml.`, and for `"sagemaker"` (rules, profile, study files,
-doctor). Its packages are an extra, checked in `core.packages`; `pyproject.toml` says which folder may import them.
+`LOCAL`, `SAGEMAKER` and `SIMULATED` are the launchers of paretune, and `specification.launchers` says what they
+declare. A new launcher needs no change here. It is a package of its own with
+
+- a `LauncherTraits` that an entry point of the group `paretune.launchers` names;
+- a subclass of `launchers.base.Launcher`, and one of `Job`;
+- a test that gives it to the contract suite of all launchers (tests/launcher_contract.py).
+
+A folder of `examples/` has a whole one.
 """
+
+from pathlib import Path
+
+from paretune.specification import launchers
+from paretune.specification.launchers import LauncherTraits
+
+LOCAL = LauncherTraits(
+    name=launchers.LOCAL,
+    title="this machine",
+    implementation="paretune.launchers.local:LocalLauncher",
+    is_billed=False,
+    runs_here=True,
+    disk_remedy="make room, or set PARETUNE_HOME to another disk",
+)
+SAGEMAKER = LauncherTraits(
+    name="sagemaker",
+    title="SageMaker",
+    implementation="paretune.launchers.sagemaker.launcher:SageMakerLauncher",
+    files_travel=True,
+    has_instances=True,
+    instance_prefix="ml.",
+    instance_table=Path(__file__).with_name("sagemaker") / "instances.csv",
+    has_regions=True,
+    has_spot=True,
+    has_fallbacks=True,
+    special_strategies={
+        # AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image.
+        "smddp": ("ml.p4d.24xlarge", "ml.p4de.24xlarge"),
+        "smp": ("p4d", "p4de", "p5", "p5e", "p5en"),  # AWS, "Supported instance types" of SMP v2
+    },
+    keeps_instances=True,
+    disk_remedy="model, data and checkpoints lie on the volume: set a larger sagemaker.volume_size_in_gb",
+)
+SIMULATED = LauncherTraits(
+    name="simulated",
+    title="the simulation",
+    implementation="paretune.launchers.simulated.launcher:SimulatedLauncher",
+    is_simulated=True,
+    has_instances=True,  # of all launchers; a simulated job may also be one of this machine
+    has_spot=True,
+    has_fallbacks=True,
+)

@@ -1,22 +1,21 @@
 """The interface between paretune and the places where jobs run: `Launcher` and `Job`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pkgutil import resolve_name
+from typing import Any, ClassVar, Self
 
-from paretune.core.clock import Clock
+from paretune.core.clock import Clock, SkippingClock
 from paretune.core.errors import BudgetRefused
+from paretune.estimating.estimator import Estimate
 from paretune.pricing import Price, admit, unknown_price
-from paretune.specification.catalog import usual_region
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
+from paretune.specification.launchers import LauncherTraits
 from paretune.specification.parallelism import DEVICE_MAP
-
-if TYPE_CHECKING:
-    from paretune.launchers.simulated.launcher import VirtualClock
 
 CREATED_WITHIN_S = 600.0  # between the recording of a job's name and its creation: its code is uploaded meanwhile
 GONE_AFTER_S = 60.0  # a job is gone when its service has answered for so long that there is none: one is no proof
@@ -155,18 +154,53 @@ class Job(ABC):
         """Remove what only an unfinished job needs, such as checkpoints in S3. Called for a completed job."""
 
 
-class Launcher(ABC):
-    """A place where jobs run."""
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What a launcher is made of: the parts of the command that launches its jobs.
 
-    name: str
-    origin = "measured"  # "simulated" if the figures of its jobs are; recorded as `paretune.origin`
+    Attributes:
+        home: folder of jobs, checkpoints and prepared data.
+        clock: the machine's clock.
+        environment: variables of the command.
+        region: the parameter `region` of its jobs; of interest only to launchers with regions.
+        check: raises Interrupted once the command is to end; to be called in long work.
+        predict: the estimate of a job without inputs, or None.
+    """
+
+    home: Path
+    clock: Clock
+    environment: Mapping[str, str]
+    region: str | None = None
+    check: Callable[[], None] = lambda: None
+    predict: Callable[[JobDocument], Estimate | None] = lambda _: None
+
+
+def open_launcher(traits: LauncherTraits, surroundings: Surroundings) -> "Launcher":
+    """The launcher with these traits; its module, which may need further packages, is imported only here."""
+    implementation: type[Launcher] = resolve_name(traits.implementation)
+    return implementation.open(surroundings)
+
+
+class Launcher(ABC):
+    """A place where jobs run. What others must know before there is one is in its `traits`."""
+
+    traits: ClassVar[LauncherTraits]
     reads_inputs = True  # whether its jobs read the prepared rows and the model; if not, `submit` gets none
-    is_billed = True  # whether its jobs cost money, or would; if not, their dollars are notional and use up no budget
     jobs_outlive_submitter = True  # whether its jobs continue after the process that submitted them has ended
     jobs_may_appear_late = True  # whether a job may still appear after the process that submitted it has ended
     stop_s = 0.0  # seconds that a job may take to stop once its maximum runtime is over
     exceeded_s = 0.0  # the most seconds billed beyond a job's worst case; later ones are longer by as much
-    virtual_clock: "VirtualClock | None" = None  # the clock of its jobs if their time is simulated
+    virtual_clock: SkippingClock | None = None  # the clock of its jobs if their time is simulated
+
+    @classmethod
+    @abstractmethod
+    def open(cls, surroundings: Surroundings) -> Self:
+        """Make a launcher for a command; raises BadInput if something is missing that every job of it needs."""
+
+    @property
+    def origin(self) -> str:
+        """`simulated` if the figures of its jobs are, else `measured`; recorded as `paretune.origin`."""
+        return "simulated" if self.traits.is_simulated else "measured"
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
@@ -191,8 +225,8 @@ class Launcher(ABC):
         """The hourly price of one instance of the job's cluster; None if it is unknown."""
 
     def region(self, spec: JobSpec) -> str:
-        """The AWS region whose prices count for a job on instances; raises BadInput if there is no such region."""
-        return usual_region(spec.region, {})
+        """The region whose prices count for a job; empty without regions. Raises BadInput if it does not exist."""
+        return ""
 
     def worst_case_usd(self, spec: JobSpec) -> float | None:
         """The most dollars that the job can be billed on any of its instance types; None if a price is unknown.

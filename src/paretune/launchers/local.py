@@ -31,7 +31,8 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput
 from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
-from paretune.launchers.base import Job, JobState, JobStatus, Launcher, checkpoint_folder
+from paretune.launchers import LOCAL
+from paretune.launchers.base import Job, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.processes import living, out_of_memory_kills
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import (
@@ -194,8 +195,7 @@ class LocalJob(Job):
 class LocalLauncher(Launcher):
     """Starts jobs on this machine, in folders of `home`, with `environment` but for MLFLOW_*, which they do not use."""
 
-    name = "local"
-    is_billed = False
+    traits = LOCAL
     jobs_outlive_submitter = False
     jobs_may_appear_late = False
     stop_s = STOP_GRACE_S
@@ -203,6 +203,10 @@ class LocalLauncher(Launcher):
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
         self._home, self._clock = home.resolve(), clock
         self._environment = {name: value for name, value in environment.items() if not name.startswith("MLFLOW_")}
+
+    @classmethod
+    def open(cls, surroundings: Surroundings) -> "LocalLauncher":
+        return cls(surroundings.home, surroundings.clock, surroundings.environment)
 
     def check(self, spec: JobSpec) -> None:
         """Check that secrets of AWS can be read."""

@@ -107,8 +107,8 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     with collecting(faults):
         command, inputs = _command(spec, home, project, root)
     with collecting(faults):
-        files = archive.project_files(root, travels=spec.on_sagemaker)
-    if spec.on_sagemaker:
+        files = archive.project_files(root, travels=spec.runs_on.files_travel)
+    if spec.runs_on.files_travel:
         with collecting(faults):
             requirements, folder = read_environment(project, root)
     if project.docker_env and spec.sagemaker.training_image is None:
@@ -116,7 +116,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     if not files:
         faults.append(f"project {spec.project} has no files that git would not ignore: it needs a script at least")
     refuse(faults)
-    ignored = [] if spec.on_sagemaker else _ignored(root, root, files)
+    ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
     code = {f"project/{name}": path for name, path in files.items()}
     payload = ProjectPayload(
         code={**code, **{name: Path(str(module.__file__)) for name, module in _MODULES.items()}},
@@ -177,7 +177,7 @@ def _entry_command(
             home.mkdir(parents=True, exist_ok=True)
             downloads = tempfile.mkdtemp(prefix="downloads-", dir=home)
         path = Path(parameter.compute_value(value, downloads, position))
-        if not spec.on_sagemaker:
+        if not spec.runs_on.files_travel:
             values[name] = str(path)
             continue
         if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):

@@ -1,19 +1,21 @@
-"""SageMaker's regions, and its training instances with their hardware; their prices are in `pricing`.
+"""The instance types of all launchers with their hardware, and the regions of SageMaker; prices are in `pricing`.
 
-The data sheets of their accelerators are in `estimating.hardware`. instances.csv has every type of CreateTrainingJob's
-TrainingInstanceType (botocore 1.44.5), except for those of which only the name is known. Its columns `memory_gb` and
-`accelerator_memory_gb` are GiB, as AWS lists them; `local_storage_gb` is GB. A file of the user's own
-with the same columns, ~/.paretune/instances.csv, describes these and newer types.
+The data sheets of their accelerators are in `estimating.hardware`. launchers/sagemaker/instances.csv has every type of
+CreateTrainingJob's TrainingInstanceType (botocore 1.44.5), except for those of which only the name is known. Its
+columns `memory_gb` and `accelerator_memory_gb` are GiB, as AWS lists them; `local_storage_gb` is GB. A file of the
+user's own with the same columns, ~/.paretune/instances.csv, describes these and newer types.
 """
 
 import csv
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean, refuse
 from paretune.core.untrusted import LARGEST_TABLE, is_file, read_text
+from paretune.specification import launchers
+from paretune.specification.launchers import AUTO, LauncherTraits
 
 OWN_TYPES = "~/.paretune/instances.csv"  # rows of the user's own, which win over the shipped ones
 
@@ -34,7 +36,7 @@ USUAL = "us-east-1"  # the region whose prices are used if the user names none
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """One instance type of SageMaker Training.
+    """One instance type of a launcher, such as ml.g5.12xlarge of SageMaker.
 
     Source of disks and sustained bandwidth: InstanceStorageInfo and BaselineBandwidthInGbps of EC2
     DescribeInstanceTypes, as moto 5.2.5 has them, read 2026-11-21; the withdrawn ml.p3.2xlarge has the bandwidth of
@@ -42,6 +44,7 @@ class Instance:
     """
 
     instance_type: str
+    launcher: str  # name of the launcher that has it
     accelerator: str  # model of the GPU or chip; none for a CPU instance
     accelerator_count: int
     accelerator_memory_gib: float  # nominal memory of one accelerator
@@ -56,8 +59,9 @@ class Instance:
 
     @property
     def family(self) -> str:
-        """The middle of the name: g5 of ml.g5.12xlarge."""
-        return self.instance_type.split(".")[1]
+        """The middle of the name, g5 of ml.g5.12xlarge, or the whole of a name without dots."""
+        _, _, middle = self.instance_type.rpartition(".")[0].rpartition(".")
+        return middle or self.instance_type
 
     @property
     def has_gpu(self) -> bool:
@@ -87,7 +91,8 @@ def similar_types(instance_type: str, types: Collection[str]) -> str:
 
     A family such as `p4d`, and GPUs such as `A100` or `A100:8`, suggest the types of `types` that have them.
     """
-    gpu, _, count = instance_type.removeprefix("ml.").lower().partition(":")
+    bare, prefixes = short_name(instance_type), {item.instance_prefix for item in launchers.known().values()}
+    gpu, _, count = bare.lower().partition(":")
     meant = [
         item.instance_type
         for item in instances().values()
@@ -97,42 +102,63 @@ def similar_types(instance_type: str, types: Collection[str]) -> str:
     ]
     if meant:
         return f": did you mean {' or '.join(meant[:3])}?"
-    name = f"ml.{instance_type.removeprefix('ml.')}"
-    return did_you_mean(name, types, lead=": ", most=1 if name in types else 3, cutoff=0.7)
+    whole = [f"{prefix}{bare}" for prefix in sorted(prefixes, reverse=True)]
+    hints = (did_you_mean(name, types, lead=": ", most=1 if name in types else 3, cutoff=0.7) for name in whole)
+    return next(filter(None, hints), "")
+
+
+def owner(instance_type: str) -> LauncherTraits:
+    """The launcher that has an instance type; of an unknown one, the launcher that launcher=auto chooses."""
+    listed = instances().get(instance_type)
+    return launchers.chosen(AUTO, instance_type) if listed is None else launchers.known()[listed.launcher]
+
+
+def short_name(instance_type: str) -> str:
+    """The name without the prefix of its launcher: g5.xlarge for ml.g5.xlarge."""
+    return instance_type.removeprefix(launchers.chosen(AUTO, instance_type).instance_prefix)
 
 
 @cache
 def rows() -> tuple[dict[str, str], ...]:
-    """The rows of instances.csv, one per type, with its price; those of the user's own file win."""
-    texts = [files("paretune.specification").joinpath("instances.csv").read_text(encoding="utf-8")]
-    texts += [read_text(OWN_TYPES, LARGEST_TABLE)] if is_file(OWN_TYPES) else []
-    by_type = {row["instance_type"]: row for text in texts for row in csv.DictReader(text.splitlines())}
+    """The rows of all tables, one per type, with price, launcher and table; those of the user's own file win."""
+    tables = [(str(item.instance_table), item.name) for item in launchers.known().values() if item.instance_table]
+    by_type = dict[str, dict[str, str]]()
+    for table, launcher in [*tables, (OWN_TYPES, "")]:
+        for row in csv.DictReader(read_text(table, LARGEST_TABLE).splitlines()) if is_file(table) else ():
+            name = row.get("instance_type") or ""
+            by_type[name] = {**row, "launcher": launcher or launchers.chosen(AUTO, name).name, "table": table}
     return tuple(by_type.values())
 
 
 @cache
 def instances() -> dict[str, Instance]:
-    """All instance types of the catalogue by name. Raises BadInput if a row of the user's own is wrong."""
-    try:
-        return {row["instance_type"]: _instance_of(row) for row in rows()}
-    except (KeyError, TypeError, ValueError) as error:  # the shipped rows are right
-        text = f"{OWN_TYPES} has a row that cannot be read ({error!r})"
-        raise BadInput([f"{text}: its columns are those of the shipped instances.csv"]) from error
+    """All instance types by name. Raises BadInput if a row of a table is wrong."""
+    return {instance.instance_type: instance for instance in map(_instance_of, rows())}
+
+
+def add(raw: Mapping[str, Any]) -> None:
+    """Add an instance type from its fields: a job may run where its table is not."""
+    instances().setdefault(raw["instance_type"], Instance(**raw))
 
 
 def _instance_of(row: Mapping[str, str]) -> Instance:
-    return Instance(
-        instance_type=row["instance_type"],
-        accelerator=row["accelerator"],
-        accelerator_count=int(row["accelerator_count"]),
-        accelerator_memory_gib=float(row["accelerator_memory_gb"]),
-        network_gbps=float(row["network_gbps"]),
-        sustained_gbps=float(row["sustained_gbps"]) if row.get("sustained_gbps") else None,
-        flow_gbps=float(row.get("flow_gbps") or Instance.flow_gbps),
-        vcpus=int(row["vcpus"]),
-        memory_gib=float(row["memory_gb"]),
-        local_storage_gib=int(float(row.get("local_storage_gb") or 0) * 1e9 / 2**30),
-    )
+    try:
+        return Instance(
+            instance_type=row["instance_type"],
+            launcher=row["launcher"],
+            accelerator=row["accelerator"],
+            accelerator_count=int(row["accelerator_count"]),
+            accelerator_memory_gib=float(row["accelerator_memory_gb"]),
+            network_gbps=float(row["network_gbps"]),
+            sustained_gbps=float(row["sustained_gbps"]) if row.get("sustained_gbps") else None,
+            flow_gbps=float(row.get("flow_gbps") or Instance.flow_gbps),
+            vcpus=int(row["vcpus"]),
+            memory_gib=float(row["memory_gb"]),
+            local_storage_gib=int(float(row.get("local_storage_gb") or 0) * 1e9 / 2**30),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        text = f"{row['table']} has a row that cannot be read ({error!r})"
+        raise BadInput([f"{text}: its columns are those of the shipped instances.csv"]) from error
 
 
 def usual_region(named: str | None, environment: Mapping[str, str]) -> str:

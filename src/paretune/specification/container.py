@@ -26,6 +26,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from paretune.core.tags import Attribution
+from paretune.specification import catalog, launchers
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.specification.parallelism import BatchPlan
@@ -206,7 +207,10 @@ class JobDocument:
 
     def as_json(self) -> dict[str, Any]:
         """The document as JSON values, without the attribution."""
-        raw = {**vars(self), "spec": self.spec.given(), "plan": asdict(self.plan)}
+        spec = self.spec
+        types = [asdict(spec.instance(name)) for name in spec.instance_types()] if spec.has_instances else []
+        place = {"launcher": spec.runs_on.as_json(), "instances": types}  # a job has no plug-ins and no tables
+        raw = {**vars(self), **place, "spec": spec.given(), "plan": asdict(self.plan)}
         return {name: value for name, value in raw.items() if name != "attribution"}
 
     @classmethod
@@ -217,6 +221,9 @@ class JobDocument:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
         """The document from the result of `as_json`, checked again."""
+        launchers.add(raw["launcher"])
+        for instance in raw["instances"]:
+            catalog.add(instance)
         plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds", "deadline_s", "run_id")}
         return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 

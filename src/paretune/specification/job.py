@@ -8,11 +8,14 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from statistics import NormalDist
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator
 
 from paretune.core.shell import command_line
-from paretune.specification import catalog, metrics
+from paretune.specification import catalog, launchers, metrics
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
+from paretune.specification.launchers import AUTO, LOCAL, LauncherTraits, known_launcher
 from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
 from paretune.specification.parameters import COMPUTES, Effect, Parameters, Rules, affecting, parameter, spell
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
@@ -207,7 +210,7 @@ class JobSpec(Parameters):
     """fsdp: weights, gradients and optimiser state in main memory"""
 
     instance_type: str = parameter(
-        "local",
+        LOCAL,
         "seconds memory cluster",
         group="cluster and launcher",
         basic=True,
@@ -216,7 +219,9 @@ class JobSpec(Parameters):
     """local: processes on this machine; ml.*: SageMaker training instances"""
     instance_count: int = parameter(1, "seconds memory cluster", ge=1, le=1024, also="nodes num_nodes instances")
     """number of instances; locally, of data-parallel processes"""
-    launcher: Literal["auto", "local", "sagemaker", "simulated"] = parameter("auto", "launcher")
+    launcher: Annotated[str, AfterValidator(known_launcher)] = parameter(
+        AUTO, "launcher", choices=(AUTO, *launchers.names())
+    )
     """auto follows instance_type; simulated runs nothing and pays nothing"""
     fallback_instance_types: tuple[str, ...] = parameter((), "stopping", not_searched="search instance_type itself")
     """comma-separated types to use if AWS has no capacity, best first; the global batch size stays"""
@@ -282,19 +287,19 @@ class JobSpec(Parameters):
         return typed | {name: current_name(typed[name]) for name in INPUT_FILES if isinstance(typed.get(name), str)}
 
     @property
-    def on_sagemaker(self) -> bool:
-        """Whether the job runs in an AWS account."""
-        return self.launcher == "sagemaker" or (self.launcher == "auto" and self.instance_type.startswith("ml."))
+    def runs_on(self) -> LauncherTraits:
+        """What the launcher of the job declares about itself."""
+        return launchers.chosen(self.launcher, self.instance_type)
 
     @property
     def is_simulated(self) -> bool:
         """Whether the job is only simulated."""
-        return self.launcher == "simulated"
+        return self.runs_on.is_simulated
 
     @property
     def has_instances(self) -> bool:
-        """Whether the cluster consists of SageMaker instances, real or simulated."""
-        return self.on_sagemaker or (self.is_simulated and self.instance_type.startswith("ml."))
+        """Whether the cluster consists of instances of a table, real or simulated, and not of this machine."""
+        return launchers.uses_instances(self.launcher, self.instance_type)
 
     @property
     def runs_user_code(self) -> bool:

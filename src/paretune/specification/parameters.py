@@ -88,6 +88,7 @@ def parameter(
     instead: Mapping[str, str] | None = None,
     example: Any = None,
     none: str = "",
+    choices: Collection[str] = (),
     **rules: Any,
 ) -> Any:
     """A field with bounds (`gt`, `ge`, `lt`, `le`) and metadata; the text below it is its line of help.
@@ -95,10 +96,12 @@ def parameter(
     Every parameter of a job `affects` something, see `Effect`. `not_searched` says why no study searches it, unless
     `affects` already implies the reason. `group` is the title of the help group that begins with it; the short help
     shows the `basic` ones. `also` has names that other tools give it, `instead` what to do in place of values that are
-    no choice, `example` a value for messages, and `none` the word that means no limit.
+    no choice, `example` a value for messages, `none` the word that means no limit, and `choices` the values of a text
+    whose type does not list them.
     """
     extra: dict[str, Any] = {"affects": affects.split(), "not_searched": not_searched, "group": group, "basic": basic}
     extra |= {"also": also.split(), "instead": dict(instead or {}), "none": none}
+    extra |= {"enum": list(choices)} if choices else {}
     examples = None if example is None else [example]
     return Field(default, examples=examples, json_schema_extra=extra, **rules)
 

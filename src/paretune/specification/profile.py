@@ -22,13 +22,15 @@ from typing import Any
 from paretune.core.errors import BadInput, did_you_mean, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, parse_json, read_text
 from paretune.specification.job import JobSpec, JobValues
-from paretune.specification.parameters import affecting, spell, split_list
+from paretune.specification.launchers import AUTO, LOCAL, known, uses_instances
+from paretune.specification.parameters import Parameters, affecting, spell, split_list
 
 FILE = "paretune.toml"
 OWN_FILE = f"~/.paretune/{FILE}"
 CHARGED = ("budget", "tags")  # they say who owns and pays a job; the file sets them for studies, too
-_MERGED = {"tags", "sagemaker"}  # entry by entry
 SETTABLE = {*affecting(JobSpec, "ownership", "stopping", "dollars")} - {"simulation"}
+_MERGED = {name for name in SETTABLE if isinstance(JobSpec.model_fields[name].default, dict | Parameters)}
+"""Parameters that are merged entry by entry."""
 _ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_types"} - {"tags", "max_cost_usd"}
 """Parameters without effect on a job on this machine."""
 
@@ -68,9 +70,10 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
     """The typed parameters, completed by those of the file that have an effect on the job; "" means not typed."""
-    types, launcher = split_list(spell(texts.get("instance_type"))), texts.get("launcher")
-    on_instances = any(name.startswith("ml.") for name in types) or launcher == "sagemaker"
-    without_effect = set() if on_instances else _ONLY_INSTANCES
+    types = split_list(spell(texts.get("instance_type")))
+    launcher = spell(texts.get("launcher")).strip()
+    launcher = launcher if launcher in known() else AUTO  # an unknown one is refused together with other faults
+    without_effect = set() if any(uses_instances(launcher, name) for name in types or (LOCAL,)) else _ONLY_INSTANCES
     profile = {name: value for name, value in read_profile(environment).items() if name not in without_effect}
     return _merged(profile, {name: text for name, text in texts.items() if spell(text).strip()})
 

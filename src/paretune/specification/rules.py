@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any
 from paretune.core.errors import BadInput
 from paretune.core.tags import tag_faults
 from paretune.core.untrusted import is_secret_name, without_secrets
-from paretune.specification import catalog, metrics
+from paretune.specification import catalog, launchers, metrics
 from paretune.specification.catalog import region_faults
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
+from paretune.specification.launchers import LOCAL, LauncherTraits
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
-from paretune.specification.parameters import Fault, Rules, rules_of, spell
+from paretune.specification.parameters import Fault, Rules, affecting, rules_of, spell
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
 
-SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
-"""AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image."""
-SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")  # AWS, "Supported instance types" of SMP v2
 RESERVED_TRAINING_ARGUMENTS = {
     "output_dir": "paretune chooses the folder",
     "report_to": "paretune records the run itself",
@@ -57,9 +55,8 @@ _METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # the names of metrics that MLf
 _WITH_A_PROJECT = {
     *("project", "entry_point", "training_arguments", "environment", "metric_definitions", "seed", "force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
-    *("max_runtime_minutes", "max_cost_usd", "budget", "tags", "region", "role", "sagemaker"),
 }
-"""Parameters that apply to the command of a project."""
+"""Parameters that apply to the command of a project, besides those of limits and money."""
 
 
 _STRATEGIES: Mapping[str, tuple[str, ...]] = {
@@ -69,6 +66,11 @@ _STRATEGIES: Mapping[str, tuple[str, ...]] = {
     "cpu_offload": ("fsdp",),
 }
 """Parameters that go only with some strategies."""
+_INSTEAD = {
+    "smddp": "use ddp, which uses NCCL, on all others",
+    "smp": "use fsdp, or another instance_type",
+}
+"""Strategies that need a library of the launcher, and what to use without it."""
 
 
 def _adapts(job: "JobSpec") -> bool:
@@ -169,8 +171,10 @@ def _only_there(job: "JobSpec") -> Iterator[str]:
         if (value is True or (value or 0) > 1) and job.strategy not in strategies:
             yield f"{name} goes with strategy={' or '.join(strategies)}, got strategy={job.strategy}"
     for name in ("spot", "fallback_instance_types"):
-        if getattr(job, name) and not job.has_instances:
-            yield f"{name} is for SageMaker: set instance_type to one of its types (ml.*), or leave it out"
+        allowed = job.runs_on.has_spot if name == "spot" else job.runs_on.has_fallbacks
+        if getattr(job, name) and not (allowed and job.has_instances):
+            kinds = _kinds(has_spot=True)
+            yield f"{name} is for instances that can have it: set instance_type to one of {kinds}, or leave it out"
 
 
 def _with_a_project(job: "JobSpec") -> Iterator[str]:
@@ -178,7 +182,8 @@ def _with_a_project(job: "JobSpec") -> Iterator[str]:
         if _is_changed(job, "entry_point"):
             yield "entry_point goes with project: give the folder or git URI of one, or leave it out"
         return
-    for name in filter(lambda name: _is_changed(job, name), job.model_fields_set - _WITH_A_PROJECT):
+    apply = {*_WITH_A_PROJECT, *affecting(type(job), "stopping", "dollars", "ownership")}
+    for name in filter(lambda name: _is_changed(job, name), job.model_fields_set - apply):
         remedy = f"it is for paretune's own training; use training_arguments ({{{name}: ...}})"
         if name == "entry_script":
             remedy = "the job runs the project's command; leave one of them out"
@@ -214,7 +219,7 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
         yield "sagemaker.package_index must hold no user and password: everybody who sees the job can read it"
     elif not re.match(r"$|https?://\S+$", index):
         yield f"sagemaker.package_index must be an address (https://...), got {index!r}"
-    for name in job.model_fields_set - {"tags", "sagemaker", "environment"}:
+    for name in job.model_fields_set - {"tags", "environment"}:
         value = getattr(job, name)
         if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:
             yield f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
@@ -267,26 +272,43 @@ def _definition_fault(item: Mapping[str, str]) -> str:
 
 
 def _instance_type(job: "JobSpec") -> Iterator[str]:
-    kind = job.instance_type
-    if job.launcher == "local" and kind.startswith("ml."):
-        yield f"launcher local runs on this machine, got instance_type={kind}: leave one out"
-    elif not job.has_instances and kind != "local":
+    kind, launcher, owner = job.instance_type, job.runs_on, catalog.owner(job.instance_type)
+    if not launcher.has_instances and owner.has_instances:
+        yield f"launcher {launcher.name} runs on {launcher.title}, got instance_type={kind}: leave one out"
+    elif (not launcher.has_instances or launcher.is_simulated) and not owner.has_instances and kind != LOCAL:
         hint = catalog.similar_types(kind, catalog.instances())
-        yield f"instance_type must be local or one of SageMaker's (ml.*), got {kind!r}{hint}"
-    elif job.has_instances and not kind.startswith("ml."):
-        yield f"launcher sagemaker needs an instance_type such as ml.g5.xlarge, got {kind!r}"
-    if not job.has_instances or not kind.startswith("ml."):
+        yield f"instance_type must be local or one of {_kinds(has_spot=False)}, got {kind!r}{hint}"
+    elif launcher.has_instances and not launcher.is_simulated and owner != launcher:
+        yield f"launcher {launcher.name} needs an instance_type {_example(launcher)}, got {kind!r}"
+    elif job.has_instances:
+        for name in job.instance_types():
+            yield from _type_faults(job, name)
+        yield from region_faults(job.region)
+
+
+def _type_faults(job: "JobSpec", name: str) -> Iterator[str]:
+    try:
+        instance = job.instance(name)
+    except BadInput as error:
+        yield from error.faults
         return
-    for name in job.instance_types():
-        try:
-            instance = job.instance(name)
-        except BadInput as error:
-            yield from error.faults
-            continue
-        if instance.accelerator_count and not instance.has_gpu:
-            rule = f"instance_type {name} has {instance.accelerator} chips, which paretune cannot use"
-            yield rule if instance.accelerator.startswith("AWS") else f"{rule}: GPUs are named NVIDIA ..."
-    yield from region_faults(job.region)
+    if instance.launcher != catalog.owner(job.instance_type).name:
+        yield f"fallback_instance_types must be types of the same launcher as {job.instance_type}, got {name}"
+    if instance.accelerator_count and not instance.has_gpu:
+        rule = f"instance_type {name} has {instance.accelerator} chips, which paretune cannot use"
+        yield rule if instance.accelerator.startswith("AWS") else f"{rule}: GPUs are named NVIDIA ..."
+
+
+def _kinds(*, has_spot: bool) -> str:
+    """The instance types of all launchers in words, or of those that have spot instances."""
+    prefixed = [item for item in launchers.known().values() if item.instance_prefix and item.has_spot >= has_spot]
+    return " or ".join(f"{item.title}'s ({item.instance_prefix}*)" for item in prefixed)
+
+
+def _example(launcher: LauncherTraits) -> str:
+    types = [item for item in catalog.instances().values() if item.launcher == launcher.name]
+    first = next((item for item in types if item.accelerator_count == 1), types[0] if types else None)
+    return f"of the table {launcher.instance_table}" if first is None else f"such as {first.instance_type}"
 
 
 def _plan(job: "JobSpec") -> Iterator[str]:
@@ -328,12 +350,10 @@ def launch_faults(job: "JobSpec") -> list[str]:
         ]
     for name in job.instance_types() if job.has_instances else ():
         instance = job.instance(name)
-        if job.strategy == "smddp" and name not in SMDDP_INSTANCE_TYPES:
-            rule = f"strategy smddp needs {' or '.join(SMDDP_INSTANCE_TYPES)}"
-            faults.append(f"{rule}, got {name}: use ddp, which uses NCCL, on all others")
-        elif job.strategy == "smp" and instance.family not in SMP_FAMILIES:
-            rule = f"strategy smp needs an instance of {', '.join(SMP_FAMILIES)}"
-            faults.append(f"{rule}, got {name}: use fsdp, or another instance_type")
+        able = catalog.owner(name).special_strategies.get(job.strategy, ())
+        if job.strategy in _INSTEAD and not {name, instance.family} & {*able}:
+            needed = f"one of {', '.join(able)}" if able else "another launcher"
+            faults.append(f"strategy {job.strategy} needs {needed}, got {name}: {_INSTEAD[job.strategy]}")
         elif job.strategy in DEEPSPEED and not instance.has_gpu:
             faults.append(f"strategy {job.strategy} needs GPUs, and {name} has none: use fsdp or ddp")
     return faults

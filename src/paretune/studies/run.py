@@ -209,8 +209,8 @@ def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) 
     workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
     budgets = workplace.budget_ledger(file.job.budget)  # its file may be faulty
     if file.once and not workplace.launcher.jobs_outlive_submitter:
-        text = f"jobs that go on when the command has ended, and those of launcher {workplace.launcher.name} end "
-        text += "with it: leave out once, or take launcher sagemaker (an instance_type ml.*) or simulated"
+        ending = f"those of launcher {workplace.launcher.traits.name} end with it"
+        text = f"jobs that go on when the command has ended, and {ending}: leave out once, or take another launcher"
         raise BadInput([f"once=true needs {text}"])
     if file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
         text = f"{budgets.file.path} on a server, too, for later commands may run on other machines: it is in "
@@ -294,7 +294,7 @@ class StudyRun:
 
         Both write before they look, so at least one of two that begin together sees the other one.
         """
-        if self._workplace.launcher.origin != "measured" or not self._workplace.launcher.is_billed:
+        if self._workplace.launcher.origin != "measured" or not self._workplace.launcher.traits.is_billed:
             return
         self._run.set_tags({schema.SPEC_HASH: digest, schema.WATCHED_BY: process_text()})
         self._say_driven(_SILENT_S)

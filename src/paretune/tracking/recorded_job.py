@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
-from paretune.specification import metrics
+from paretune.specification import catalog, metrics
 from paretune.specification.job import JobSpec
+from paretune.specification.launchers import known
 from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import affecting
 from paretune.tracking import schema
@@ -96,7 +97,13 @@ class RecordedJob:
         spec = JobSpec.read(given)
         spec = spec if self.budget == spec.budget else spec.replace(budget=self.budget)
         region = self.run.tags.get(schema.REGION)
-        return spec.replace(region=region) if spec.on_sagemaker and region else spec
+        return spec.replace(region=region) if region and spec.runs_on.has_regions else spec
+
+    @property
+    def is_billed(self) -> bool:
+        """Whether somebody bills its dollars, or would bill those of the job that it simulates; else notional."""
+        launcher = known().get(self.launcher)
+        return (catalog.owner(self.instance_type) if launcher is None or launcher.is_simulated else launcher).is_billed
 
     def spec_as_run(self) -> JobSpec:
         """The specification with derived batch sizes on the instances of the last attempt.

@@ -59,7 +59,7 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
         "eval_strategy": "steps" if "eval_steps" in spec.training_arguments else "no",
         "eval_steps": max(1, -(-steps // EVALUATIONS)),
         "save_strategy": "epoch",
-        "save_total_limit": CHECKPOINTS_KEPT if spec.on_sagemaker else 1,
+        "save_total_limit": CHECKPOINTS_KEPT if spec.runs_on.files_travel else 1,
         **spec.training_arguments,
     }
     given.pop("gradient_checkpointing", None)  # see strategies.checkpoint_activations

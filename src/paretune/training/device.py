@@ -128,7 +128,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def device_faults(spec: JobSpec) -> list[str]:
     """The reasons why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
-    if spec.on_sagemaker:
+    if spec.has_instances:
         types = map(spec.instance, spec.instance_types())
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
     faults = list[str]()
@@ -150,7 +150,7 @@ def machine_faults(spec: JobSpec) -> list[str]:
             return []
         visible = f"PyTorch sees {torch.cuda.device_count()} GPUs on {spec.instance_type}"
         return [f"{visible}, and the job needs {spec.processes}: set sagemaker.training_image to another image"]
-    instance = spec.instance() if spec.on_sagemaker else None
+    instance = spec.instance() if spec.has_instances else None
     if instance is None or not instance.has_gpu or os.environ.get(ALLOW_NO_GPU) == "1":
         return []
     hardware_of_type = f"{instance.instance_type} has {instance.accelerator_count} x {instance.accelerator}"

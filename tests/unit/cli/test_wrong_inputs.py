@@ -25,7 +25,7 @@ WRONG = {  # words to sentences of the one message
     "import --colums=": ["import needs a table"],
     "train --seed 1 --seed 2": ["seed is given twice: '1' and '2'"],
     "train --spot perhaps": ["spot must be true or false, got 'perhaps'"],
-    "train --spot": ["spot is for SageMaker"],
+    "train --spot": ["spot is for instances that can have it"],
     "train --max_cost_usd all": ["max_cost_usd must be a number at least 0, got 'all'"],
     "train --instance_type ml.g5.xlage": ["known types, got 'ml.g5.xlage': did you mean ml.g5.xlarge or"],
     "train --instance_type ml.g5.xlarge,ml.g6.xlarge": ["a job takes one, and further ones in fallback_instance_types"],

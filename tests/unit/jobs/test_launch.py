@@ -89,5 +89,5 @@ def test_a_job_is_opened_on_the_launcher_that_it_names(name: str, tmp_path: Path
 
     workplace = Workplaces(environment={}, interruption=Interruption(), home=tmp_path).of(spec)
 
-    assert workplace.launcher.name == name
+    assert workplace.launcher.traits.name == name
     assert (workplace.launcher.virtual_clock is workplace.clock) == (name == "simulated")

@@ -110,7 +110,7 @@ def test_the_package_travels_with_its_tables_and_without_what_only_launches(tmp_
     assert {
         "paretune/training/__main__.py",
         "paretune/specification/container.py",
-        "paretune/specification/instances.csv",
+        "paretune/estimating/phases.csv",
     } <= set(files)
     folders = {name.split("/")[1] for name in files}
     assert folders == {"__init__.py", "core", "specification", "estimating", "training"}

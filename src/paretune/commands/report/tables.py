@@ -132,7 +132,7 @@ def _row(job: RecordedJob, factor: str) -> Row:
     outer, _, inner = factor.partition(".")
     if outer in NESTED and inner:
         values[factor] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
-    is_notional = not job.instance_type.startswith("ml.")
+    is_notional = not job.is_billed
     shape, has_date = f"{job.instance_count} x {job.instance_type or 'local'}", job.run.started and not job.row_key
     day = f"{datetime.fromtimestamp(job.run.started, UTC):%Y-%m-%d}" if has_date else ""
     row = {
@@ -279,7 +279,7 @@ def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
 
 def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today: date) -> Row:
     """The cost of a job in another region, on another day or as billed, with why it is unknown or in doubt."""
-    if not job.instance_type.startswith("ml."):
+    if not job.is_billed:
         return {"new_cost_usd": job.cost_usd, "remark": "local, its notional price is kept"}
     if request.rate == "effective":
         usd = job.effective_usd

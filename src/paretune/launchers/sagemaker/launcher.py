@@ -21,13 +21,14 @@ from paretune.core.shell import command_line
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import LARGEST_SETTINGS, at_home, read_text, without_secrets
 from paretune.estimating.hardware import accelerator_of
-from paretune.launchers import archive
+from paretune.launchers import SAGEMAKER, archive
 from paretune.launchers.base import (
     GONE_AFTER_S,
     LOOK_EVERY_S,
     SHOWN_WITHIN_S,
     Job,
     Launcher,
+    Surroundings,
     checkpoint_folder,
     job_name,
     job_of,
@@ -97,7 +98,7 @@ class SageMakerLauncher(Launcher):
         check: called while files are uploaded and before a job is created; raises to cancel.
     """
 
-    name = "sagemaker"
+    traits = SAGEMAKER
 
     def __init__(
         self,
@@ -111,6 +112,11 @@ class SageMakerLauncher(Launcher):
         self.account = Account(region, environment)
         self._clock, self._environment, self._package = clock, environment, package
         self._check_interruption = check
+
+    @classmethod
+    def open(cls, surroundings: Surroundings) -> "SageMakerLauncher":
+        around = surroundings
+        return cls(around.region, around.clock, around.environment, check=around.check)
 
     def location_tags(self) -> Mapping[str, str]:
         return {"account": self.account.identity["Account"], "region": self.account.region}

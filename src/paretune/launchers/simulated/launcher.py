@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import collecting, refuse
-from paretune.launchers.base import Job, JobState, JobStatus, Launcher
+from paretune.launchers import SIMULATED
+from paretune.launchers.base import Job, JobState, JobStatus, Launcher, Surroundings
 from paretune.launchers.deadlines import billed_after_limit_s
-from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline
+from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline, TimelineFactory
 from paretune.launchers.transitions import read_phases
-from paretune.pricing import Price, PriceList, usual_price
-from paretune.specification.catalog import usual_region
+from paretune.pricing import Price, PriceList, price_region, usual_price
 from paretune.specification.container import Event, JobDocument, JobInputs, write_json_once
 from paretune.specification.job import JobSpec
 from paretune.specification.rules import launch_faults
@@ -173,8 +173,7 @@ class SimulatedLauncher(Launcher):
     a new job and raises BadInput if it cannot.
     """
 
-    name = "simulated"
-    origin = "simulated"
+    traits = SIMULATED
     jobs_may_appear_late = False
     reads_inputs = False
 
@@ -189,6 +188,11 @@ class SimulatedLauncher(Launcher):
         self._clock = self.virtual_clock = clock
         self._environment = environment
         self._timeline_of = timeline_of
+
+    @classmethod
+    def open(cls, surroundings: Surroundings) -> "SimulatedLauncher":
+        home = surroundings.home
+        return cls(home, VirtualClock(home), surroundings.environment, TimelineFactory(surroundings.predict))
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> SimulatedJob:
         if (existing := self.attach(document.job_name)) is not None:
@@ -205,7 +209,7 @@ class SimulatedLauncher(Launcher):
         return usual_price(spec, self._prices, self._environment)
 
     def region(self, spec: JobSpec) -> str:
-        return usual_region(spec.region, self._environment)
+        return price_region(spec, self._environment)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """As on SageMaker for a job on its instances; else the seconds to stop."""

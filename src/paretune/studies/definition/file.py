@@ -28,6 +28,7 @@ from paretune.core.untrusted import at_home
 from paretune.specification import metrics
 from paretune.specification.inputs import PATHS
 from paretune.specification.job import JobSpec, JobValues
+from paretune.specification.launchers import chosen
 from paretune.specification.parameters import (
     Fault,
     Parameters,
@@ -384,9 +385,9 @@ def _limits(study: StudyFile) -> Iterator[str]:
     types = searched.corners if searched is not None else (study.job.instance_type,)
     with suppress(BadInput):
         types = (*types, *(row.get("instance_type") for row in (study.design.rows if study.design else ())))
-    is_ml = any(str(name).startswith("ml.") for name in types)
-    if study.job.launcher == "sagemaker" or (study.job.launcher == "auto" and is_ml):
-        yield "budget_usd is missing: jobs on SageMaker are billed, so their study needs it; add budget_usd: 20"
+    places = [chosen(study.job.launcher, str(name)) for name in types]
+    if billed := next((item for item in places if item.is_billed and not item.is_simulated), None):
+        yield f"budget_usd is missing: jobs on {billed.title} are billed, so their study needs it; add budget_usd: 20"
     # Dollars of local jobs are notional and simulated ones virtual: only trials end such a study.
     elif study.n_trials is None and not study.tries_all:
         yield "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"

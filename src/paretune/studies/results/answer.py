@@ -16,6 +16,7 @@ from paretune.core.result import Result, Row, as_json, csv_text, read_rows
 from paretune.presentation.text import aligned, dollars, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
+from paretune.specification.catalog import owner
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import OBJECTIVES, costs, violations
@@ -247,7 +248,7 @@ class StudyAnswer:
         doubt = self.prices.get(self.picks[0].point.trial.spec.instance_type)
         lines += [f"Its dollars are in doubt: {doubt}."] * bool(doubt)
         types = [trial.spec.instance_type for trial in self.front.trials]
-        if not self.front.is_foreign and not any(name.startswith("ml.") for name in types):
+        if not self.front.is_foreign and not any(owner(name).is_billed for name in types):
             lines.append("Its dollars are notional: they are seconds of this machine, and nobody bills them.")
         return lines
 

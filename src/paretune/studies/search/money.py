@@ -64,12 +64,12 @@ class Money:
             self._slower = max(self._slower, _AGAIN * had)
             self._estimates.clear()
         per_second = cost_usd(launcher.price(spec), spec, 1.0)
-        if trial.cost_usd is None or trial.worst_usd is None or not per_second or not launcher.is_billed:
+        if trial.cost_usd is None or trial.worst_usd is None or not per_second or not launcher.traits.is_billed:
             return ""
         if trial.status is TrialStatus.COMPLETED:
             self._has_seen_upload = True
             uploaded_s = trial.measured.get(metrics.UPLOADING_SECONDS, 0.0)
-            if spec.on_sagemaker:
+            if spec.runs_on.files_travel:
                 bound_s = deadlines.longest_upload_s(spec, self._workplace.environment)
                 launcher.exceeded_s = max(launcher.exceeded_s, uploaded_s - bound_s)
         if (over_usd := trial.cost_usd - trial.worst_usd) <= ROUNDING_USD:
@@ -107,7 +107,7 @@ class Money:
         """
         launcher = self._workplace.launcher
         usd = launcher.worst_case_usd(spec)
-        if usd is None or self._has_seen_upload or not spec.on_sagemaker:
+        if usd is None or self._has_seen_upload or not spec.runs_on.files_travel:
             return usd
         seconds = deadlines.first_upload_s(spec, self._workplace.environment)
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
