@@ -121,6 +121,14 @@ def test_the_model_of_a_job_is_recorded_registered_and_used(
     run = newest_run()
     assert artifacts(run) >= {"report.json", "confusion_matrix.png", "classification_report.txt"}
     assert len(MlflowClient().get_metric_history(run.info.run_id, "train/loss")) > 1
+    inputs = {item.tags[0].value: item.dataset for item in run.inputs.dataset_inputs}
+    assert inputs.keys() == {"training", "validation"}
+    assert {item.name for item in inputs.values()} == {"reviews.csv"}
+    on = [{"dataset_name": "reviews.csv", "dataset_digest": inputs["validation"].digest}]
+    (model,) = mlflow.search_logged_models(
+        [run.info.experiment_id], filter_string="metrics.f1 >= 0", datasets=on, output_format="list"
+    )
+    assert (model.source_run_id, model.model_type) == (run.info.run_id, "classification")
     uri = run.data.tags["paretune.model_uri"]
     assert set(Model.load(uri).flavors) == {"transformers", "python_function"}
     assert len(mlflow.pyfunc.load_model(f"models:/{NAME}@candidate").predict(["a great film"])) == 1

@@ -48,4 +48,7 @@ def test_a_model_that_a_job_has_left_in_s3_is_registered_and_loaded_by_its_name(
         assert set(by_pyfunc) < {"negative", "positive"}
         model = logged_model_of(cloud.client, run.info.run_id)
         assert model is not None
+        (validation,) = (item.dataset for item in run.inputs.dataset_inputs if item.tags[0].value == "validation")
+        judged = {item.key: (item.dataset_name, item.dataset_digest) for item in model.metrics or ()}
+        assert judged["f1"] == (validation.name, validation.digest) == ("reviews.csv", validation.digest)
         assert model.params["learning_rate"] == run.data.params["learning_rate"]

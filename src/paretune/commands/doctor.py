@@ -192,7 +192,7 @@ def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
     """Whether the store takes all that a job records, in a run that is deleted afterwards."""
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModelOutput, Metric, Param, RunTag
+    from mlflow.entities import Dataset, DatasetInput, LoggedModelOutput, Metric, Param, RunTag
 
     from paretune.tracking.run import TROUBLE
 
@@ -203,6 +203,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
         yield failed("mlflow", f"{address} does not take runs (CreateRun): {error}: {allow}")
         return
     client, models = MlflowClient(), list[str]()
+    rows = DatasetInput(Dataset("probe", "0", "local", "{}"))
 
     def model() -> None:
         experiment = client.get_run(run_id).info.experiment_id
@@ -214,6 +215,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
         "tags (LogBatch)": lambda: client.log_batch(run_id, tags=[RunTag("probe", "1")]),
         "parameters (LogBatch)": lambda: client.log_batch(run_id, params=[Param("probe", "1")]),
         "metrics (LogBatch)": lambda: client.log_batch(run_id, metrics=[Metric("probe", 1.0, 0, 0)]),
+        "data sets (LogInputs)": lambda: client.log_inputs(run_id, [rows]),
         "files (artifacts)": lambda: client.log_text(run_id, "probe", "probe.txt"),
         "models (CreateLoggedModel, LogOutputs, FinalizeLoggedModel)": model,
         "ends of runs (UpdateRun)": lambda: client.set_terminated(run_id),

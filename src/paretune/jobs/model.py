@@ -32,7 +32,7 @@ def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> s
         return ""
     # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
     name = run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model"
-    uri = run.log_model(name, location)
+    uri = run.log_model(name, location, spec.task if spec.entry_script is None else None)
     run.set_tags({schema.MODEL_URI: uri or None})
     return uri
 

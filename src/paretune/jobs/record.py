@@ -32,6 +32,7 @@ from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import own_settings, takes_seed
 from paretune.tracking import schema
+from paretune.tracking.data_sets import data_sets_of
 from paretune.tracking.run import TROUBLE, Run
 
 ENDED = {state.value for state in JobState if state.is_terminal}
@@ -88,6 +89,7 @@ class JobRecord:
             if (dataset := inputs.dataset) is not None:
                 self.former_metrics = {**dataset.facts, **self.former_metrics}
                 self.run.set_tags({schema.DATASET_KEY: dataset.key})
+                self.run.log_inputs(data_sets_of(self.spec, dataset))
             self.run.log_metrics(self.former_metrics)
 
     @property

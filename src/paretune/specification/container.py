@@ -138,6 +138,7 @@ class PreparedDataset:
     folder: Path
     labels: tuple[str, ...]  # class names in the order of their ids; empty for causal-lm
     facts: Mapping[str, float]  # metrics of the data alone: rows, tokens, baselines
+    digests: Mapping[str, str]  # split (train, validation, test) to a digest of its rows and labels, in any tokenizer
 
     @classmethod
     def read(cls, folder: Path) -> "PreparedDataset":
@@ -147,7 +148,8 @@ class PreparedDataset:
 
     def write(self) -> None:
         """Write the description beside the rows. Call it last: its presence means that the folder is complete."""
-        write_json(self.folder / "dataset.json", {"key": self.key, "labels": self.labels, "facts": dict(self.facts)})
+        content = {"key": self.key, "labels": self.labels, "facts": dict(self.facts), "digests": dict(self.digests)}
+        write_json(self.folder / "dataset.json", content)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Run
@@ -16,9 +17,12 @@ from mlflow.exceptions import MlflowException
 from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
 from paretune.tracking import schema
+from paretune.tracking.data_sets import validation_of
 
-_OF_MODEL = (metrics.F1, metrics.EVAL_LOSS, metrics.PERPLEXITY, metrics.COST_USD, metrics.TRAIN_SECONDS)
-"""Metrics of the run that the list of models shows."""
+_OF_VALIDATION = (metrics.F1, metrics.EVAL_LOSS, metrics.PERPLEXITY)
+"""Metrics of the run that the list of models shows, measured on the validation rows."""
+_OF_MODEL = (*_OF_VALIDATION, metrics.COST_USD, metrics.TRAIN_SECONDS)
+"""All metrics of the run that it shows."""
 _STATES = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
 """What only the training itself needs."""
 CANDIDATE = "candidate"  # alias of the version of a registered model that was registered last
@@ -41,10 +45,13 @@ def address(logged: LoggedModel) -> str:
     return location if location.startswith(IN_S3) else str(logged.model_uri)
 
 
-def log_model(client: MlflowClient, run_id: str, name: str, location: str) -> LoggedModel:
-    """The LoggedModel of a run, whose files are in a folder here or at an S3 URI.
+def log_model(
+    client: MlflowClient, run_id: str, name: str, location: str, model_type: str | None = None
+) -> LoggedModel:
+    """Return the LoggedModel of a run, whose files are in a folder here or at an S3 URI.
 
-    It is created if there is none, and completed if its creation was interrupted.
+    It is created if there is none, and completed if its creation was interrupted. Its quality names the validation rows
+    among the inputs of the run.
     """
     run = client.get_run(run_id)
     logged = next((logged for logged in _models_of(client, run) if schema.MODEL in logged.tags), None)
@@ -52,15 +59,17 @@ def log_model(client: MlflowClient, run_id: str, name: str, location: str) -> Lo
         return logged
     if logged is None:
         tags, params = {schema.MODEL: location}, run.data.params
-        logged = client.create_logged_model(run.info.experiment_id, name, run_id, tags=tags, params=params)
+        logged = client.create_logged_model(run.info.experiment_id, name, run_id, tags, params, model_type)
     outputs = run.outputs.model_outputs if run.outputs is not None else []
     if logged.model_id not in [output.model_id for output in outputs]:
         client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
     if not location.startswith(IN_S3):
         _store(client, logged, Path(location))
+    validation = validation_of(run)
     for name in set(_OF_MODEL) & run.data.metrics.keys():  # one by one, because a server may deny batches
         point = client.get_metric_history(run_id, name)[-1]  # one that the run has, so that no curve gets another
-        client.log_metric(run_id, name, point.value, point.timestamp, point.step, model_id=logged.model_id)
+        place: dict[str, Any] = {"model_id": logged.model_id, **(validation if name in _OF_VALIDATION else {})}
+        client.log_metric(run_id, name, point.value, point.timestamp, point.step, **place)
     return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
 
 

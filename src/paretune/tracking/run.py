@@ -8,7 +8,7 @@ import contextlib
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from alembic.util.exc import CommandError
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import DatasetInput, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -43,8 +43,8 @@ _Value = Param | RunTag | Metric
 class Run:
     """One MLflow run. Writing never raises if the server is away or refuses; `has_gap` is true if something is missing.
 
-    Params, tags and metrics that are not answered wait and are sent with the next ones; artifacts and the end must be
-    written again. What is refused, for its form or for want of a permission, is dropped with a warning: no
+    Params, tags, metrics and inputs that are not answered wait and are sent with the next ones; artifacts and the end
+    must be written again. What is refused, for its form or for want of a permission, is dropped with a warning: no
     later time would bring another answer.
 
     In a run that `is_new`, which this process has just created, nothing has to be read first.
@@ -56,6 +56,7 @@ class Run:
         self._client = client
         self._clock = clock
         self._waiting: dict[tuple[object, ...], _Value] = {}
+        self._inputs: list[DatasetInput] = []  # that wait, too
         self._warned: set[str] = set()
         self._steps: dict[str, set[int]] = {}
         self._is_new = self._has_read = is_new
@@ -75,6 +76,11 @@ class Run:
     def log_params(self, params: Mapping[str, str]) -> None:
         """Record parameters but for empty ones, which have their default, and those that `mlflow run` has recorded."""
         self._put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
+
+    def log_inputs(self, inputs: Sequence[DatasetInput]) -> None:
+        """Record the data sets of the run; one that it has is not recorded twice."""
+        self._inputs += inputs
+        self._put()
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; None leaves a tag absent."""
@@ -124,10 +130,10 @@ class Run:
                 (Path(scratch) / Path(name).name).write_bytes(content)
             self._attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
-    def log_model(self, name: str, location: str) -> str:
+    def log_model(self, name: str, location: str, model_type: str | None = None) -> str:
         """Record the model of the job; returns the address from which MLflow loads it, empty if it does not answer."""
         uris: list[str] = []
-        self._attempt(lambda: uris.append(address(log_model(self._client, self.run_id, name, location))))
+        self._attempt(lambda: uris.append(address(log_model(self._client, self.run_id, name, location, model_type))))
         return "".join(uris)
 
     def log_figure(self, figure: Any, path: str) -> None:
@@ -156,7 +162,7 @@ class Run:
         self._attempt(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
     def flush(self) -> None:
-        """Write everything that waits, in order, in one request unless that exceeds MLflow's limits."""
+        """Write everything that waits, in order, in one request unless that exceeds MLflow's limits; inputs last."""
         params = [value.key for value in self._waiting.values() if isinstance(value, Param)]
         if params and not self._read():
             return
@@ -174,6 +180,8 @@ class Run:
                 continue
             size = size if answer else _AT_ONCE
             self._waiting = {key: value for key, value in self._waiting.items() if key not in batch}
+        if self._inputs and self._ask(lambda: self._client.log_inputs(self.run_id, self._inputs)) is not None:
+            self._inputs = []
 
     def _steps_of(self, name: str) -> set[int]:
         if name not in self._steps:

@@ -120,7 +120,9 @@ def spec(tmp_path: Path) -> JobSpec:
 def inputs(tmp_path: Path) -> JobInputs:
     """A prepared data set."""
     (tmp_path / "prepared").mkdir()
-    dataset = PreparedDataset(key="k", folder=tmp_path / "prepared", labels=("a", "b"), facts={"train_rows": 2.0})
+    dataset = PreparedDataset(
+        key="k", folder=tmp_path / "prepared", labels=("a", "b"), facts={"train_rows": 2.0}, digests={}
+    )
     dataset.write()
     return JobInputs(dataset=dataset, model=tmp_path / "model")
 

@@ -8,6 +8,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.tracking import schema
+from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.models import address, log_model, logged_model_of
 from tests.stand_ins.mlflow_store import denying_batches
 
@@ -76,6 +77,26 @@ def test_a_run_has_one_model_however_often_it_is_logged_also_where_batches_are_d
     assert len(client.get_metric_history(run_id, "f1")) == 1
     assert result.params == {"learning_rate": "0.01"}
     assert result.tags[schema.MODEL] == str(checkpoint)
+
+
+def test_the_quality_of_a_model_names_the_validation_rows_and_its_cost_does_not(
+    client: MlflowClient, run_id: str, checkpoint: Path
+) -> None:
+    splits = {"training": "d1", "validation": "d2"}
+    client.log_inputs(run_id, [dataset_input("rows.csv", context, digest, 9) for context, digest in splits.items()])
+    client.log_metric(run_id, "cost_usd", 0.25)
+
+    for _ in range(2):
+        log_model(client, run_id, "b16", str(checkpoint), "classification")
+
+    model = logged_model_of(client, run_id)
+    assert model is not None
+    assert model.model_type == "classification"
+    linked = {item.key: (item.dataset_name, item.dataset_digest) for item in model.metrics or ()}
+    assert linked == {"f1": ("rows.csv", "d2"), "cost_usd": (None, None)}
+    for digest, count in (("d2", 1), ("d1", 0)):
+        on = [{"dataset_name": "rows.csv", "dataset_digest": digest}]
+        assert len(client.search_logged_models(["0"], filter_string="metrics.f1 > 0.5", datasets=on)) == count
 
 
 def test_a_model_whose_logging_was_interrupted_is_completed(

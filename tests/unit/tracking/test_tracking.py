@@ -11,14 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import mlflow
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
+from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
@@ -128,6 +133,54 @@ def test_a_server_that_denies_an_operation_has_all_and_is_not_asked_for_ever(
     assert not run.has_gap
     assert "MLflow refuses a part of the record" not in caplog.text
     assert "does not answer" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "kind", "location"),
+    [
+        ("s3://b/rows.csv", "s3://b/rows.csv", "s3", {"uri": "s3://b/rows.csv"}),
+        ("./data/rows.csv", "rows.csv", "local", {"uri": "./data/rows.csv"}),
+        ("bundled:imdb", "bundled:imdb", "local", {"uri": "bundled:imdb"}),
+        (
+            "nyu-mll/glue:sst2.x",
+            "nyu-mll/glue:sst2.x",
+            "hugging_face",
+            {"path": "nyu-mll/glue", "config_name": "sst2.x"},
+        ),
+    ],
+)
+def test_the_data_of_a_run_are_its_inputs_once_for_each_context_however_often_they_are_logged(
+    store: MlflowClient, source: str, name: str, kind: str, location: dict[str, str]
+) -> None:
+    run = tracking().begin("tiny")
+    splits = {"training": ("d1", 80), "validation": ("d2", 20)}
+    for _ in range(2):
+        run.log_inputs([dataset_input(source, context, digest, rows) for context, (digest, rows) in splits.items()])
+
+    inputs = {item.tags[0].value: item.dataset for item in store.get_run(run.run_id).inputs.dataset_inputs}
+    rows = {context: json.loads(first.profile)["num_rows"] for context, first in inputs.items()}
+    assert rows == {"training": 80, "validation": 20}
+    assert len(store.get_run(run.run_id).inputs.dataset_inputs) == 2
+    assert {item.digest for item in inputs.values()} == {"d1", "d2"}
+    validation = inputs["validation"]
+    assert (validation.name, validation.source_type, json.loads(validation.source)) == (name, kind, location)
+    assert mlflow.data.get_source(validation) is not None  # MLflow reads it back
+
+
+def test_inputs_that_a_server_refuses_are_missing_and_all_else_is_recorded(
+    store: MlflowClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def deny(*_: object, **__: object) -> None:
+        raise MlflowException("not authorized: LogInputs", error_code=PERMISSION_DENIED)
+
+    monkeypatch.setattr(SqlAlchemyStore, "log_inputs", deny)
+    run = tracking().begin("tiny")
+    run.log_inputs([dataset_input("bundled:imdb", "training", "d1", 80)])
+    run.log_metrics({"f1": 0.9})
+
+    assert store.get_run(run.run_id).data.metrics == {"f1": 0.9}
+    assert not run.has_gap
+    assert caplog.text.count("MLflow refuses a part of the record") == 1
 
 
 def test_a_curve_s_last_value_is_the_headline_that_is_recorded_at_the_end(store: MlflowClient) -> None:

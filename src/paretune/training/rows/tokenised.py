@@ -28,7 +28,8 @@ from paretune.specification.metrics import CAUSAL_LM, TOKEN_CLASSIFICATION, TRUN
 from paretune.specification.parallelism import BatchPlan
 from paretune.training.tasks import text_baselines, word_baselines
 
-_FORMAT = 4
+_FORMAT = 5
+_SHOWN_DIGEST = 16  # hexadecimal digits of a digest of rows; MLflow shows them
 _BATCH = 1000  # texts given to the tokenizer at once
 MOST_LENGTHS = 8  # different lengths of batches on a GPU: few shapes to compile
 POOL_STEPS = 50  # steps sorted by length together, as in transformers' LengthGroupedSampler
@@ -202,7 +203,8 @@ def prepare(
 
     The data set has facts: row and token counts, share of truncated rows, baselines.
     """
-    key = _key(spec, rows, labels, tokenizer)
+    digests = {split: _digest(part) for split, part in sorted(rows.items())}
+    key = _key(spec, digests, labels, tokenizer)
     folder = cache / key
     if not (folder / "dataset.json").exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -212,7 +214,8 @@ def prepare(
             facts = _write_splits(spec, rows, tokenizer, made, tell)
             tell("computing baselines to compare with")
             facts |= _baselines(spec, rows, labels)
-            PreparedDataset(key=key, folder=made, labels=labels, facts=facts).write()
+            short = {split: digest[:_SHOWN_DIGEST] for split, digest in digests.items()}
+            PreparedDataset(key=key, folder=made, labels=labels, facts=facts, digests=short).write()
             if not (folder / "dataset.json").exists():  # another process may have been faster
                 shutil.rmtree(folder, ignore_errors=True)  # incomplete, from an interrupted copy
                 made.rename(folder)
@@ -229,15 +232,14 @@ def _baselines(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...])
     return text_baselines(train, validation)
 
 
-def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
-    content = {split: _digest(part) for split, part in sorted(rows.items())}
+def _key(spec: JobSpec, digests: Mapping[str, str], labels: tuple[str, ...], tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
     else:  # truncation and padding are those of the last call
         rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     rules = [rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)]
-    header = [_FORMAT, spec.task, spec.max_seq_length, rules, labels, content]
+    header = [_FORMAT, spec.task, spec.max_seq_length, rules, labels, digests]
     return hashlib.sha256(json.dumps(header).encode()).hexdigest()[:32]
 
 

@@ -58,7 +58,7 @@ def dataset(tmp_path: Path) -> PreparedDataset:
     folder = tmp_path / "prepared"
     folder.mkdir()
     (folder / "rows.arrow").write_bytes(b"rows")
-    made = PreparedDataset(key="0123456789abcdef", folder=folder, labels=("a", "b"), facts={})
+    made = PreparedDataset(key="0123456789abcdef", folder=folder, labels=("a", "b"), facts={}, digests={})
     made.write()
     return made
 

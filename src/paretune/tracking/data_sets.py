@@ -1,0 +1,60 @@
+"""The data of a job as MLflow's data sets: inputs of its run, and the validation rows that its model was judged on."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlflow.entities import Dataset, DatasetInput, InputTag, Run
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+from paretune.core.untrusted import exists, without_secrets
+from paretune.specification.container import PreparedDataset
+from paretune.specification.inputs import BUNDLED, IN_S3, split_configuration
+from paretune.specification.job import JobSpec
+
+_VALIDATION = "validation"
+_CONTEXTS = {"train": "training", _VALIDATION: _VALIDATION, "test": "test"}
+"""Splits of prepared rows to the contexts of MLflow's data sets."""
+
+
+def data_sets_of(spec: JobSpec, dataset: PreparedDataset) -> list[DatasetInput]:
+    """Return the splits that a job reads, as inputs of its run."""
+    files = {"train": None, "validation": spec.validation_file, "test": spec.test_file}
+    return [
+        dataset_input(
+            files[split] or spec.dataset, context, dataset.digests[split], int(dataset.facts[f"{split}_rows"])
+        )
+        for split, context in _CONTEXTS.items()
+        if split in dataset.digests
+    ]
+
+
+def dataset_input(source: str, context: str, digest: str, rows: int) -> DatasetInput:
+    """One split of the data of a run. MLflow keeps one input per name and digest, however often it is logged.
+
+    `source` is a hub id, a file or folder, an address in S3, or bundled:NAME; `digest` that of the `rows` rows.
+    """
+    source = without_secrets(source)
+    kind, location = _source(source)
+    name = Path(source).name if kind == "local" and not source.startswith(BUNDLED) else source
+    profile = json.dumps({"num_rows": rows})
+    dataset = Dataset(name, digest, source_type=kind, source=json.dumps(location), profile=profile)
+    return DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)])
+
+
+def validation_of(run: Run) -> dict[str, str]:
+    """`dataset_name` and `dataset_digest` of the validation rows among the inputs of a run; empty if it has none."""
+    for item in run.inputs.dataset_inputs if run.inputs is not None else ():
+        if _VALIDATION in {tag.value for tag in item.tags if tag.key == MLFLOW_DATASET_CONTEXT}:
+            return {"dataset_name": item.dataset.name, "dataset_digest": item.dataset.digest}
+    return {}
+
+
+def _source(source: str) -> tuple[str, Mapping[str, str | None]]:
+    """MLflow's kind of a source, and what its class reads."""
+    if source.startswith(IN_S3):
+        return "s3", {"uri": source}
+    name, configuration = split_configuration(source)
+    if configuration is None and (source.startswith((".", "/", "~", BUNDLED)) or exists(source)):
+        return "local", {"uri": source}
+    return "hugging_face", {"path": name, "config_name": configuration}
