@@ -28,8 +28,19 @@ _TERMINAL_CONTROLS = re.compile(
 """Control characters except line feed and tab, characters that reorder or hide text (UAX 9), and lone surrogates."""
 
 _SECRET_NAME = re.compile(
-    "secret|pass?w|pwd|token(?!i[sz]|s)|credential|private.?key|api.?key|access.?key", re.IGNORECASE
+    r"secret|pass?w|pwd|passphrase|credential|(private|api|access).?key"
+    # Not those of a tokenizer: tokenizer, tokens, token_classification, eos_token_id, pad_token.
+    r"|(?<!(?:pad|bos|eos|unk|sep|cls).)(?<!mask.)token(?!i[sz]|s|.?(class|id|type))"
+    # Names of files.
+    r"|^\.?_?(netrc|pypirc|npmrc|pgpass|boto|s3cfg|htpasswd|kubeconfig)$|^pip\.conf$|^(auth|vault)\.(json|ya?ml|toml)$"
+    r"|^id_(rsa|dsa|ecdsa|ed25519)|service.?account.*\.json$|(^|[-_.])key\.(json|txt|ya?ml|toml)$|^\.env(rc$|\.|$)"
+    r"|\.(env|pem|key|p12|pfx|ppk|keystore|keytab|jks|kdbx?|tfvars|tfstate)(\.|$)",
+    re.IGNORECASE,
 )
+_SOURCE_CODE = re.compile(
+    r"\.(pyi?|pyx|ipynb|c|cc|cpp|cu|cuh|h|hpp|java|jl|js|ts|r|rs|go|md|rst|html|css)$", re.IGNORECASE
+)
+_NO_SECRET = re.compile(r"|-|true|false|none|null|[\d.]{1,6}", re.IGNORECASE)  # values of a name such as use_auth_token
 _PASSWORD = re.compile(r"(//|(?<=\w:)/)[^/@\s'\"]*:[^\s'\"]*@")
 """A password may contain any other character. An address that was taken for a path has one slash left."""
 _KEY = re.compile(
@@ -61,8 +72,22 @@ def without_secrets(text: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether something of this name is likely to be a password or a key."""
-    return bool(_SECRET_NAME.search(name))
+    """Whether a parameter, or a file, of this name is likely to hold a password or a key; not files of source code.
+
+    >>> is_secret_name("hub_token"), is_secret_name("gcp-key.json"), is_secret_name("run_token_labels.py")
+    (True, True, False)
+    """
+    return bool(_SECRET_NAME.search(name)) and not _SOURCE_CODE.search(name)
+
+
+def masked(name: str, text: str) -> str:
+    """The text of a parameter or tag without secrets; `...` if its name says that it is one.
+
+    >>> masked("db.password", "hunter2"), masked("use_auth_token", "True")
+    ('...', 'True')
+    """
+    is_secret = is_secret_name(name) and not _NO_SECRET.fullmatch(text)
+    return "..." if is_secret else without_secrets(text)
 
 
 def markdown(text: str) -> str:

@@ -8,12 +8,12 @@ import io
 import os
 import subprocess
 import tarfile
+from collections import Counter
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import files_below
+from paretune.core.untrusted import files_below, is_secret_name
 
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
@@ -22,18 +22,10 @@ LARGEST_MIB = 50  # size limit of the unpacked code; a larger folder holds somet
 _NEEDED_IN_A_JOB = ("core", "specification", "estimating", "training")  # folders whose modules the training imports
 _NEVER = {
     *(".git", ".paretune", ".venv", "venv", ".conda", ".tox", ".nox", "node_modules", "mlruns", "mlartifacts"),
+    *("mlflow.db", "mlflow.db-journal", "mlflow.db-wal", "mlflow.db-shm"),
     *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
     *(".aws", ".ssh", ".gnupg", ".azure", ".docker", ".kube", ".huggingface", ".pip"),
 }
-_NEVER_NAMES = (
-    *(".env", ".env.*", ".netrc", "_netrc", ".pypirc", ".git-credentials", "credentials", "credentials.json"),
-    *("*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "id_rsa*", "id_ed25519*", "id_ecdsa*", "id_dsa*", "mlflow.db*"),
-    *("*.pyc", ".envrc", ".pgpass", "*.keystore", "*.jks", "secrets.yaml", "secrets.yml", "secrets.json"),
-    *("*.env", ".npmrc", "pip.conf", ".boto", ".s3cfg", "application_default_credentials.json", "secrets.toml"),
-    *("service-account*.json", "service_account*.json", "*.tfstate", "*.tfstate.*", "kubeconfig", ".htpasswd"),
-)
-"""Names in lower case."""
-
 _MOST_FILES = 50_000  # limit for a folder of code outside of a git repository
 
 
@@ -59,13 +51,11 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
     files = {}
     for path, name in names.items():
-        is_secret = any(fnmatchcase(name.name.lower(), pattern) for pattern in _NEVER_NAMES)
+        is_secret = is_secret_name(name.name) or is_secret_name(name.as_posix())
         hidden = _NEVER & set(name.parts) or is_secret or environments & set(name.parents)
-        if path.is_file() and not hidden:
+        if path.is_file() and not hidden and path.suffix != ".pyc":
             files[name.as_posix()] = path
-    inside = folder.resolve()
-    # A stranger's project may link to a secret.
-    links = [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]
+    links = _leading_out(folder, files)
     if travels and links:
         raise BadInput(
             [f"{', '.join(links)} in {folder} leads out of it, and would be uploaded: copy what is meant into it"]
@@ -78,6 +68,21 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
         rule = f"the code in {folder} must be at most {LARGEST_MIB} MiB, got {size / 2**20:.0f}"
         raise BadInput([f"{rule}: {leave_out}, or the code into a folder of its own"])
     return files
+
+
+def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
+    """The names of links to files outside of the folder: a stranger's project may link to a secret.
+
+    Hard links count if the file has more names than those in the folder. pip and uv make them, from an installed
+    package to their cache.
+    """
+    inside = folder.resolve()
+    links = [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]
+    if inside.is_relative_to(Path(__file__).resolve().parents[1]):
+        return links
+    stats = {name: path.stat() for name, path in files.items() if not path.is_symlink()}
+    names = Counter((each.st_dev, each.st_ino) for each in stats.values())
+    return links + [name for name, each in stats.items() if each.st_nlink > names[each.st_dev, each.st_ino]]
 
 
 def pack(files: Mapping[str, Path], target: Path) -> Path:

@@ -15,7 +15,8 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.errors import first_line
-from paretune.core.untrusted import without_secrets
+from paretune.core.untrusted import masked, without_secrets
+from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
 
 _MOST_RUNS = 50_000  # MLflow's limit of one search
@@ -30,6 +31,7 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> lis
     """Copy the store that a command has left, if there is one, into the run; returns why it cannot be read, if so.
 
     The first run that the command has opened is copied into this run; others become runs of their own beside it.
+    Parameters and tags are copied without secrets, and metrics without those that only a bill tells.
     Raises what MLflow's own client raises if the tracking server does not answer or refuses.
     """
     if not (store / "mlflow.db").is_file():
@@ -44,7 +46,8 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> lis
     for run in runs:
         inner_id, parent = run.info.run_id, copies.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
         copies[inner_id] = _find_or_create_copy(run, experiment, parent, client) if copies else run_id
-        points = [point for name in run.data.metrics for point in inner.get_metric_history(inner_id, name)]
+        names = run.data.metrics.keys() - OF_THE_BILL
+        points = [point for name in names for point in inner.get_metric_history(inner_id, name)]
         _copy(run, points, copies[inner_id], client)
         for name, files in artifacts_of(run, store, inner):
             client.log_artifacts(copies[inner_id], str(files), artifact_path=name or None)
@@ -87,7 +90,9 @@ def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowC
     if copies:
         return str(copies[0].info.run_id)
     tags = {schema.COPIED_FROM: run.info.run_id, MLFLOW_PARENT_RUN_ID: parent}
-    copy = client.create_run(experiment, start_time=run.info.start_time, tags=tags, run_name=run.info.run_name)
+    copy = client.create_run(
+        experiment, start_time=run.info.start_time, tags=tags, run_name=without_secrets(run.info.run_name or "")
+    )
     return str(copy.info.run_id)
 
 
@@ -97,8 +102,8 @@ def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient)
     tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_NOT_COPIED)}
     existing = {_point(point) for name in run.data.metrics for point in client.get_metric_history(run_id, name)}
     entities: dict[str, list[Any]] = {
-        "params": [Param(name, text) for name, text in run.data.params.items() if name not in params],
-        "tags": [RunTag(name, text) for name, text in tags.items()],
+        "params": [Param(name, masked(name, text)) for name, text in run.data.params.items() if name not in params],
+        "tags": [RunTag(name, masked(name, text)) for name, text in tags.items()],
         "metrics": [point for point in points if _point(point) not in existing],
     }
     for kind, items in entities.items():

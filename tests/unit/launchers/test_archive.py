@@ -17,6 +17,22 @@ SECRETS = [
     *("kubeconfig", "secrets.toml", ".pip/pip.conf", ".huggingface/token", ".envrc", ".pgpass", "secrets.yaml"),
     *("keys/id_ecdsa", "keys/putty.ppk"),
     *("keys/private.key", "id_rsa", "id_ed25519", ".aws/config", ".ssh/known_hosts"),
+    *(
+        "hf_token",
+        "wandb_api_key.txt",
+        "aws_credentials",
+        "password.txt",
+        "my-secrets.yaml",
+        "gcp-key.json",
+        "auth.json",
+    ),
+    *("terraform.tfvars", "vault.json", "x.kdbx", "passwords.csv", "token.json", "aws_secret.sh", "id_rsa.bak"),
+    *("secrets/db.txt", "prod.auto.tfvars", "server.key.pem", "user.keytab", "GCP_KEY.json", "apikey", "passphrase"),
+]
+INNOCENT = [
+    *("tokenizer.json", "special_tokens_map.json", "run_token_classification.py", "token_classification.csv"),
+    *("passages.csv", "keyboard.json", "monkey.json", "secret_santa.py", "author.json", "environment.yml", "keys.py"),
+    *("credentials/__init__.py", "token_classification/train.csv"),
 ]
 MACHINE = [
     *("venv/lib/site.py", ".venv/lib/site.py", "my-env/pyvenv.cfg", "my-env/lib/site.py", "conda/conda-meta/history"),
@@ -49,6 +65,22 @@ def test_without_git_code_travels_and_secrets_caches_and_environments_do_not(pro
     write(project, ".unheard-of", ".config/gcloud/legacy.db")  # nor does any name that begins with a dot
 
     assert set(project_files(project)) == {"train.py", "lib/model.py", "data/words.txt"}
+
+
+def test_names_that_only_sound_like_secrets_travel(tmp_path: Path) -> None:
+    assert {*project_files(write(tmp_path, *INNOCENT))} == {*INNOCENT}
+
+
+def test_a_hard_link_to_a_file_elsewhere_does_not_travel(project: Path, tmp_path: Path) -> None:
+    (project / "one.txt").write_text("twice in this folder")
+    os.link(project / "one.txt", project / "two.txt")
+    assert {"one.txt", "two.txt"} <= project_files(project).keys()
+    (tmp_path / "elsewhere").write_text("a secret")
+    os.link(tmp_path / "elsewhere", project / "notes.txt")
+
+    with pytest.raises(BadInput, match=r"notes.txt in .* leads out of it"):
+        project_files(project)
+    assert "notes.txt" in project_files(project, travels=False)
 
 
 def test_files_of_a_submodule_travel(project: Path, tmp_path: Path) -> None:

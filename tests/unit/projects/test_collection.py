@@ -9,6 +9,8 @@ from mlflow.entities import LoggedModelStatus
 
 from paretune.projects.collection import artifacts_of, collect, read_runs
 
+PLANTED = {"hub_token": "hf_abcdefghijklmnopqrstuvwxyz", "wandb_api_key": "0123456789abcdef", "db.password": "hunter2"}
+
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
@@ -45,6 +47,12 @@ def _record(inner: MlflowClient, folder: Path) -> None:
     inner.log_metric(run_id, "strange", float("nan"), timestamp=1000)
     inner.log_param(run_id, "given", "quoted")
     inner.log_param(run_id, "own", "1")
+    inner.log_metric(run_id, "cost_usd", 0.0)  # what only a bill tells
+    for name, text in (PLANTED | {"eos_token_id": "50256", "use_token": "True"}).items():
+        inner.log_param(run_id, name, text)
+    inner.set_tag(run_id, "auth", "Bearer abcdef0123456789abcdef")
+    inner.set_tag(run_id, "db_password", "hunter2")
+    inner.set_tag(run_id, "mlflow.note.content", "see http://ann:hunter2@host/x")
     inner.set_tag(run_id, "colour", "blue")
     inner.set_tag(run_id, "mlflow.source.name", "wrong")
     inner.set_tag(run_id, "paretune.given", '{"instance_type": "ml.p4d.24xlarge"}')  # of a job in the job, or a trap
@@ -75,8 +83,12 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     history = [(point.step, point.timestamp) for point in outside.get_metric_history(run_id, "loss")]
     assert history == [(0, 1000), (1, 1001), (2, 1002)]
     assert len(outside.get_metric_history(run_id, "strange")) == 1
-    assert run.data.params == {"given": "'quoted'", "own": "1"}
+    masked = dict.fromkeys(PLANTED, "...")
+    assert run.data.params == {"given": "'quoted'", "own": "1", "eos_token_id": "50256", "use_token": "True"} | masked
     assert run.data.tags["colour"] == "blue"
+    assert (run.data.tags["auth"], run.data.tags["db_password"]) == ("Bearer ...", "...")
+    assert run.data.tags["mlflow.note.content"] == "see http://host/x"
+    assert "cost_usd" not in run.data.metrics
     assert not {"mlflow.source.name", "paretune.given"} & run.data.tags.keys()
     assert (run.info.run_name, run.info.status) == ("outer", "RUNNING")  # the job says how it ended, not the command
     assert [entry.path for entry in outside.list_artifacts(run_id)] == ["my-model", "texts"]

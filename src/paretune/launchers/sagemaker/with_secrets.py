@@ -4,7 +4,8 @@
 
 A variable with the value `secret:ARN` gets the text of that secret of AWS Secrets Manager, or the entry of its own name
 if the text is a JSON object, as the console makes them. Only the command gets it. What the command prints, and its
-reason of a failure in ROOT/output/failure, are shown with `...` in place of the secrets.
+reason of a failure in ROOT/output/failure, are shown with `...` in place of the secrets, also where they are quoted for
+JSON, Python or an address, or in base64.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from pathlib import Path
 from typing import IO, NoReturn
+from urllib.parse import quote, quote_plus
 
 MARK = "secret:arn:"
 FAILURE = Path(sys.argv[-1]) / "output" / "failure"
@@ -31,7 +34,7 @@ def main(words: list[str]) -> int:
     starter = os.environ.get("PARETUNE_STARTER")  # the process on a user's machine that has started this one
     secrets = {name: read(name, text[len("secret:") :]) for name, text in os.environ.items() if text.startswith(MARK)}
     lines = {line for text in secrets.values() for line in text.splitlines() if len(line) >= SHORTEST}
-    hidden = [line.encode() for line in sorted(lines, key=len, reverse=True)]
+    hidden = sorted({form for line in lines for form in forms(line)}, key=len, reverse=True)
     environment = {**os.environ, **secrets, "PARETUNE_STARTER": str(os.getpid())}
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
@@ -68,6 +71,19 @@ def read(name: str, arn: str) -> str:
         return str(text)
 
 
+def forms(secret: str) -> set[bytes]:
+    """How a secret is printed: as it is, in JSON, in Python, in an address, and in base64 after any other bytes."""
+    texts = {secret, repr(secret)[1:-1], quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    texts |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    found, data = {text.encode(errors="replace") for text in texts}, secret.encode()
+    for before in range(3):  # bytes in front of the secret that share its first character in base64
+        bits = 8 * (before + len(data))
+        encoded = b64encode(bytes(before) + data)[-(-8 * before // 6) : bits // 6]
+        if len(encoded) >= SHORTEST:
+            found |= {encoded, encoded.translate(bytes.maketrans(b"+/", b"-_"))}
+    return found
+
+
 def pass_on(stream: IO[bytes], hidden: list[bytes]) -> None:
     """Copy lines to standard output, with secrets masked."""
     for line in iter(lambda: stream.readline(LONGEST_READ), b""):
@@ -76,7 +92,7 @@ def pass_on(stream: IO[bytes], hidden: list[bytes]) -> None:
 
 
 def masked(text: bytes, hidden: list[bytes]) -> bytes:
-    """The text with `...` in place of each secret."""
+    """The text with `...` in place of each form of a secret."""
     for secret in hidden:
         text = text.replace(secret, b"...")
     return text

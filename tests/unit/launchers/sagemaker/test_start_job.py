@@ -128,7 +128,8 @@ def test_driver_and_cuda_are_printed_and_without_a_usable_gpu_the_job_ends_in_it
 
 
 ARN = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:"
-TEXTS = {"one": "planted-one", "two": json.dumps({"other": "x", "WANDB_API_KEY": "planted-two"})}
+HARD = 'plant"ed\\four é+/ ?'  # a password as AWS generates them, and what it looks like in other forms
+TEXTS = {"one": "planted-one", "two": json.dumps({"other": "x", "WANDB_API_KEY": "planted-two"}), "four": HARD}
 
 
 class SecretsManager(BaseHTTPRequestHandler):
@@ -173,6 +174,33 @@ sys.exit(7)
 
     assert (done.returncode, done.stdout, done.stderr) == (7, "11 ... ...\nloud ...\n", "")
     assert (ml / "output" / "failure").read_text() == "error: ..."
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "json.dumps(secret)",
+        "json.dumps([secret], ensure_ascii=False)",
+        "repr(secret)",
+        "repr({secret: 1})",
+        "urllib.parse.quote(secret)",
+        "urllib.parse.quote(secret, safe='')",
+        "'https://h/?key=' + urllib.parse.quote_plus(secret)",
+        "base64.b64encode(secret.encode()).decode()",
+        "base64.urlsafe_b64encode(b'user:' + secret.encode()).decode()",
+        "base64.b64encode(b'me:' + secret.encode() + b'@').decode()",
+        "base64.encodebytes(b'm:' + secret.encode()).decode()",
+    ],
+)
+def test_no_form_of_a_secret_is_readable_in_the_log(ml: Path, secrets: dict[str, str], form: str) -> None:
+    code = f"import base64, json, os, sys, urllib.parse; secret = os.environ['PASSWORD']; print('<', {form}, '>')"
+
+    done = run(ml, "python3", "-c", code, **secrets, PASSWORD=f"secret:{ARN}four")
+
+    assert done.returncode == 0
+    assert "..." in done.stdout
+    assert not [part for part in ("plant", "four") if part in done.stdout]
+    assert len(done.stdout) < 30  # base64 would be longer
 
 
 def test_a_stopped_command_with_secrets_may_end_in_peace(ml: Path, secrets: dict[str, str]) -> None:
