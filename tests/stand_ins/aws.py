@@ -63,6 +63,8 @@ class Aws:
         objects: what lies in S3, by key.
         log: entries of CloudWatch's log, of which a page has `page_size`.
         products: the price list.
+        quotas: name of a quota of SageMaker to its value.
+        conditions: keys of the request that policies ask for and IAM's simulation does not know.
         arn: who asks.
     """
 
@@ -75,6 +77,8 @@ class Aws:
         self.log: list[dict[str, Any]] = []
         self.page_size = 10_000
         self.products: list[dict[str, Any]] = []
+        self.quotas: dict[str, float] = {}
+        self.conditions: list[str] = []
         self.arn = f"arn:aws:iam::{ACCOUNT}:user/ada"
         self.s3, self.iam = s3_backends[ACCOUNT]["aws"], iam_backends[ACCOUNT]["aws"]
         self._denied: set[str] = set()
@@ -87,6 +91,8 @@ class Aws:
             "UpdateTrainingJob": self.training.update,
             "FilterLogEvents": self._filter_log,
             "GetProducts": self._get_products,
+            "SimulatePrincipalPolicy": self._simulate,
+            "ListServiceQuotas": self._list_quotas,
             "GetCallerIdentity": lambda _: {"Account": ACCOUNT, "Arn": self.arn, "UserId": "1"},
         }
         self.add_bucket(BUCKET)
@@ -195,6 +201,21 @@ class Aws:
         start, size = int(request.get("nextToken", "0")), self.page_size
         more = {"nextToken": str(start + size)} if start + size < len(lines) else {}
         return {"events": lines[start : start + size], **more}
+
+    def _simulate(self, request: dict[str, Any]) -> dict[str, Any]:
+        (action,), (resource,) = request["ActionNames"], request["ResourceArns"]
+        decision = "implicitDeny" if action in self._denied else "allowed"
+        result = {"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": decision}
+        return {"EvaluationResults": [{**result, "MissingContextValues": self.conditions}]}
+
+    def _list_quotas(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert request["ServiceCode"] == "sagemaker"
+        return {
+            "Quotas": [
+                {"QuotaName": name, "QuotaCode": f"L-{number}", "Value": value}
+                for number, (name, value) in enumerate(self.quotas.items())
+            ]
+        }
 
     def _get_products(self, request: dict[str, Any]) -> dict[str, Any]:
         expected = {item["Field"]: item["Value"] for item in request["Filters"]}

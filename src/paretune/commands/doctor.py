@@ -63,6 +63,7 @@ class DoctorRequest:
     spec: JobSpec  # the job to be checked for; on SageMaker unless `is_local`
     paid: bool = False
     is_local: bool = False  # whether the launcher is local or simulated, so that AWS is not checked
+    names_instances: bool = False  # whether an instance type was typed, so that its quota is looked up
     wants_sagemaker: bool = False
     """Whether an instance type, the account or its profile has been set, or a paid job is requested; otherwise a
     machine without credentials is no fault."""
@@ -85,7 +86,13 @@ class DoctorRequest:
         refuse(faults)
         account = {"instance_type", *affecting(JobSpec, "ownership")} - set(CHARGED)
         wants = paid or typed.get("launcher") == "sagemaker" or bool(account & {*typed, *profile})
-        return cls(spec=spec, paid=paid, is_local=is_local, wants_sagemaker=wants and not is_local)
+        return cls(
+            spec=spec,
+            paid=paid,
+            is_local=is_local,
+            names_instances="instance_type" in typed,
+            wants_sagemaker=wants and not is_local,
+        )
 
 
 def run_doctor(request: DoctorRequest) -> CommandOutput:
@@ -99,7 +106,7 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
     ]
     document: dict[str, object] = {"checks": listed, "wrong": wrong, "paid": None}
     lines = [f"{item.verdict.value:<11}  {item.subject:<11}  {' '.join(item.text.split())}" for item in findings]
-    summary = f"{counts[Verdict.PASSED]} ok, {wrong} wrong, {counts[Verdict.NOT_CHECKED]} could not be asked"
+    summary = f"{counts[Verdict.PASSED]} ok, {wrong} wrong, {counts[Verdict.NOT_CHECKED]} not checked"
     lines += ["", f"{summary}; nothing was paid for this"]
     if request.paid and not wrong:
         from paretune.jobs.launch import launch_here
@@ -238,7 +245,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Region, identity, and then role, bucket and permissions if the credentials are valid."""
+    """Region, identity, and if the credentials are valid, role, bucket, permissions, and quotas of a named type."""
     if request.is_local:
         yield passed("aws", f"not checked: {_UNNEEDED}")
         return
@@ -249,6 +256,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
         yield passed("aws", f"no credentials are found: {_UNNEEDED}; {more}")
         return
     checks = {aws.ROLE: aws.role_findings, aws.BUCKET: aws.bucket_findings, aws.PERMISSIONS: aws.permission_findings}
+    checks |= {aws.QUOTAS: aws.quota_findings} if request.names_instances else {}
     subject, spec = "region", request.spec
     try:
         account = aws.Account(spec.region, environment)

@@ -14,7 +14,7 @@ class Verdict(Enum):
 
     PASSED = "ok"
     FAILED = "wrong"
-    NOT_CHECKED = "could not be asked"
+    NOT_CHECKED = "not checked"
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,15 @@
 """What `doctor` asks of an AWS account and of budgets, and the job that it would pay for."""
 
+import json
+
 import pytest
 
 from paretune.commands.doctor import DoctorRequest, cloud_findings, paid_job
 from paretune.core.checks import Finding, Verdict
 from paretune.pricing import PriceList, admit
 from tests.stand_ins.aws import BUCKET, ROLE, Aws
+from tests.stand_ins.sagemaker.emulator import ACCOUNT as ACCOUNT_ID
+from tests.unit.cli.conftest import Run
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 
 __all__ = ["nothing_of_this_machine"]
@@ -46,6 +50,78 @@ def test_an_action_that_a_policy_denies_is_wrong_and_named(aws: Aws, action: str
     assert action in wrong.text
     assert "user/ada" in wrong.text
     assert f"allow {action} to you" in wrong.text
+
+
+@pytest.mark.usefixtures("workplace")
+def test_what_newcomers_lack_to_launch_is_named_with_the_policy_and_ends_the_command_with_2(
+    aws: Aws, typed: Run
+) -> None:
+    for action in ("sagemaker:CreateTrainingJob", "iam:PassRole"):
+        aws.deny(action)
+
+    code, out, _ = typed("doctor", "--role", ROLE, "--sagemaker.s3_bucket", BUCKET, "--json")
+
+    assert code == 2
+    checks = {finding["text"]: finding for finding in json.loads(out)["checks"] if finding["verdict"] == "wrong"}
+    statements = [json.loads(text[text.index("{") :]) for text in checks]
+    assert [statement["Action"] for statement in statements] == ["sagemaker:CreateTrainingJob", "iam:PassRole"]
+    assert statements[0]["Resource"].endswith(":training-job/paretune-*")
+    assert statements[1]["Resource"] == ROLE
+    assert statements[1]["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
+    assert aws.count("CreateTrainingJob") == 0
+
+
+def test_what_iam_cannot_decide_is_not_checked(aws: Aws) -> None:
+    aws.deny("iam:SimulatePrincipalPolicy")
+    unasked = [finding for finding in findings(**ACCOUNT) if finding.verdict is Verdict.NOT_CHECKED]
+    aws._denied = {"sagemaker:CreateTrainingJob"}
+    aws.conditions = ["aws:RequestTag/team"]
+    undecided = [finding for finding in findings(**ACCOUNT) if finding.verdict is Verdict.NOT_CHECKED]
+
+    assert [finding.text.split(":")[1].split()[0] for finding in unasked] == ["CreateTrainingJob", "PassRole"]
+    assert ["aws:RequestTag/team" in finding.text for finding in undecided] == [True]
+
+
+def test_a_role_that_somebody_has_assumed_is_asked_for_by_its_own_arn(aws: Aws) -> None:
+    aws.arn = f"arn:aws:sts::{ACCOUNT_ID}:assumed-role/Trainer/ada"
+
+    findings(**ACCOUNT)
+
+    assert {call.parameters["PolicySourceArn"] for call in aws.of("SimulatePrincipalPolicy")} == {ROLE}
+
+
+@pytest.mark.parametrize(
+    ("quotas", "verdict", "words"),
+    [
+        ({"ml.g5.xlarge for training job usage": 0.0}, Verdict.FAILED, "is 0, and the job needs 2"),
+        ({"ml.g5.xlarge for training job usage": 2.0}, Verdict.PASSED, "is 2, and the job needs 2"),
+        ({"ml.g5.xlarge for spot training job usage": 9.0}, Verdict.NOT_CHECKED, "AWS lists no quota"),
+    ],
+)
+def test_the_quota_of_a_named_type_is_looked_up(
+    aws: Aws, quotas: dict[str, float], verdict: Verdict, words: str
+) -> None:
+    aws.quotas = quotas
+
+    (finding,) = [
+        each
+        for each in findings(instance_type="ml.g5.xlarge", instance_count="2", **ACCOUNT)
+        if each.subject == "quotas"
+    ]
+
+    assert finding.verdict is verdict
+    assert words in finding.text
+    if verdict is Verdict.FAILED:
+        (command,) = finding.commands
+        assert "request-service-quota-increase --service-code sagemaker --quota-code L-0 --desired-value 2" in command
+
+
+def test_who_may_not_list_quotas_learns_that_they_are_not_checked(aws: Aws) -> None:
+    aws.refuse("ListServiceQuotas", "AccessDeniedException", "not authorized: servicequotas:ListServiceQuotas")
+
+    (finding,) = [each for each in findings(instance_type="ml.g5.xlarge", **ACCOUNT) if each.subject == "quotas"]
+
+    assert finding.verdict is Verdict.NOT_CHECKED
 
 
 @pytest.mark.parametrize("typed", [{"launcher": "local"}, {"launcher": "simulated"}, {"instance_type": "local"}])

@@ -24,7 +24,7 @@ from paretune.specification.job import JobSpec
 
 PREFIX = "paretune"  # the first part of every S3 key
 _ATTEMPTS = 8  # of one call: about a minute of backing off; the adaptive mode also slows calls down when AWS throttles
-ROLE, BUCKET, PERMISSIONS = "role", "bucket", "permissions"  # subjects of findings
+ROLE, BUCKET, PERMISSIONS, QUOTAS = "role", "bucket", "permissions", "quotas"  # subjects of findings
 GROUP = "/aws/sagemaker/TrainingJobs"  # of the logs of all training jobs
 _NO_JOB = "paretune-doctor"  # no job has this name
 _NO_BUCKET = {"404", "NoSuchBucket"}
@@ -249,7 +249,11 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Findings on the calls that a launched job needs of the caller; each has no effect, or is undone."""
+    """Findings on what launching and following a job needs of the caller.
+
+    Calls that have no effect, or are undone, are made: AWS's answer counts every policy. CreateTrainingJob and the
+    passing of the role are simulated by IAM.
+    """
     job, there = {"TrainingJobName": _NO_JOB}, {"Bucket": account.bucket(spec), "Key": f"{PREFIX}/doctor"}
     key = account.usual(spec)["sagemaker.kms_key_id"]
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
@@ -262,7 +266,9 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         ("s3", "get_object", there),
         ("s3", "delete_object", there),
     ]
-    is_in_order = True
+    simulated = [*_launching_findings(spec, account)]
+    yield from simulated
+    is_in_order = not simulated
     for service, method, parameters in calls:
         name = f"{service}:{''.join(part.capitalize() for part in method.split('_'))}"
         try:
@@ -276,4 +282,76 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             else:
                 yield not_checked(PERMISSIONS, text)
     if is_in_order:
-        yield passed(PERMISSIONS, "AWS allows all that a running job needs of you; creating one shows the rest")
+        yield passed(PERMISSIONS, "AWS allows you to create a job, to pass it the role, and to follow it")
+
+
+def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+    """A finding for CreateTrainingJob and one for iam:PassRole, unless IAM's simulation says that they are allowed."""
+    caller, region, owner = account.identity["Arn"], account.region, account.identity["Account"]
+    if ":assumed-role/" in caller:
+        caller = account.arn_of(caller.split("/")[1])
+    jobs = f"arn:{account.session.get_partition_for_region(region)}:sagemaker:{region}:{owner}:training-job/{PREFIX}-*"
+    to_sagemaker = {"Condition": {"StringEquals": {"iam:PassedToService": SAGEMAKER}}}
+    needed = [{"Effect": "Allow", "Action": "sagemaker:CreateTrainingJob", "Resource": jobs}]
+    with contextlib.suppress(BadInput):  # no role is set, which the check of the role says
+        needed.append({"Effect": "Allow", "Action": "iam:PassRole", "Resource": account.role_arn(spec), **to_sagemaker})
+    usual, known = spec.replace(**account.usual(spec)), dict[tuple[str, str], list[str]]()
+    known["aws:RequestedRegion", "string"] = [region]
+    known["iam:PassedToService", "string"] = [SAGEMAKER]
+    known["sagemaker:InstanceTypes", "stringList"] = [*usual.instance_types()]
+    known["sagemaker:VpcSubnets", "stringList"] = [*usual.sagemaker.subnets]
+    known["sagemaker:VpcSecurityGroupIds", "stringList"] = [*usual.sagemaker.security_group_ids]
+    context = [
+        {"ContextKeyName": name, "ContextKeyType": kind, "ContextKeyValues": texts}
+        for (name, kind), texts in known.items()
+        if texts
+    ]
+    for statement in needed:
+        action, resource = statement["Action"], statement["Resource"].replace(f"{PREFIX}-*", _NO_JOB)
+        question = {"ActionNames": [action], "ResourceArns": [resource], "ContextEntries": context}
+        try:
+            answer = account.client("iam").simulate_principal_policy(PolicySourceArn=caller, **question)
+        except AWS_ERRORS as error:  # it may lack iam:SimulatePrincipalPolicy, which no launch needs
+            yield not_checked(PERMISSIONS, f"{action}: {explain(error, 'simulate your policies')}")
+            continue
+        (result,) = answer["EvaluationResults"]
+        parts = [result, *result.get("ResourceSpecificResults", [])]
+        unknown = sorted({key for part in parts for key in part.get("MissingContextValues", ())})
+        if result["EvalDecision"] == "allowed":
+            continue
+        sentence = f"{caller} is not allowed to perform {action} on {resource}"
+        if unknown:
+            yield not_checked(PERMISSIONS, f"{sentence}, unless {', '.join(unknown)} has a value that a policy allows")
+        else:
+            yield failed(
+                PERMISSIONS, f"{sentence}: let an administrator add this statement to its policy: {dumps(statement)}"
+            )
+
+
+def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+    """Whether the quota of each instance type of a job covers its instances."""
+    spot, clusters = "spot " if spec.spot else "", spec.clusters()
+    needed = {f"{each.instance_type} for {spot}training job usage": each.instance_count for each in clusters}
+    if spec.sagemaker.keep_alive_minutes:
+        needed[f"{spec.instance_type} for training warm pool usage"] = spec.instance_count
+    quotas = dict[str, Mapping[str, Any]]()
+    try:
+        pages = account.client("service-quotas").get_paginator("list_service_quotas")
+        for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
+            quotas |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in needed}
+            if quotas.keys() == needed.keys():
+                break
+    except AWS_ERRORS as error:  # it may lack servicequotas:ListServiceQuotas, which no launch needs
+        yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
+        return
+    for name, count in needed.items():
+        if (quota := quotas.get(name)) is None:
+            yield not_checked(QUOTAS, f"AWS lists no quota {name!r} in {account.region}")
+            continue
+        sentence = f"the quota {name!r} in {account.region} is {quota['Value']:g}, and the job needs {count}"
+        if quota["Value"] >= count:
+            yield passed(QUOTAS, sentence)
+        else:
+            ask = "aws service-quotas request-service-quota-increase --service-code sagemaker"
+            more = f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {account.region}"
+            yield failed(QUOTAS, f"{sentence}: ask for more with `{ask} {more}`, or take another instance_type")
