@@ -6,6 +6,7 @@ What follows an attempt depends only on the run and on how the attempts before i
 started again goes through the same attempts, adopts what is there, and starts nothing twice.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from typing import Any
@@ -35,6 +36,7 @@ class Attempts:
     record: JobRecord
     inputs: JobInputs | None = None  # made when an attempt that cannot be adopted needs them
     creates: bool = True  # whether it may create jobs; if not, only those that exist are followed
+    decides: Collection[FailureKind] = ()  # failures that its study, in this process, has tried again
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
@@ -136,11 +138,12 @@ class Attempts:
             again = replace(ran, job_name=name, attempt=number, spent_seconds=spent_s, **changes)
             return again if self._launcher.deadline_s(again) > 0 else None
 
-        if kind is FailureKind.INTERNAL:
+        may_retry = kind in self.record.retries or kind in self.decides
+        if kind is FailureKind.INTERNAL and may_retry:
             self._internal_errors += 1
             again = attempt() if self._internal_errors <= _MOST_INTERNAL_ERRORS else None
             return again, "AWS had an internal error: the job goes on from its last checkpoint"
-        if kind is FailureKind.CAPACITY:
+        if kind is FailureKind.CAPACITY and may_retry:
             _, *types = dropwhile(ran.spec.instance_type.__ne__, job.instance_types())
             if not types:
                 return None, ""
@@ -157,8 +160,8 @@ class Attempts:
         batch, plan = f"with per-device batch {ran.plan.per_device_train_batch_size}", ran.plan.with_less_memory()
         if plan is None:
             return None, "with the smallest per-device batch that could be tried"
-        if self.record.attribution.study and job.per_device_train_batch_size is not None:
-            return None, f"{batch}; a trial of a study is not tried again with a smaller one"
+        if not may_retry:
+            return None, f"{batch}; its study tries no smaller one"
         script, ended_at = at_home(job.entry_script or ""), status.ended_at
         runs_as_it_is = not self._launcher.jobs_outlive_submitter and script.is_file()
         if runs_as_it_is and ended_at and script.stat().st_mtime > ended_at - status.seconds:
@@ -221,12 +224,14 @@ class Attempts:
     def _create(self) -> Job:
         workplace = self.record.workplace
         workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
+        if self.document.attempt == 1:
+            self.record.renew_settings()
         workplace.interruption.on_check.append(self.record.beat)  # an upload may take hours
         try:
             inputs = self.inputs or inputs_of(self.record.spec, workplace, revision=self.record.revision)
             if self._launcher.traits.files_travel:
                 workplace.say("uploading code, data and model, and creating the job")
-            spec = self.document.spec.replace(**self.record.settings)  # of those who launched it, whoever goes on
+            spec = self.document.spec.replace(**self.record.settings)
             return self._launcher.submit(replace(self.document, spec=spec), inputs)
         finally:
             workplace.interruption.on_check.remove(self.record.beat)

@@ -25,7 +25,7 @@ from paretune.projects.container_entrypoint import STORE
 from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
 from paretune.specification.catalog import short_name
-from paretune.specification.container import Event, JobInputs
+from paretune.specification.container import Event, FailureKind, JobInputs
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
@@ -64,9 +64,10 @@ class JobRecord:
         self.run = run or workplace.tracking.create(run_name(spec), opening_tags(spec, workplace) | below)
         self.job = self.run.run_id  # what the names of all its attempts have in common
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
-        self.settings: Mapping[str, Any] = {}  # as `Launcher.settings` had them when the job was launched
+        self.settings: Mapping[str, Any] = {}  # of the launcher when the job was created; AWS knows better later
         self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
         self.revision: str | None = None  # commit of a model of the hub that the first attempt trains
+        self.retries = frozenset(FailureKind)  # failures that may be followed by another attempt, where that helps
         self.is_adopted = False  # whether an earlier process has started the job
         self.is_beside = False  # whether another process watches the job, too: an interruption here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded its end
@@ -110,6 +111,8 @@ class JobRecord:
         self.was_concluded = tags.get(schema.STATE) in ENDED
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         self.settings = schema.settings_by(tags)
+        if (recorded := tags.get(schema.RETRIES)) is not None:
+            self.retries = frozenset(kind for kind in FailureKind if kind.value in recorded.split(", "))
         if schema.USER in tags or schema.STUDY in tags:
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
         with self.run.later():
@@ -140,6 +143,12 @@ class JobRecord:
             }
         )
         self.run.log_params(params_of(spec))
+
+    def renew_settings(self) -> None:
+        """Take the settings of this process: an earlier one has not created the job, and anybody may edit its tag."""
+        if self.is_adopted:
+            self.settings = self.workplace.launcher.settings(self.spec)
+            self.run.set_tags({schema.SETTINGS: json.dumps(self.settings) if self.settings else None})
 
     def watch(self) -> None:
         """Record that this process watches the job."""

@@ -9,7 +9,7 @@ first reserved, with all of its attempts. Simulated jobs are counted apart, with
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.lock import unusable
-from paretune.pricing import Balance, unknown_price
+from paretune.pricing import ROUNDING_USD, Balance, unknown_price
 from paretune.specification.container import write_json_once
 from paretune.storage.database import exclude_others, open_engine, redacted
 
@@ -117,15 +117,19 @@ class BudgetLedger:
             raise unusable(address, error, f" of {file.path}") from None
 
     def reserve(self, request: BudgetRequest) -> None:
-        """Reserve a job's worst case in all budgets that it counts against, unless it is reserved already.
+        """Reserve a job's worst case in all budgets that it counts against, unless as much is reserved already.
 
-        A job that was booked and is started again needs its worst case once more. Raises BudgetRefused, and writes
-        nothing, if some budget does not cover it, or its price is unknown.
+        A job whose worst case has grown is asked again, and one that was booked and is started again needs its worst
+        case once more. Raises BudgetRefused, and writes nothing, if some budget does not cover it, or its price is
+        unknown.
         """
         with self._transaction(LaunchRefused) as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
-            if row is not None and row.booked_usd is None:
-                return
+            if row is not None:
+                worst_usd = None if request.worst_usd is None else request.worst_usd + (row.booked_usd or 0.0)
+                if worst_usd is not None and row.booked_usd is None and worst_usd <= row.worst_usd + ROUNDING_USD:
+                    return
+                request = replace(request, worst_usd=worst_usd)
             month = month_of(request.now) if row is None else row.month
             self._admit(connection, request, month)
             if request.worst_usd is None:  # no budget is concerned
@@ -137,7 +141,7 @@ class BudgetLedger:
                 values |= {"run_id": request.run_id, "month": month, "tags": tags}
                 connection.execute(_ROWS.insert().values(**values))
             else:
-                values |= {"worst_usd": request.worst_usd + row.booked_usd, "booked_usd": None}
+                values |= {"booked_usd": None}
                 connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
@@ -191,18 +195,25 @@ class BudgetLedger:
 
     def _admit(self, connection: sa.Connection, request: BudgetRequest, month: str) -> list[BudgetStatus]:
         self.check_storage(request.now, request.origin)
-        statuses = self._statuses(connection, month, request.origin, request.tags)
+        statuses = self._statuses(connection, month, request.origin, request.tags, without=request.run_id)
         refusals = (status.refusal(request, self.file.path) for status in statuses)
         if faults := list(filter(None, refusals)):
             raise BudgetRefused("\n".join(faults))
         return statuses
 
     def _statuses(
-        self, connection: sa.Connection, month: str, origin: str, tags: Mapping[str, str] | None
+        self,
+        connection: sa.Connection,
+        month: str,
+        origin: str,
+        tags: Mapping[str, str] | None,
+        without: str = "",
     ) -> list[BudgetStatus]:
         spent = sa.func.sum(sa.func.coalesce(_ROW.booked_usd, 0.0))
         committed = sa.func.sum(sa.case((_ROW.booked_usd.is_(None), _ROW.worst_usd), else_=0.0))
-        query = sa.select(_ROW.tags, spent, committed).where(_ROW.month == month, _ROW.origin == origin)
+        query = sa.select(_ROW.tags, spent, committed).where(
+            _ROW.month == month, _ROW.origin == origin, _ROW.run_id != without
+        )
         sums = [(json.loads(text), *usd) for text, *usd in connection.execute(query.group_by(_ROW.tags))]
         statuses = []
         for budget in self.file.budgets:

@@ -14,6 +14,7 @@ The layout is that of a SageMaker training container, so the same training runs 
 """
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -39,6 +40,8 @@ CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps: the newest one m
 CHECKPOINT_EVERY_S = 120.0  # between two checkpoints of a training that may lose its spot instances
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
+_NOT_IN_THE_KEY = ("region", "budget", "force")
+"""Parameters of a job that are looked up anew, or may differ where the same job is launched again."""
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 
 
@@ -193,14 +196,17 @@ class JobDocument:
     attribution: Attribution = field(default_factory=Attribution)
     """The owner of the job; only for the launcher, not sent into the job."""
     run_id: str = ""  # of the MLflow run that records the job
+    request_key: str = ""  # digest of the parameters that were given, equal for all attempts; only for the launcher
 
     @classmethod
     def first(
         cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None, run_id: str = ""
     ) -> "JobDocument":
         """The document of a first attempt."""
-        owner = attribution or Attribution()
-        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=owner, run_id=run_id)
+        owner, given = attribution or Attribution(), spec.given()
+        kept = {name: value for name, value in given.items() if name not in _NOT_IN_THE_KEY}
+        key = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+        return cls(job_name=job_name, spec=spec, plan=spec.plan(), attribution=owner, run_id=run_id, request_key=key)
 
     @property
     def max_seconds(self) -> float:
@@ -208,12 +214,12 @@ class JobDocument:
         return self.spec.max_runtime_minutes * 60 - self.spent_seconds
 
     def as_json(self) -> dict[str, Any]:
-        """The document as JSON values, without the attribution."""
+        """The document as JSON values, without what only the launcher needs."""
         spec = self.spec
         types = [asdict(spec.instance(name)) for name in spec.instance_types()] if spec.has_instances else []
         place = {"launcher": spec.runs_on.as_json(), "instances": types}  # a job has no plug-ins and no tables
         raw = {**vars(self), **place, "spec": spec.given(), "plan": asdict(self.plan)}
-        return {name: value for name, value in raw.items() if name != "attribution"}
+        return {name: value for name, value in raw.items() if name not in ("attribution", "request_key")}
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":

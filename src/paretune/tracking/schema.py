@@ -53,6 +53,9 @@ PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"
 """The state of the instances kept after the job: `Available` as long as they are billed and not booked."""
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
+RETRIES = "paretune.retries"
+"""Failures of a study's job that any process may follow with another attempt, such as `capacity, internal`. The study
+decides about all others; a single job, which has no such tag, is tried again after each of them."""
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
 
 REGION = "paretune.region"  # AWS region of the job

@@ -325,26 +325,15 @@ def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_
 def test_a_trial_is_not_tried_again_with_a_smaller_batch_by_any_process(desk: Desk) -> None:
     launcher = ScriptedLauncher([MEMORY, DONE])
     desk.attempts(launcher, per_device_train_batch_size=16)
-    desk.client.set_tag(desk.run_id or "", schema.STUDY, "a study")
+    desk.client.set_tag(desk.run_id or "", schema.RETRIES, "capacity, internal")
 
     with pytest.raises(OutOfMemory) as caught:
         desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))  # another process
 
     assert launcher.created == desk.names(1)
     assert desk.metrics["cost_usd"] == pytest.approx(0.01)
-    assert "with per-device batch 16; a trial of a study is not tried again with a smaller one" in str(caught.value)
+    assert "with per-device batch 16; its study tries no smaller one" in str(caught.value)
     assert "smallest" not in desk.tags["failure_reason"]
-
-
-def test_a_trial_whose_per_device_batch_is_not_searched_goes_on_with_a_smaller_one(desk: Desk) -> None:
-    launcher = ScriptedLauncher([MEMORY, DONE])
-    job = desk.attempts(launcher, global_batch_size=64)
-    desk.client.set_tag(desk.run_id or "", schema.STUDY, "a study")
-
-    desk.follow(job)
-
-    assert launcher.created == desk.names(2)
-    assert [job.document.plan.per_device_train_batch_size for job in launcher.jobs.values()] == [64, 32]
 
 
 def test_a_run_names_the_commit_of_a_model_of_the_hub_and_each_attempt_trains_it(

@@ -120,6 +120,54 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
     assert {request["RoleArn"] for request in second.values()} == roles
 
 
+INTERNAL = "InternalServerError: We encountered an internal error"
+
+
+@pytest.mark.parametrize(
+    ("edited", "is_refused"),
+    [
+        ({"settings": {"role": "arn:aws:iam::123456789012:role/Admin", "sagemaker.s3_bucket": "theirs"}}, False),
+        ({"given": {"instance_type": "ml.p5.48xlarge", "max_runtime_minutes": 40320.0}}, True),
+        ({"given": {"role": "Admin"}}, True),
+        ({"given": {"fallback_instance_types": ["ml.p5.48xlarge"]}}, True),
+        ({"settings": {"tags": {"cost-center": "9"}}}, True),
+        ({"team": "theirs"}, True),
+    ],
+)
+def test_the_next_attempt_of_a_job_is_what_aws_says_of_the_first_whatever_mlflow_says(
+    aws: Aws,
+    clock: FakeClock,
+    process: Callable[..., Workplaces],
+    script: str,
+    edited: dict[str, Any],
+    is_refused: bool,
+) -> None:
+    here = process({"PARETUNE_ROLE": "Trainer", "PARETUNE_BUCKET": BUCKET})
+    spec = JobSpec(instance_type="ml.g5.xlarge", entry_script=script, max_runtime_minutes=30.0, tags={"team": "ours"})
+    record = begin_job(spec, here.of(spec)).record
+    record.leave()
+    (name,) = aws.training.jobs
+    aws.end(name, "Failed", reason=INTERNAL, BillableTimeInSeconds=60)
+    first, tags = aws.of("CreateTrainingJob")[0].parameters, record.run.tags()
+    if not is_refused:
+        aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it
+    for tag, change in edited.items():
+        text = change if isinstance(change, str) else json.dumps(json.loads(tags[f"paretune.{tag}"]) | change)
+        record.run.set_tags({f"paretune.{tag}": text})
+    aws.add_role("Admin", "/")
+
+    collected = Sync(workplace_of=here.of, tracking=Tracking({}, clock), interruption=Interruption()).run()
+
+    requests = [call.parameters for call in aws.of("CreateTrainingJob")[1:]]
+    assert bool(requests) is not is_refused
+    if is_refused:
+        assert "are not those that its first attempt was launched with" in collected[0].remark
+    for request in requests:
+        same = {*first} - {"TrainingJobName", "InputDataConfig", "StoppingCondition"}
+        assert {part: request.get(part) for part in same} == {part: first[part] for part in same}
+        assert request["StoppingCondition"]["MaxRuntimeInSeconds"] <= 1800
+
+
 @pytest.mark.parametrize("change", [lambda path: path.write_text("# edited"), Path.unlink])
 def test_the_next_attempt_of_a_job_runs_the_script_and_reads_the_data_of_the_first_whatever_has_become_of_them(
     aws: Aws,

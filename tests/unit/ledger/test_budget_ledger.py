@@ -186,3 +186,17 @@ def test_eight_that_admit_at_once_never_promise_more_than_there_is(tmp_path: Pat
     assert count == 50 + 4 * 16  # four threads of team nlp fill their 5 USD, the others fit into the 20
     assert rest["nlp"] == pytest.approx(0.0, abs=1e-9)
     assert rest["everything"] == pytest.approx(20 - 0.1 * count)
+
+
+def test_a_job_whose_worst_case_has_grown_is_asked_again_and_refused_if_it_does_not_fit(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("a", 2.0))
+
+    for worst_usd in (50_000.0, None):
+        with pytest.raises(BudgetRefused, match="fits no budget" if worst_usd is None else "worst case 5e"):
+            accounts.reserve(claim("a", worst_usd))
+    assert left(accounts) == {"everything": 18.0, "nlp": 3.0}
+    accounts.reserve(claim("a", 4.0))
+    assert left(accounts) == {"everything": 16.0, "nlp": 1.0}
+    accounts.reserve(claim("a", 1.0))  # a promise is not lowered while the job runs
+    assert left(accounts) == {"everything": 16.0, "nlp": 1.0}

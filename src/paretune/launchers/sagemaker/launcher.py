@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,7 +176,7 @@ class SageMakerLauncher(Launcher):
             BadInput, LaunchRefused: there is no job.
             LostContact: the job may have been created.
         """
-        if document.spec.sagemaker.s3_bucket == self.account.default_bucket:
+        if document.attempt == 1 and document.spec.sagemaker.s3_bucket == self.account.default_bucket:
             self.account.create_default_bucket()
         request = self._request(document, inputs)
         self._check_interruption()
@@ -221,15 +222,20 @@ class SageMakerLauncher(Launcher):
 
         Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
         """
+        first = None if document.attempt == 1 else self._first_attempt(document)
+        if first is not None:
+            document = replace(document, spec=document.spec.replace(**_settings_of(first.description)))
         spec, settings = document.spec, document.spec.sagemaker
         command = OUR_TRAINING if inputs.project is None else f"python3 {inputs.project.program} /opt/ml"
-        if document.attempt == 1:  # the next ones run what that has sent
+        if first is None:  # the next ones run what that has sent
             self._check_whole(spec, inputs)
             refuse(self._limits_broken(self._body(document, inputs, _ANY_CHANNELS, command)))
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
         storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)
-        take = self._uploaded if document.attempt == 1 else self._launched
-        channels, told = take(document, inputs, storage)
+        if first is None:
+            channels, told = self._uploaded(document, inputs, storage)
+        else:
+            channels, told = _launched(document, first)
         deadline = self.deadline_s(document)
         packages = [_READS_SECRETS] if spec.reads_secrets else []
         if inputs.project is not None:
@@ -240,8 +246,15 @@ class SageMakerLauncher(Launcher):
             inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **told)
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
         job["packages"] = packages  # not in the code: another instance type may have another image
+        job["request_key"] = _request_key(document)
+        if first is not None and spec.instance_type == first.description["ResourceConfig"]["InstanceType"]:
+            job["packages"] = first.document["packages"]
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
-        return self._body(document, inputs, channels, command)
+        body = self._body(document, inputs, channels, command)
+        if first is not None and spec.instance_type == first.description["ResourceConfig"]["InstanceType"]:
+            algorithm = first.description["AlgorithmSpecification"]
+            body["AlgorithmSpecification"]["TrainingImage"] = algorithm["TrainingImage"]
+        return body
 
     def _body(
         self, document: JobDocument, inputs: JobInputs, channels: Mapping[str, str], command: str
@@ -259,8 +272,8 @@ class SageMakerLauncher(Launcher):
             needed_gib = most_gib if spec.instance().local_storage_gib else pooled_volume_gib(spec, inputs)
         volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
         network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
-        job_tags = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
-        tags = {**job_tags, **document.attribution.aws_tags(), **spec.tags}
+        own = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
+        tags = {**own, **_owner_tags(document)}
         request = {
             "TrainingJobName": document.job_name,
             "RoleArn": spec.role,
@@ -326,22 +339,27 @@ class SageMakerLauncher(Launcher):
             channels["code"] = storage.upload("code", packed)
         return channels, told
 
-    def _launched(self, document: JobDocument, _: JobInputs, storage: Storage) -> tuple[dict[str, str], dict[str, Any]]:
-        """The same of the first attempt: the next ones run its code and data, whatever has become of their files."""
+    def _first_attempt(self, document: JobDocument) -> "_FirstAttempt":
+        """The first attempt of a job, as AWS has it; raises LaunchRefused if it was launched with other parameters.
+
+        Whoever may write to MLflow can change what a run says; AWS and the job's own document say what was launched.
+        """
         name = job_name(job_of(document.job_name), 1)
-        if (first := self.attach(name)) is None:
+        if (job := self.attach(name)) is None:
             raise LaunchRefused(
                 f"AWS no longer knows {name}, whose code and data {document.job_name} would use: launch the job again"
             )
-        channels = {
-            channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
-            for channel in first.description["InputDataConfig"]
-        }
+        bucket = _settings_of(job.description)["sagemaker.s3_bucket"]
         with refused_to(f"read the document of {name}"):
-            told = json.loads(storage.read(f"{PREFIX}/jobs/{name}/job.json"))
-        paths = ("entry_script", *INPUT_FILES)
-        is_project = document.spec.project is not None
-        return channels, told if is_project else {key: told["spec"][key] for key in paths if key in told["spec"]}
+            storage = Storage(self.account.client("s3"), bucket)
+            launched = json.loads(storage.read(f"{PREFIX}/jobs/{name}/job.json"))
+        if launched.get("request_key") != _request_key(document):
+            raise LaunchRefused(
+                f"the parameters or tags of {document.job_name} are not those that its first attempt was launched "
+                f"with: somebody has changed the tags of run {document.run_id} in MLflow, so no attempt follows; "
+                f"`{command_line('stop', {'run': document.run_id})}` books it and closes its run"
+            )
+        return _FirstAttempt(job.description, launched)
 
     def _adopt_after(self, error: Exception, name: str) -> Job:
         """The job that exists although its creation failed: an earlier one, or one whose answer was lost."""
@@ -365,6 +383,49 @@ class SageMakerLauncher(Launcher):
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
+
+
+class _FirstAttempt(NamedTuple):
+    """The first attempt of a job."""
+
+    description: Mapping[str, Any]  # the answer of DescribeTrainingJob
+    document: Mapping[str, Any]  # the job.json that was sent with it
+
+
+def _settings_of(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Role, bucket, key and network of a job that AWS describes, by parameter."""
+    output, network = description["OutputDataConfig"], description.get("VpcConfig") or {}
+    return {
+        "role": description["RoleArn"],
+        "sagemaker.s3_bucket": output["S3OutputPath"].removeprefix("s3://").partition("/")[0],
+        "sagemaker.kms_key_id": output.get("KmsKeyId") or None,
+        "sagemaker.subnets": tuple(network.get("Subnets", ())),
+        "sagemaker.security_group_ids": tuple(network.get("SecurityGroupIds", ())),
+        "sagemaker.network_isolation": bool(description.get("EnableNetworkIsolation")),
+        "sagemaker.encrypt_traffic": bool(description.get("EnableInterContainerTrafficEncryption")),
+    }
+
+
+def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, str], dict[str, Any]]:
+    """Channels and document of the first attempt, whose code and data the next ones run."""
+    channels = {
+        channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
+        for channel in first.description["InputDataConfig"]
+    }
+    told, paths = dict(first.document), ("entry_script", *INPUT_FILES)
+    is_project = document.spec.project is not None
+    return channels, told if is_project else {key: told["spec"][key] for key in paths if key in told["spec"]}
+
+
+def _owner_tags(document: JobDocument) -> dict[str, str]:
+    """The AWS tags that say whose job it is, and those of the user."""
+    return {f"{AWS_PREFIX}run": document.run_id, **document.attribution.aws_tags(), **document.spec.tags}
+
+
+def _request_key(document: JobDocument) -> str:
+    """Digest of the given parameters and the tags of a job, equal for all its attempts."""
+    parts = [document.request_key, _owner_tags(document)]
+    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class Image(NamedTuple):

@@ -49,6 +49,7 @@ from paretune.tracking import schema
 from paretune.tracking.run import Run
 
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
+_RETRIED_BY_ANYBODY = frozenset({FailureKind.CAPACITY, FailureKind.INTERNAL})
 _STATUSES = {
     FailureKind.OUT_OF_MEMORY: TrialStatus.OUT_OF_MEMORY,
     FailureKind.DIVERGED: TrialStatus.DIVERGED,
@@ -65,7 +66,10 @@ class TrialJob:
         self.spec = trial.spec
         self._workplace = workplace
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
-        self._job = Attempts(self.record)
+        self.record.retries = _RETRIED_BY_ANYBODY
+        # A batch that is searched or given is measured as it is; any other may be halved, but only by the study.
+        smaller = () if trial.spec.per_device_train_batch_size is not None else (FailureKind.OUT_OF_MEMORY,)
+        self._job = Attempts(self.record, decides=smaller)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
         """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.
@@ -403,6 +407,7 @@ class Driver:
             condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
+        tags[schema.RETRIES] = ", ".join(sorted(kind.value for kind in _RETRIED_BY_ANYBODY))
         try:
             run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
         except TrackingUnavailable as error:

@@ -7,6 +7,7 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
+from paretune.core.clock import Interruption
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
@@ -16,6 +17,7 @@ from paretune.core.errors import (
     LostContact,
     TrackingUnavailable,
 )
+from paretune.jobs.sync import Sync
 from paretune.launchers import deadlines
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.processes import process_text
@@ -380,7 +382,7 @@ def test_a_trial_is_neither_started_again_nor_given_up_while_nobody_tells_where_
         desk.launcher.jobs.clear()
         monkeypatch.setattr(Run, "tags", lambda _: {})
     with pytest.raises(LostContact, match=f"{silent} does not .*: the same command finds"):
-        desk.next_driver()
+        until_ended(desk.next_driver())
     assert len(desk.launcher.created) == 1
     assert [trial.number for trial in desk.driver().table.trials()[0]] == [0]
 
@@ -622,3 +624,25 @@ def test_a_reservation_that_is_refused_ends_the_study_with_its_reason(
     again = desk.next_driver(sampler=sampler, n_trials=4)
     searched(again)
     assert len(desk.launcher.created) >= 4  # what was dropped before it began says nothing about its point
+
+
+@pytest.mark.parametrize("is_driven", [False, True])
+def test_a_trial_without_memory_gets_a_smaller_batch_from_its_study_only(desk: Desk, is_driven: bool) -> None:
+    desk.launcher.judge = lambda spec, times: MEMORY
+    driver = desk.driver()
+    driver.begin(Start({"learning_rate": RATES[0]}))
+    if is_driven:
+        until_ended(driver)
+    else:  # it was killed
+        driver.running[0].record.run.set_tags({"paretune.watched_by": ""})
+        workplace = driver.workplace
+        Sync(workplace_of=lambda _: workplace, tracking=desk.tracking, interruption=Interruption()).run()
+
+    (run,) = desk.tracking.runs("tags.`paretune.trial` = '0'")
+    assert (len(desk.launcher.created) > 1) is is_driven
+    assert run.tags["paretune.state"] == "Failed"
+    assert run.metrics["cost_usd"] == pytest.approx(0.01 * len(desk.launcher.created))
+    if not is_driven:
+        until_ended(desk.next_driver())
+        assert [trial.status for trial in desk.ended] == [TrialStatus.OUT_OF_MEMORY]
+        assert len(desk.launcher.created) == 1
