@@ -1,13 +1,14 @@
-"""A user's own Python script, read without running it: the arguments that it declares."""
+"""A user's own Python script, read without running it: the arguments that it declares, and what it logs where."""
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from paretune.core.script_metrics import numbers_in
+from paretune.core.script_metrics import is_setting, numbers_in, setting_names
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
 _PARSERS = {
@@ -23,6 +24,24 @@ _PLACES = re.compile(r"\bargv\[\d+\]")
 _ELSEWHERE = re.compile(r"\bexec\(\s*(?:compile\(\s*)?open\(|\brunpy\.run_")
 _FIT = re.compile(r"\bLightningCLI\((?![^)]*\b(?:run=False|args=))")
 _NOTEBOOK = re.compile(r"^\s*get_ipython\(\)", re.MULTILINE)
+_LOGGERS = {
+    "MLflow": r"^\s*(?:import|from)\b[^\n#]*\bmlflow\b",
+    "W&B": r"^\s*(?:import|from)\b[^\n#]*\bwandb\b|\bWandbLogger\b",
+    "TensorBoard": r"\bSummaryWriter\b|\bTensorBoard(?:Logger)?\b",
+    "Lightning's CSV or TensorBoard": r"^\s*(?:import|from) (?:pytorch_lightning|lightning)\b",
+    "Hugging Face's Trainer": r"\b\w*Trainer\(",
+}
+"""Loggers that are read after the job, to their traces in a script's text."""
+_CONFIGURATIONS = ("*.yaml", "*.yml", "*.toml", "conf*/**/*.yaml", "conf*/**/*.yml")
+_CONFIGURED = re.compile(
+    r"^[\s\-]*[\"']?([A-Za-z_][\w-]*)[\"']?\s*[:=]\s*[-+.\d][\d.eE_+-]*\s*(?:[#,}].*)?$", re.MULTILINE
+)
+_MOST_CONFIGURATIONS, _LARGEST_CONFIGURATION = 50, 100_000  # files, and bytes of each
+_RESULT_CLASS = re.compile(r"metric|result|meter|score|state|output|eval", re.IGNORECASE)
+_FORMATTED = re.compile(r"\{[^{}]*\}|%[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGs]")  # values in "{:.3f}".format and "%.3f" %
+_PRINTS = {"print", "info", "debug", "warning", "echo", "write", "set_description", "set_postfix_str"}
+_LOGS_NAME = {"log_metric", "add_scalar", "log"}
+_LOGS_DICTIONARY = {"print", "log_metrics", "dump", "dumps", "log", "log_dict", "set_postfix", "info", "add_scalars"}
 _MOST_MODULES = 50  # of the script's folder that it imports, itself included
 
 
@@ -43,6 +62,11 @@ class OwnScript:
     is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
     constants: Mapping[str, int]  # variables that its top level sets to a number or a text, to their lines
     metrics: tuple[str, ...]  # names of numbers that its text shows it to print, to log or to write
+    settings: frozenset[str]
+    """Names of numbers that it is given, and that are no metrics if it prints them: its arguments, constants of its top
+    level, and keys of the configuration files of its folder."""
+    loggers: tuple[str, ...]  # keys of `_LOGGERS` whose traces its text has
+    sets_tracking: bool  # whether it chooses MLflow's tracking server itself
 
     @property
     def has_hugging_face_parser(self) -> bool:
@@ -90,7 +114,12 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
         parsed = (call.args for _, call in calls if re.search(_PARSERS[parser], ast.unparse(call.func)))
         classes = {node.id for args in parsed for word in args for node in ast.walk(word) if isinstance(node, ast.Name)}
         required += [name for node in all_nodes for name in _required_fields(node, classes)]
+    settings = _settings(path, modules, all_nodes, arguments)
+    sets_tracking = bool(re.search(r"\bset_tracking_uri\(", text))
     return OwnScript(
+        settings=settings,
+        loggers=tuple(name for name, trace in _LOGGERS.items() if re.search(trace, text, re.MULTILINE)),
+        sets_tracking=sets_tracking,
         parser=parser,
         arguments=arguments,
         required=() if "add_subparsers" in text else tuple(filter(None, required)),
@@ -100,7 +129,7 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
         first_word="fit" if _FIT.search(main) else "",
         is_notebook=bool(_NOTEBOOK.search(main)),
         constants={name: node.lineno for node in ast.parse(main).body for name in _constants(node)},
-        metrics=tuple(dict.fromkeys(name for node in all_nodes for name in _metrics(node))),
+        metrics=tuple(dict.fromkeys(name for node in all_nodes for name in _metrics(node, settings))),
     )
 
 
@@ -139,8 +168,36 @@ def _constants(node: ast.stmt) -> Iterator[str]:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
-def _metrics(node: ast.AST) -> Iterator[str]:
-    """Names of the numbers that a call prints as a line or a dictionary, or logs; of what `compute_metrics` returns."""
+def _settings(
+    path: Path, modules: Mapping[Path, str], nodes: Collection[ast.AST], arguments: Collection[str]
+) -> frozenset[str]:
+    """Names of numbers that a script is given, without those that have the word of a metric, such as `--loss`."""
+    names = {name.replace("-", "_") for name in arguments}
+    assigned = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    names |= {name for node in ast.parse(modules.get(path, "")).body for name in _constants(node)} & {
+        name for name in assigned if assigned.count(name) == 1
+    }
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef) and any("command" in ast.unparse(each) for each in node.decorator_list):
+            names |= {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)}
+        elif isinstance(node, ast.ClassDef) and "dataclass" in " ".join(map(ast.unparse, node.decorator_list)):
+            fields = (item.target for item in node.body if isinstance(item, ast.AnnAssign))
+            names |= {
+                field.id for field in fields if isinstance(field, ast.Name) and not _RESULT_CLASS.search(node.name)
+            }
+    files = [file for pattern in _CONFIGURATIONS for file in sorted(path.parent.glob(pattern))]
+    for file in files[:_MOST_CONFIGURATIONS]:
+        with suppress(OSError):
+            if file.is_file() and file.stat().st_size <= _LARGEST_CONFIGURATION:
+                names.update(_CONFIGURED.findall(file.read_text(errors="replace")))
+    return setting_names(names)
+
+
+def _metrics(node: ast.AST, settings: Collection[str]) -> Iterator[str]:
+    """Names of the numbers that a call prints as a line or a dictionary, or logs; of what `compute_metrics` returns.
+
+    Printed lines are read by the function that reads them when the script runs.
+    """
     if isinstance(node, ast.FunctionDef) and node.name == "compute_metrics":
         results = (item.value for item in ast.walk(node) if isinstance(item, ast.Return))
         yield from (f"eval_{key}" for result in results for key in _keys(result))
@@ -150,19 +207,35 @@ def _metrics(node: ast.AST) -> Iterator[str]:
             yield from _keys(ast.Dict(keys=[target.slice], values=[node.value]))
     elif isinstance(node, ast.Call):
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if name == "print":
-            yield from numbers_in(" ".join(map(_template, node.args)))
-        if name in {"print", "log_metrics", "dump", "dumps"}:
-            yield from (key for word in node.args for key in _keys(word))
-        elif name in {"log_metric", "save_metrics"}:
-            ending = "_loss" if name == "save_metrics" else ""  # of Hugging Face's Trainer
-            yield from (f"{word.value!s}{ending}" for word in node.args[:1] if isinstance(word, ast.Constant))
+        if name in _PRINTS:
+            yield from numbers_in(_printed(node.args), settings)
+        if name in _LOGS_DICTIONARY:
+            named = [key for word in node.args for key in _keys(word)]
+            named += [item.arg for item in node.keywords if item.arg and name == "set_postfix"]
+            yield from (key for key in named if not is_setting(key, settings))
+        if name in _LOGS_NAME:
+            words = (word.value for word in node.args[:1] if isinstance(word, ast.Constant))
+            yield from (word for word in words if isinstance(word, str) and not is_setting(word, settings))
+        elif name == "save_metrics":  # of Hugging Face's Trainer
+            yield from (f"{word.value!s}_loss" for word in node.args[:1] if isinstance(word, ast.Constant))
+
+
+def _printed(arguments: Sequence[ast.expr]) -> str:
+    """The line that a call prints, with 1 in place of each value."""
+    first = _template(arguments[0]) if arguments else ""
+    if len(arguments) > 1 and _FORMATTED.search(first):  # logging's and loguru's own formatting
+        return _FORMATTED.sub("1", first)
+    return " ".join([first, *map(_template, arguments[1:])])
 
 
 def _template(node: ast.AST) -> str:
     """A printed text with 1 in place of each value."""
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_template, node.values))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        return _FORMATTED.sub("1", _template(node.left))
+    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "format":
+        return _FORMATTED.sub("1", _template(node.func.value))  # type: ignore[attr-defined]  # it has an attribute
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "1"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.core.noise import binomial_error
 from paretune.core.result import Result, Row, as_json, value_of
+from paretune.core.script_metrics import LOGGERS
 from paretune.core.shell import command_line, options
 from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
 from paretune.jobs.bill import Bill
@@ -22,14 +23,12 @@ from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
 from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.specification.script_arguments import ADD_A_METRIC
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
 from paretune.tracking.run import EndStatus, Run
 
-_DEFINITION = (
-    "other lines are read by a regular expression, such as "
-    """--metric_definitions '[{"Name": "accuracy", "Regex": "acc ([0-9.]+)"}]'"""
-)
+_DEFINITION = """such as --metric_definitions '[{"Name": "accuracy", "Regex": "acc ([0-9.]+)"}]'"""
 RUN_STATUS: Mapping[JobState, EndStatus] = {
     JobState.COMPLETED: "FINISHED",
     JobState.FAILED: "FAILED",
@@ -332,10 +331,7 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     lost = ", ".join(report.not_finite)
     remarks = [f"not recorded, because the last value was NaN or infinite: {lost}"] if lost else []
     if spec.project is not None:
-        no_metric = (
-            "the command has left no metric: it may log them to MLflow, write numbers into a metrics.json or "
-            f"all_results.json, or print lines such as accuracy=0.9; {_DEFINITION}"
-        )
+        no_metric = f"the command has left no metric in {LOGGERS}: {ADD_A_METRIC}, {_DEFINITION}"
         return remarks if report.metrics or lost else [no_metric]
     evaluated, of_training = ("eval", "val_", "valid", "test"), ("train_", "throughput_")
     names = [*report.metrics, *report.not_finite]
@@ -345,9 +341,8 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     switches = json.dumps({"do_train": True, "do_eval": True})
     return [
         *remarks,
-        f"{at_home(str(spec.entry_script)).name} has left no metric of an evaluation: print a line such as "
-        "`accuracy: 0.9`, or save metrics in output_dir (Trainer.save_metrics), as Hugging Face's examples do with "
-        f"{options(training_arguments=switches)}; {_DEFINITION}",
+        f"{at_home(str(spec.entry_script)).name} has left no metric of an evaluation in {LOGGERS}: {ADD_A_METRIC}, "
+        f"{_DEFINITION}; Hugging Face's examples evaluate with {options(training_arguments=switches)}",
     ]
 
 

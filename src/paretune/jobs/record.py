@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any
 
 from paretune.core.errors import LostContact
+from paretune.core.script_metrics import STORE
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
@@ -21,7 +22,6 @@ from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
 from paretune.projects.collection import collect, problem
-from paretune.projects.container_entrypoint import STORE
 from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
 from paretune.specification.catalog import short_name
@@ -96,7 +96,7 @@ class JobRecord:
     @property
     def data_facts(self) -> dict[str, float]:
         """Counts and baselines of the data, without the estimate."""
-        if self.spec.project is not None:
+        if self.spec.runs_user_code:
             return {}
         facts = {name: value for name, value in self.former_metrics.items() if "/" not in name}
         return {name: value for name, value in facts.items() if not name.startswith("estimated_")}
@@ -196,8 +196,8 @@ class JobRecord:
             self.run.flush()
 
     def collect_results(self, job: Job) -> list[str]:
-        """Copy into the run what an ended job has recorded itself; returns a sentence for each part it could not."""
-        if self.spec.project is None:
+        """Copy into the run what a training of the user's own has recorded; returns a sentence for each fault."""
+        if not self.spec.runs_user_code or self.workplace.launcher.origin != "measured":
             return []
         try:
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:

@@ -1,11 +1,14 @@
-"""Copies the runs that a command has recorded inside its job into the tracking server. Copying twice changes nothing.
+"""Copies what a training has recorded inside its job into the tracking server. Copying twice changes nothing.
+
+That is the runs that it has opened with MLflow, and the curves of its other loggers and of its printed lines.
 
 The job's store is read through MLflow, which upgrades tables of an older one. A job with a newer MLflow than is
 installed here leaves a store that cannot be read: it stays in the job's results.
 """
 
+import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,11 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.errors import first_line
-from paretune.core.untrusted import masked, without_secrets
+from paretune.core.script_metrics import read_curves
+from paretune.core.untrusted import masked, printable, without_secrets
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
+from paretune.tracking.run import named_for_mlflow
 
 _MOST_RUNS = 50_000  # MLflow's limit of one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
@@ -28,21 +33,30 @@ _NOT_COPIED = (  # what MLflow sets, and what `sync` believes of a job
 
 
 def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> list[str]:
-    """Copy the store that a command has left, if there is one, into the run; returns why it cannot be read, if so.
+    """Copy what a training has left in `store` into the run; returns a sentence for each thing that is wrong with it.
 
-    The first run that the command has opened is copied into this run; others become runs of their own beside it.
-    Parameters and tags are copied without secrets, and metrics without those that only a bill tells.
-    Raises what MLflow's own client raises if the tracking server does not answer or refuses.
+    The first run that it has opened is copied into this run; others become runs of their own below it. Parameters and
+    tags are copied without secrets, and metrics without those that only a bill tells. Parameters that it has logged
+    with another value than this run has are named. Raises what MLflow's own client raises if the tracking server does
+    not answer or refuses.
     """
+    client = client or MlflowClient()
+    remarks = []
+    try:
+        _copy_curves(store, run_id, client)
+    except (OSError, ValueError) as error:
+        remarks.append(problem(error))
     if not (store / "mlflow.db").is_file():
-        return []
+        return remarks
     try:
         inner, runs = read_runs(store)
     except Exception as error:  # the job has written it: MLflow may raise anything
-        return [problem(error)]
-    client = client or MlflowClient()
+        return [*remarks, problem(error)]
     copies: dict[str, str] = {}  # id in the store to id of its copy
-    experiment = client.get_run(run_id).info.experiment_id
+    outer = client.get_run(run_id)
+    experiment = outer.info.experiment_id
+    if runs and (differing := _differing(outer.data.params, runs[0].data.params)):
+        remarks.append(f"logged to MLflow with other values than were given to it: {differing}")
     for run in runs:
         inner_id, parent = run.info.run_id, copies.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
         copies[inner_id] = _find_or_create_copy(run, experiment, parent, client) if copies else run_id
@@ -53,7 +67,7 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> lis
             client.log_artifacts(copies[inner_id], str(files), artifact_path=name or None)
         if copies[inner_id] != run_id and run.info.end_time:
             client.set_terminated(copies[inner_id], run.info.status, run.info.end_time)
-    return []
+    return remarks
 
 
 def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
@@ -96,15 +110,52 @@ def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowC
     return str(copy.info.run_id)
 
 
+def _differing(given: Mapping[str, str], used: Mapping[str, str]) -> str:
+    """The parameters of a job that its training has logged with another number or word, with both values."""
+    plain = {name.removeprefix("training_arguments.").replace("-", "_"): text for name, text in given.items()}
+    if "learning_rate_scaling" in plain:
+        plain.pop("learning_rate", None)  # it gets the scaled one
+    names = {name.replace("-", "_"): text for name, text in used.items()}
+    differing = [name for name in plain.keys() & names.keys() if not _is_same(plain[name], names[name])]
+    texts = {name: (masked(name, names[name]), masked(name, plain[name])) for name in sorted(differing)}
+    return printable(", ".join(f"{name}={other} (given: {own})" for name, (other, own) in texts.items()))
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return math.isclose(float(one), float(other), rel_tol=1e-6)
+    except ValueError:
+        return one.lower() == other.lower() or "/" in one + other  # a path may be written in other ways
+
+
+def _copy_curves(store: Path, run_id: str, client: MlflowClient) -> None:
+    curves = {name: points for name, points in read_curves(store).items() if name not in OF_THE_BILL}
+    points = [
+        Metric(spelled, point.value, point.time_ms, point.step)
+        for name, curve in curves.items()
+        for point in curve
+        for spelled in named_for_mlflow({name: 0.0})
+    ]
+    _log_points(points, run_id, client)
+
+
+def _log_points(points: Sequence[Metric], run_id: str, client: MlflowClient) -> None:
+    """Log the points that the run has not: MLflow keeps equal ones twice."""
+    names = {point.key for point in points}
+    existing = {_point(point) for name in names for point in client.get_metric_history(run_id, name)}
+    new = [point for point in points if _point(point) not in existing]
+    for start in range(0, len(new), _BATCHES["metrics"]):
+        client.log_batch(run_id, metrics=new[start : start + _BATCHES["metrics"]])
+
+
 def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient) -> None:
-    """Log what a run has and its copy has not: MLflow refuses another value of a parameter, and keeps points twice."""
+    """Log what a run has and its copy has not: MLflow refuses another value of a parameter."""
+    _log_points(points, run_id, client)
     params = client.get_run(run_id).data.params
     tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_NOT_COPIED)}
-    existing = {_point(point) for name in run.data.metrics for point in client.get_metric_history(run_id, name)}
     entities: dict[str, list[Any]] = {
         "params": [Param(name, masked(name, text)) for name, text in run.data.params.items() if name not in params],
         "tags": [RunTag(name, masked(name, text)) for name, text in tags.items()],
-        "metrics": [point for point in points if _point(point) not in existing],
     }
     for kind, items in entities.items():
         for start in range(0, len(items), _BATCHES[kind]):

@@ -2,18 +2,17 @@
 
 It starts in the folder where the code was unpacked, installs the project's dependencies, opens a store for what the
 command records, and runs the command as `mlflow run` does on a laptop. It stays the command's parent, so that a signal
-reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics.py, which
+reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics, which
 lie beside it, need only the standard library of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     the document: command, requirements, folder, renamed, metric_definitions;
+    ML/input/data/job/job.json     the document: command, requirements, folder, renamed, metric_definitions, settings;
                                    on SageMaker also deadline_s
-    ML/output/data/paretune/       the store: mlflow.db and mlruns, if the command uses MLflow
+    ML/output/data/paretune/       mlflow.db and mlruns, if the command uses MLflow; the curves of other loggers
     ML/output/data/report.json     the metrics, and where each comes from
     ML/output/failure              why it failed: kind, colon, one sentence
 
-Metrics come from four sources, of which later ones win: lines that the command prints; the files with results below
-its folder, the model's or the results' (see script_metrics.py); MLflow: the last values of all runs that it has opened,
-with those of the first one last of all; and `metric_definitions`.
+Metrics come from what the command prints and logs (see script_metrics); of MLflow, the last values of all runs that it
+has opened, with those of the first one last of all.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import importlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from paretune.core.script_metrics import PrintedNumbers
 
 GRACE_S = 110.0  # seconds from SIGTERM until a command that goes on is killed
-STORE = "paretune"
 REQUIREMENTS = ".paretune-requirements.txt"
 _INSTALLER = "input/data/code/start_job.py"
 _LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
@@ -60,20 +57,24 @@ def main(ml: Path) -> int:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code or supervisor.was_stopped:
             return code
-    environment = dict(os.environ, **open_store(ml, project))
+    script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
+    # What instances but the first one record is lost with them.
+    data = ml / "output" / "data" if is_first() else Path(tempfile.mkdtemp())
+    environment = dict(os.environ, **script_metrics.logging_environment(data, os.environ))
+    if not (project / "mlruns").exists():
+        (project / "mlruns").symlink_to(data / script_metrics.STORE / "mlruns")  # where MLflow before 3.11 puts files
     say("the project's command starts")
     began = time.time()
-    script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
-    printed = script_metrics.PrintedNumbers(document["metric_definitions"])
+    printed = script_metrics.PrintedNumbers(document["metric_definitions"], document["settings"])
     code = supervisor.run(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
     if code and not supervisor.was_stopped:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
     if not code and is_first() and not supervisor.was_stopped:
-        files = script_metrics.numbers_of_files((project, ml / "model", ml / "output" / "data"), began)
-        logged = metrics_of_store(ml)
-        metrics, not_finite, sources = printed.results(files, logged, document["renamed"])
-        report = {"metrics": metrics, "not_finite": not_finite, "facts": {"metrics_from": sources}}
-        (ml / "output" / "data" / "report.json").write_text(json.dumps(report), encoding="utf-8")
+        sources = script_metrics.logged(data, (project, ml / "model"), began, settings=document["settings"])
+        found = printed.results(sources, document["renamed"])
+        script_metrics.write_curves(found.curves, data / script_metrics.STORE)
+        report = {"metrics": found.metrics, "not_finite": found.not_finite, "facts": {"metrics_from": found.sources}}
+        (data / "report.json").write_text(json.dumps(report), encoding="utf-8")
     return code
 
 
@@ -139,22 +140,6 @@ def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
         printed.read(line.decode(errors="replace"))
 
 
-def metrics_of_store(ml: Path) -> dict[str, Any]:
-    """The last values of the metrics in the store, a text for NaN: newer runs win, and the first one over all."""
-    path = ml / "output" / "data" / STORE / "mlflow.db"
-    if not path.is_file():
-        return {}
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(path))) as database:
-        query = (
-            "SELECT m.key, CASE WHEN m.is_nan THEN 'nan' ELSE m.value END "
-            "FROM latest_metrics m JOIN runs r ON r.run_uuid = m.run_uuid "
-            "WHERE r.lifecycle_stage = 'active' ORDER BY r.start_time = "
-            "(SELECT MIN(start_time) FROM runs WHERE lifecycle_stage = 'active'), r.start_time"
-        )
-        return dict(database.execute(query).fetchall())
-    return {}
-
-
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
     """Exit code of the installer of start_job.py, run in the folder where relative paths of the list start."""
     say("installing what the project depends on")
@@ -165,18 +150,6 @@ def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervi
         return supervisor.run(words, cwd=str(folder))
     finally:
         path.unlink()
-
-
-def open_store(ml: Path, project: Path) -> dict[str, str]:
-    """Variables with which the command records into a store inside the job.
-
-    The store of the first instance lies where SageMaker keeps results; those of the others are lost with the instance.
-    """
-    store = ml / "output" / "data" / STORE if is_first() else Path(tempfile.mkdtemp()) / STORE
-    (store / "mlruns").mkdir(parents=True)
-    if not (project / "mlruns").exists():
-        (project / "mlruns").symlink_to(store / "mlruns")  # where MLflow puts the files of runs
-    return {"MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}"}
 
 
 def is_first() -> bool:

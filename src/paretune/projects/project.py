@@ -31,7 +31,12 @@ from paretune.specification.script_arguments import option_words, start_faults, 
 
 _RESERVED_CHANNELS = {"code", "job"}
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
-_MODULES = {_PROGRAM: container_entrypoint, "watchdog.py": watchdog, "script_metrics.py": script_metrics}
+PROGRAM_FILES = {
+    _PROGRAM: Path(container_entrypoint.__file__),
+    "watchdog.py": Path(watchdog.__file__),
+    **{f"script_metrics/{path.name}": path for path in Path(script_metrics.__file__).parent.glob("*.py")},
+}
+"""Name of each file in a job to the file that it is a copy of."""
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
 _SEED = "seed"
 _OF_THE_IMAGE = re.compile(r"(python|pip)\b.*")  # conda packages that every training image has
@@ -119,7 +124,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
     code = {f"project/{name}": path for name, path in files.items()}
     payload = ProjectPayload(
-        code={**code, **{name: Path(str(module.__file__)) for name, module in _MODULES.items()}},
+        code={**code, **PROGRAM_FILES},
         program=_PROGRAM,
         document={
             "command": command,
@@ -127,11 +132,30 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             "folder": folder,
             "renamed": dict(SCRIPT_METRICS),
             "metric_definitions": list(spec.metric_definitions),
+            "settings": sorted(_settings(spec, project, root)),
         },
         inputs=inputs,
         beside={f"project/{name}": path for name, path in ignored},
     )
     return JobInputs(project=payload)
+
+
+def _settings(spec: JobSpec, project: Project, root: Path) -> set[str]:
+    """Names that are no metrics if the command prints them: what it is given, and settings of its script."""
+    names = {*spec.training_arguments}
+    if spec.entry_point in project._entry_points:
+        entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
+        scripts = [root / word for word in str(entry.command).split() if word.endswith(".py")]
+        names |= {*entry.parameters}
+    else:
+        scripts = [root / spec.entry_point]
+        if spec.entry_point.endswith(".sh"):
+            words = scripts[0].read_text(errors="replace").split()
+            scripts = [root / word.strip("\"'") for word in words if word.endswith(".py")]
+    for script in scripts:
+        if script.suffix == ".py" and script.is_file():
+            names |= read_own_script(script).settings
+    return {*script_metrics.setting_names(names)}
 
 
 def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path]]:

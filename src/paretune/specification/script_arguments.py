@@ -20,6 +20,11 @@ from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH, BatchP
 from paretune.specification.parameters import affecting, extra_of, spell
 
 LOGGING_STEPS = 10
+ADD_A_METRIC = (
+    'log it with MLflow, mlflow.log_metric("val_f1", value), or with W&B, TensorBoard or a Trainer of Lightning or '
+    "Hugging Face, or print a line such as `val_f1: 0.9`; other lines are read by metric_definitions"
+)
+"""What somebody does whose script leaves no metric."""
 _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
 """Parameters to the arguments of Hugging Face's scripts, if these have another name or several."""
 _ELSEWHERE = {
@@ -79,11 +84,14 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
     if unseen := [name for name in wanted if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}]:
         unclear.append(f"whether it reports {', '.join(unseen)}, which its text does not show")
     if not reports:
-        unclear.append("which metrics it prints: lines such as `accuracy: 0.9` are read, others by metric_definitions")
+        unclear.append(f"which metrics it logs: {ADD_A_METRIC}")
+    if script.sets_tracking:
+        unclear.append("where it logs: leave out mlflow.set_tracking_uri, and MLflow records into the run of the job")
     return {
         "passes": shlex.join(words) or "no arguments",
         "its own defaults": ", ".join(name for name in script.arguments if f"--{name}" not in words),
         "reports": ", ".join(reports),
+        "logs with": ", ".join(script.loggers),
         "unclear": "; ".join(unclear),
     }
 

@@ -91,7 +91,7 @@ class Run:
         """Add the events' metrics to the curves, in whatever order they come; no step of a curve is written twice."""
         points = []
         for event in events:
-            for name, value in _named_for_mlflow(event.metrics).items():
+            for name, value in named_for_mlflow(event.metrics).items():
                 if event.step not in self._steps_of(name):
                     self._steps[name].add(event.step)
                     points.append(Metric(name, value, int(event.time * 1000), event.step))
@@ -103,7 +103,7 @@ class Run:
         They are at step 0, or at the last step of their curve: MLflow shows the latest value of the last step.
         """
         is_read, points = self._read(), []
-        for name, value in _named_for_mlflow(metrics).items():
+        for name, value in named_for_mlflow(metrics).items():
             if self._headlines.get(name) != value:
                 time_ms, step = self._place_of_headline(name, name in self._headlines or not is_read)
                 points.append(Metric(name, float(value), time_ms, step))
@@ -259,6 +259,6 @@ def is_refused(error: Exception) -> bool:
     return error.error_code in {"INVALID_PARAMETER_VALUE", "PERMISSION_DENIED"} or bool(_DENIED.search(str(error)))
 
 
-def _named_for_mlflow(metrics: Mapping[str, float]) -> dict[str, float]:
+def named_for_mlflow(metrics: Mapping[str, float]) -> dict[str, float]:
     """A user's script may name a metric `acc@1`; MLflow refuses such a name, and with it all that is sent along."""
     return {re.sub(r"[^\w\-. :/]", "_", name): value for name, value in metrics.items()}

@@ -85,7 +85,7 @@ USED_DEVICE = "paretune.used_device"  # device that ran: `cpu`, `cuda`
 USED_VERSIONS = "paretune.used_versions"
 """Versions that trained, such as `python 3.11.7, torch 2.13.0`."""
 METRICS_FROM = "paretune.metrics_from"
-"""Sources of the numbers of a training of the user's own, each with its metrics: a file, MLflow, printed lines."""
+"""Sources of the numbers of a training of the user's own, each with its metrics: MLflow, W&B, a file, printed lines."""
 
 # Price and bill
 PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # price of an instance that the cost was computed with

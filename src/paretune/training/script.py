@@ -1,19 +1,34 @@
-"""Run a user's Hugging Face style training script, unmodified, and record its metrics.
+"""Run a user's training script, unmodified, and record its metrics.
 
-Its command line is that of specification.script_arguments. Dictionaries that the Trainer prints become events; the
-numbers of printed lines and of files with results become the report (see core.script_metrics).
+Its command line is that of specification.script_arguments. Dictionaries that the Trainer prints become events; what its
+loggers record and what it prints become the report and curves (see core.script_metrics).
 """
 
+import gc
 import os
 import runpy
 import shutil
 import sys
+import tempfile
 import time
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, dictionary_in, finite_numbers, numbers_of_files
+from paretune.core.own_script import read_own_script
+from paretune.core.script_metrics import (
+    LONGEST_LINE,
+    STORE,
+    PrintedNumbers,
+    dictionary_in,
+    finite_numbers,
+    logged,
+    logging_environment,
+    setting_names,
+    write_curves,
+    written_log_file,
+)
 from paretune.core.untrusted import at_home
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.metrics import SCRIPT_METRICS
@@ -31,30 +46,87 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     sys.argv = [str(script), *script_arguments(document.spec, document.plan, str(folder.model))]
     sys.path.insert(0, str(script.parent))
     os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
-    streams, began, printed = (sys.stdout, sys.stderr), time.time(), PrintedNumbers(document.spec.metric_definitions)
+    # What other processes log is lost.
+    data = folder.report.parent if processes.is_first() else Path(tempfile.mkdtemp())
+    settings = read_own_script(script).settings | setting_names(document.spec.training_arguments)
+    streams, began = (sys.stdout, sys.stderr), time.time()
+    printed = PrintedNumbers(document.spec.metric_definitions, settings)
     if processes.is_first():
         logging_steps = max(1, int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS)))
         sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps)
         sys.stderr = PrintedMetrics(sys.stderr, None, printed)  # where Python's logging writes
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            reason = getattr(sys.stderr, "last_line", "")  # such as that of an argument parser
-            raise RuntimeError(f"{script.name} ended with {end.code}{': ' if reason else ''}{reason}") from end
-    finally:
-        sys.stdout, sys.stderr = streams
+    is_alone = document.deadline_s is not None  # on an instance, whose current folder no other job shares
+    if is_alone and not os.path.lexists("mlruns"):
+        Path("mlruns").symlink_to(data / STORE / "mlruns")  # where MLflow before 3.11 puts the files of runs
+    with _variables(logging_environment(data, os.environ)), _written() as written:
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                reason = getattr(sys.stderr, "last_line", "")  # such as that of an argument parser
+                raise RuntimeError(f"{script.name} ended with {end.code}{': ' if reason else ''}{reason}") from end
+        finally:
+            finish_loggers()
+            sys.stdout, sys.stderr = streams
     if not processes.is_first():
         return
-    if document.deadline_s is not None:
+    if is_alone:
         trim_model_folder(folder.model)
-    # Not the files of the current folder: another job may run in it at the same time.
-    files = numbers_of_files([folder.report.parent, folder.model], began)
-    metrics, not_finite, sources = printed.results(files, {}, SCRIPT_METRICS)
-    facts: dict[str, str | bool | int | float] = {"device": device.device_name(), "metrics_from": sources}
+    # Of the current folder of a user's machine only what this process has written: another job may run in it.
+    roots = [folder.model, *([Path.cwd()] if is_alone else [])]
+    gathered = printed.results(logged(data, roots, began, written, settings), SCRIPT_METRICS)
+    write_curves(gathered.curves, data / STORE)
+    facts: dict[str, str | bool | int | float] = {"device": device.device_name(), "metrics_from": gathered.sources}
     model_fault = mlflow_model.describe(folder.model)  # after the files with results were read: it copies some
-    report = JobReport(metrics=metrics, not_finite=tuple(not_finite), facts=facts, model_fault=model_fault)
+    not_finite = tuple(gathered.not_finite)
+    report = JobReport(metrics=gathered.metrics, not_finite=not_finite, facts=facts, model_fault=model_fault)
     report.write(folder.report)
+
+
+def finish_loggers() -> None:
+    """Write what the script's loggers write when Python ends, which this process does not wait for."""
+    with suppress(Exception):  # a logger's fault is no fault of the training
+        if (mlflow := sys.modules.get("mlflow")) is not None:
+            mlflow.flush_async_logging()
+            while mlflow.active_run() is not None:
+                mlflow.end_run()
+    with suppress(Exception):
+        if (wandb := sys.modules.get("wandb")) is not None and wandb.run is not None:
+            wandb.finish()
+    with suppress(Exception):
+        if (tensorboard := sys.modules.get("tensorboard.summary.writer.event_file_writer")) is not None:
+            for item in gc.get_objects():
+                if isinstance(item, tensorboard.EventFileWriter):
+                    item.flush()
+
+
+@contextmanager
+def _variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, text in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if text is None else {name: text})
+
+
+@contextmanager
+def _written() -> Iterator[set[Path]]:
+    """The files with logs or results that this process writes meanwhile."""
+    written, is_open = set[Path](), True
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if is_open and event in ("open", "os.rename") and (path := written_log_file(event, arguments)):
+            written.add(Path(path))
+
+    sys.addaudithook(note)  # which cannot be removed
+    try:
+        yield written
+    finally:
+        is_open = False
 
 
 def trim_model_folder(folder: Path) -> None:
@@ -88,19 +160,19 @@ class PrintedMetrics:
         self._line = self._line[-LONGEST_LINE:]
         for line in lines:
             self.last_line = line.strip() or self.last_line
-            self._printed.read(line)
-            self._parse(line.strip())
+            self._printed.read(line, has_curve=self._parse(line.strip()))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _parse(self, line: str) -> None:
+    def _parse(self, line: str) -> bool:
+        """Whether the line is a dictionary of numbers that became an event."""
         if self._events is None or not line.startswith("{"):
-            return
+            return False
         numbers = finite_numbers(dictionary_in(line))
         if "train_runtime" in numbers or not numbers:
-            return  # the summary, which is in train_results.json too
+            return False  # the summary, which is in train_results.json too
         is_evaluation = any(name.startswith("eval_") for name in numbers)
         if not is_evaluation:
             self._step += self._logging_steps
@@ -108,3 +180,4 @@ class PrintedMetrics:
         metrics = {f"{curve}/{name.removeprefix('eval_')}": value for name, value in numbers.items()}
         with redirect_stdout(self._stream):  # the printed event must not be parsed again
             self._events.write(self._step, metrics)
+        return True

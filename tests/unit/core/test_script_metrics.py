@@ -1,5 +1,6 @@
 """Numbers of somebody else's training: in printed lines, in files, and by SageMaker's metric definitions."""
 
+import csv
 import json
 import math
 import time
@@ -7,7 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, numbers_in, numbers_of_files
+from paretune.core.script_metrics import (
+    LONGEST_LINE,
+    Point,
+    PrintedNumbers,
+    Source,
+    logged,
+    logging_environment,
+    numbers_in,
+    read_curves,
+    setting_names,
+    write_curves,
+)
+
+HERE = Path(__file__).parent
+
+
+def printed_lines() -> list[tuple[str, dict[str, float]]]:
+    """Lines as common programs print them, escaped, with what a reader takes from them; nothing from settings."""
+    with (HERE / "printed_lines.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [(row["line"].encode("latin1").decode("unicode_escape"), json.loads(row["numbers"])) for row in rows]
+
+
+@pytest.mark.parametrize(("line", "numbers"), printed_lines())
+def test_a_line_of_a_common_program_gives_the_numbers_that_a_reader_sees(line: str, numbers: dict[str, float]) -> None:
+    assert numbers_in(line) == pytest.approx(numbers)
 
 
 @pytest.mark.parametrize(
@@ -17,26 +43,35 @@ from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, numbers_i
         ("widgets=3", {"widgets": 3.0}),
         ("eval f1 = 0.91", {"eval_f1": 0.91}),
         ("{'eval_f1': 0.9, 'kpi': '2', 'epoch': 1.0}", {"eval_f1": 0.9, "kpi": 2.0}),
+        ("{'accuracy': 0.9, 'macro avg': {'f1-score': 0.8}}", {"accuracy": 0.9, "macro avg/f1-score": 0.8}),
         ("Epoch 1/5 | loss: 0.41 | val acc=.9", {"loss": 0.41, "val_acc": 0.9}),
         ("step 250: train loss 1.5, val loss 2.5", {"train_loss": 1.5, "val_loss": 2.5}),
         ("[7]\ttrain-auc:0.8\tvalidation-auc:0.7", {"train-auc": 0.8, "validation-auc": 0.7}),
         ("23/23 - 0s - 2ms/step - accuracy: 0.85 - val_loss: 4e-1", {"accuracy": 0.85, "val_loss": 0.4}),
         ("epoch 0: {'accuracy': 0.7}", {"accuracy": 0.7}),
-        ("Epoch 3: took 5 minutes, loss 0.4", {}),
-        ("2026-11-26 10:00:00 loss: 0.3", {}),
-        ("INFO eval_accuracy = 0.93, in all", {}),
-        ("Modules in train mode: 3", {}),
+        ("Epoch 3: took 5 minutes, loss 0.4", {"loss": 0.4}),
+        ("2026-11-26 10:00:00 loss: 0.3", {"loss": 0.3}),
+        ("INFO eval_accuracy = 0.93, in all", {"eval_accuracy": 0.93}),
+        ("widgets=3 of all that were there", {}),  # no metric that a reader could know
         ("{'loss': nan, 'f1': 0.5, 'flag': True}", {"loss": math.inf, "f1": 0.5}),
         ("loss: 1e999", {"loss": math.inf}),
         ("epoch 2: loss -inf, f1 NaN", {"loss": -math.inf, "f1": math.nan}),
         ("| End of training | test loss  6.18 | test ppl   483.63", {"test_loss": 6.18, "test_ppl": 483.63}),
         ("| end of epoch   1 | time:  1.00s | valid loss  6.18", {"valid_loss": 6.18}),  # and cells of words
-        ("mode: info", {}),
-        ("12:30:01 done", {}),
     ],
 )
 def test_a_printed_line_gives_the_numbers_that_a_reader_sees(line: str, numbers: dict[str, float]) -> None:
     assert numbers_in(line) == pytest.approx(numbers, nan_ok=True)
+
+
+def test_settings_by_name_are_no_metrics_however_they_are_printed() -> None:
+    settings = setting_names(["alpha", "optimizer.beta-max", "eval-loss"])
+
+    assert numbers_in("alpha: 0.5", settings) == {}
+    assert numbers_in("{'alpha': 0.5, 'beta_max': 2, 'f1': 0.9}", settings) == {"f1": 0.9}
+    assert numbers_in("eval_loss: 0.5", settings) == {
+        "eval_loss": 0.5
+    }  # the option chooses a loss, the line has its value
 
 
 def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() -> None:
@@ -45,12 +80,13 @@ def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() 
         "batch_size = 64",
         "n_layer = 6",
         "Num_processes: 1",
+        "alpha = 2.5",
         "step 0: train loss 4.3, val loss 4.2",
         "f1: 0.8",
     ):
         printed.read(line)
 
-    assert printed.results({}, {}, {})[0] == {"train_loss": 4.3, "val_loss": 4.2, "f1": 0.8}
+    assert printed.results([], {}).metrics == {"train_loss": 4.3, "val_loss": 4.2, "f1": 0.8}
 
 
 def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
@@ -58,7 +94,50 @@ def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
     for line in ("loss=0.9\n", "loss=0.5\rloss=0.25\r\n", "x" * LONGEST_LINE + " loss=0.1\n"):
         printed.read(line)
 
-    assert printed.results({}, {}, {}) == ({"loss": 0.25}, [], "printed: loss")
+    assert printed.results([], {}) == ({"loss": 0.25}, [], "printed: loss", {})
+
+
+def test_printed_numbers_are_curves_over_the_steps_that_were_printed() -> None:
+    printed = PrintedNumbers()
+    for line in ("Epoch 1/2", "loss: 0.5", "Epoch 2/2", "val acc: 50%", "loss: 0.25", "test loss: 0.3"):
+        printed.read(line)
+
+    found = printed.results([], {})
+
+    assert {name: [(step, value) for step, _, value in points] for name, points in found.curves.items()} == {
+        "loss": [(1, 0.5), (2, 0.25)]
+    }
+    assert found.sources == "printed: loss, test_loss; printed in per cent and recorded as a share: val_acc"
+    assert found.metrics["val_acc"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("lines", "numbers"),
+    [
+        (
+            [
+                "epoch     train_loss  valid_loss  accuracy  time    ",
+                "0         0.51      0.41      0.87      00:05     ",
+            ],
+            {"train_loss": 0.51, "valid_loss": 0.41, "accuracy": 0.87},
+        ),
+        (
+            [
+                "E    #       LOSS NER  ENTS_F  SCORE ",
+                "---  ------  --------  ------  ------",
+                "  1     200     45.06    87.0    0.87",
+            ],
+            {"LOSS_NER": 45.06, "ENTS_F": 87.0, "SCORE": 0.87},
+        ),
+        (["| epoch | loss | acc |", "|---|---|---|", "| 3 | 0.41 | 87% |"], {"loss": 0.41, "acc": 0.87}),
+    ],
+)
+def test_rows_of_a_printed_table_have_the_names_of_its_head(lines: list[str], numbers: dict[str, float]) -> None:
+    printed = PrintedNumbers()
+    for line in lines:
+        printed.read(line)
+
+    assert printed.results([], {}).metrics == numbers
 
 
 def test_a_metric_whose_last_value_is_not_finite_is_named_instead_of_recorded() -> None:
@@ -67,7 +146,7 @@ def test_a_metric_whose_last_value_is_not_finite_is_named_instead_of_recorded() 
         printed.read(line)
 
     renamed = {"eval_f1": "validation_f1"}
-    assert printed.results({}, {"loss": float("nan")}, renamed) == (
+    assert printed.results([Source({"loss": (math.nan, "MLflow")}, {})], renamed)[:3] == (
         {"auc": 0.75},
         ["eval_f1", "f1", "loss", "own", "validation_f1"],
         "printed: auc",
@@ -85,7 +164,7 @@ def test_metric_definitions_are_read_as_sagemaker_reads_them() -> None:
     for line in ("Train_error=0.5;", "hello", "Train_error=0.25;  rows 3;", "Train_error=broken;"):
         printed.read(line)
 
-    assert printed.results({}, {}, {})[0] == {"train:error": 0.25}
+    assert printed.results([], {}).metrics == {"train:error": 0.25, "Train_error": 0.25}
 
 
 def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_path: Path) -> None:
@@ -99,19 +178,72 @@ def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_p
     (tmp_path / "mlruns").mkdir()
     (tmp_path / "mlruns" / "metrics.json").write_text('{"eval_f1": 9}')
 
-    numbers = numbers_of_files([tmp_path, tmp_path / "out"], time.time())
+    sources = logged(tmp_path, [tmp_path / "out"], time.time())
 
-    assert numbers == {
+    values = {name: value for source in sources for name, value in source.values.items()}
+    assert values == {
         "loss": (1.0, "out/trainer_state.json"),
         "eval_loss": (0.7, "eval_results.json"),
         "eval_f1": (0.3, "out/all_results.json"),
         "train_runtime": (4.5, "out/all_results.json"),
         "eval_accuracy": (0.8, "eval_results.txt"),
     }
-    assert numbers_of_files([tmp_path], time.time() + 60) == {}
-    assert PrintedNumbers().results(numbers, {"loss": 3.0}, {"eval_f1": "f1"}) == (
+    assert not any(source.values for source in logged(tmp_path, [], time.time() + 60))
+    found = PrintedNumbers().results([*sources, Source({"loss": (3.0, "MLflow")}, {})], {"eval_f1": "f1"})
+    assert found[:3] == (
         {"f1": 0.3, "loss": 3.0, "eval_loss": 0.7, "eval_f1": 0.3, "train_runtime": 4.5, "eval_accuracy": 0.8},
         [],
         "eval_results.txt: eval_accuracy; out/all_results.json: f1, train_runtime; "
         "eval_results.json: eval_loss; MLflow: loss",
     )
+
+
+def test_of_equal_names_the_logger_counts_before_the_file_and_the_file_before_the_printed_line(tmp_path: Path) -> None:
+    printed = PrintedNumbers()
+    for line in ("epoch 1: a=1 b=1 c=1", "epoch 2: a=2 b=2 c=2"):
+        printed.read(line)
+    (tmp_path / "metrics.json").write_text('{"b": 3, "c": 3, "lr": 0.1}')
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "metrics.csv").write_text("epoch,step,c,lr\n0,10,4,0.1\n0,20,,0.1\n1,30,5,0.1\n")
+
+    found = printed.results(logged(tmp_path, [], time.time()), {})
+
+    assert found.metrics == {"a": 2.0, "b": 3.0, "c": 5.0}  # the rate never changes: it is a setting
+    assert found.sources == "printed: a; metrics.json: b; logs/metrics.csv: c"
+    assert [(point.step, point.value) for point in found.curves["c"]] == [(10, 4.0), (30, 5.0)]
+    assert found.curves.keys() == {"a", "c"}
+
+
+def test_tensorboard_s_scalars_are_read_with_their_steps(tmp_path: Path) -> None:
+    tensorboard = pytest.importorskip("tensorboard.summary", reason="needs tensorboard: `.ci/full foreign` has it")
+    for part in ("train", "validation"):
+        log = tensorboard.Writer(str(tmp_path / part))
+        for step in range(3):
+            log.add_scalar("acc", step / 4, step)
+        log.add_scalar("only" + part, 0.5, 7)
+        log.close()
+
+    found = PrintedNumbers().results(logged(tmp_path, [], time.time()), {})
+
+    assert found.metrics == {"train/acc": 0.5, "validation/acc": 0.5, "onlytrain": 0.5, "onlyvalidation": 0.5}
+    assert [(point.step, point.value) for point in found.curves["validation/acc"]] == [(0, 0.0), (1, 0.25), (2, 0.5)]
+    assert found.sources.startswith("TensorBoard: onlytrain")
+
+
+def test_curves_are_read_as_they_were_written_and_other_files_are_refused(tmp_path: Path) -> None:
+    curves = {"val/f1": [Point(1, 1000, 0.5), Point(2, 2000, 0.75)]}
+
+    write_curves(curves, tmp_path / "store")
+
+    assert read_curves(tmp_path / "store") == curves
+    assert read_curves(tmp_path) == {}
+    (tmp_path / "curves.jsonl").write_text('{"name": "x"}\n')
+    with pytest.raises(ValueError, match="not as paretune writes it"):
+        read_curves(tmp_path)
+
+
+def test_a_logger_that_the_user_has_directed_elsewhere_stays_there(tmp_path: Path) -> None:
+    given = {"MLFLOW_TRACKING_URI": "https://mine", "WANDB_MODE": "online"}
+
+    assert logging_environment(tmp_path, given) == {"WANDB_DIR": str(tmp_path)}
+    assert logging_environment(tmp_path, {})["WANDB_MODE"] == "offline"

@@ -7,6 +7,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 
+from paretune.core.script_metrics import Point, write_curves
 from paretune.projects.collection import artifacts_of, collect, read_runs
 
 PLANTED = {"hub_token": "hf_abcdefghijklmnopqrstuvwxyz", "wandb_api_key": "0123456789abcdef", "db.password": "hunter2"}
@@ -31,6 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tu
     outside.log_param(run_id, "given", "'quoted'")
     workspace = folder / "paretune"
     (workspace / "mlruns").mkdir(parents=True)
+    write_curves({"Acc@1": [Point(0, 1000, 0.5), Point(1, 2000, 0.75)]}, workspace)  # MLflow refuses @ in a name
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         (folder / "mlruns").symlink_to(workspace / "mlruns")
@@ -77,12 +79,15 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", outside.tracking_uri)  # MLflow 3.1 looks for a model's files only there
     run_id, records = store
-    assert [collect(records, run_id, outside) for _ in range(2)] == [[], []]
+    differs = "logged to MLflow with other values than were given to it: given=quoted (given: 'quoted')"
+    assert [collect(records, run_id, outside) for _ in range(2)] == [[differs], [differs]]
 
     run = outside.get_run(run_id)
     history = [(point.step, point.timestamp) for point in outside.get_metric_history(run_id, "loss")]
     assert history == [(0, 1000), (1, 1001), (2, 1002)]
     assert len(outside.get_metric_history(run_id, "strange")) == 1
+    curve = [(point.step, point.timestamp, point.value) for point in outside.get_metric_history(run_id, "Acc_1")]
+    assert curve == [(0, 1000, 0.5), (1, 2000, 0.75)]
     masked = dict.fromkeys(PLANTED, "...")
     assert run.data.params == {"given": "'quoted'", "own": "1", "eos_token_id": "50256", "use_token": "True"} | masked
     assert run.data.tags["colour"] == "blue"

@@ -14,8 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from paretune.core import script_metrics, watchdog
-from paretune.projects import container_entrypoint as inside
+from paretune.projects.project import PROGRAM_FILES
 from tests.processes import wait_until
 
 
@@ -29,9 +28,10 @@ def ml(tmp_path: Path) -> Path:
 
 def prepare(ml: Path, command: str, **changes: Any) -> None:
     """Write what a job finds."""
-    document = {"requirements": [], "folder": ".", "renamed": {}, "metric_definitions": []}
-    for name, source in (("inside.py", inside), ("watchdog.py", watchdog), ("script_metrics.py", script_metrics)):
-        shutil.copy(source.__file__, ml / "input" / "data" / "code" / name)
+    document = {"requirements": [], "folder": ".", "renamed": {}, "metric_definitions": [], "settings": []}
+    for name, path in PROGRAM_FILES.items():
+        (ml / "input" / "data" / "code" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(path, ml / "input" / "data" / "code" / name)
     (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(document | {"command": command} | changes))
 
 

@@ -210,6 +210,7 @@ def test_a_dry_run_says_what_is_passed_what_is_reported_and_what_is_unclear(scri
         "passes": "--output-dir OUTPUT_DIR --lr 0.2",
         "its own defaults": "batch-size, epochs, quiet",
         "reports": "loss, f1",
+        "logs with": "",
         "unclear": "whether it reports recall, which its text does not show",
     }
 

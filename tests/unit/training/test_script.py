@@ -1,12 +1,13 @@
 """A user's own script: what is read from its output, and what stays of its model; tests/foreign run such scripts."""
 
 import io
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from paretune.core.script_metrics import PrintedNumbers
+from paretune.core.script_metrics import STORE, PrintedNumbers, read_curves
 from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport
 from paretune.specification.job import JobSpec
 from paretune.training.meter import EventWriter
@@ -64,3 +65,42 @@ def test_the_report_says_whether_mlflow_can_load_what_a_script_has_left(
     assert report is not None
     assert report.model_fault == fault
     assert report.not_finite == ("f1",)
+
+
+def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
+    folder.make()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "metrics.json").write_text('{"f1": 0.1}')  # of another job in this folder
+    script.write_text(
+        "import argparse, json, os, pathlib\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--alpha', type=float, default=1)\n"
+        "args = parser.parse_args()\nprint('alpha:', args.alpha)\n"
+        "for epoch in range(3):\n    print(f'INFO:root:epoch {epoch}: val acc {25 * epoch}%')\n"
+        "pathlib.Path('out').mkdir()\n"
+        "with open('out/all_results.json', 'w') as file:\n    json.dump({'f1': 0.5}, file)\n"
+        "print('alpha:', args.alpha, os.environ['MLFLOW_TRACKING_URI'], os.environ['WANDB_MODE'])\n"
+        "print('uri is inside:', float(os.environ['WANDB_DIR'] in os.environ['MLFLOW_TRACKING_URI']))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr("sys.path", list(sys.path))
+    spec = JobSpec(entry_script=str(script), training_arguments={"alpha": 0.5})
+
+    run_script(JobDocument.first("job", spec), folder)
+
+    report = JobReport.read_json(folder.report.read_bytes())
+    assert report is not None
+    assert report.metrics == {"f1": 0.5, "val_acc": 0.5, "uri_is_inside": 1.0}
+    assert report.facts["metrics_from"] == (
+        "out/all_results.json: f1; printed: uri_is_inside; printed in per cent and recorded as a share: val_acc"
+    )
+    assert [point[::2] for point in read_curves(folder.report.parent / STORE)["val_acc"]] == [
+        (0, 0),
+        (1, 0.25),
+        (2, 0.5),
+    ]
+    assert "MLFLOW_TRACKING_URI" not in os.environ

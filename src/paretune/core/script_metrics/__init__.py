@@ -1,0 +1,60 @@
+"""Metrics of somebody else's training, read where it logs them, each with where it comes from.
+
+This folder travels into jobs as it is, so it needs only the standard library of Python 3.8 or newer. Of several
+sources with the same name, the first one counts:
+
+    metric_definitions   the regular expressions of SageMaker's `metric_definitions`
+    MLflow               the store that the job has opened for it (loggers.logging_environment)
+    W&B                  history and summary of its offline run
+    TensorBoard          scalars of event files
+    tables               CSV_FILES of loggers, such as Lightning's metrics.csv
+    files                RESULT_FILES of loggers, such as Hugging Face's all_results.json
+    printed lines        see printed_line
+"""
+
+from .gathering import Gathered, PrintedNumbers
+from .loggers import (
+    CURVES,
+    LOGGERS,
+    STORE,
+    Point,
+    Source,
+    logged,
+    logging_environment,
+    read_curves,
+    write_curves,
+    written_log_file,
+)
+from .printed_line import (
+    LONGEST_LINE,
+    dictionary_in,
+    finite_numbers,
+    has_metric_word,
+    is_setting,
+    numbers_in,
+    numbers_of,
+    setting_names,
+)
+
+__all__ = [
+    "CURVES",
+    "LOGGERS",
+    "LONGEST_LINE",
+    "STORE",
+    "Gathered",
+    "Point",
+    "PrintedNumbers",
+    "Source",
+    "dictionary_in",
+    "finite_numbers",
+    "has_metric_word",
+    "is_setting",
+    "logged",
+    "logging_environment",
+    "numbers_in",
+    "numbers_of",
+    "read_curves",
+    "setting_names",
+    "write_curves",
+    "written_log_file",
+]

@@ -1,0 +1,113 @@
+"""The metrics of a training of somebody else: of its loggers, of its files and of what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from .loggers import Point, Source
+from .printed_line import Line, finite_numbers, header_in, numbers_of, read_line, row_in
+
+_MOST_NAMES = 300  # of printed numbers; MLflow shows a chart for each
+_MOST_POINTS = 20_000  # of a printed curve
+_MOST_LINES = 100_000  # kept for metric_definitions; of more, the newest count
+PRINTED, IN_PER_CENT = "printed", "printed in per cent and recorded as a share"
+
+
+class Gathered(NamedTuple):
+    """All metrics of a training."""
+
+    metrics: dict[str, float]  # finite values, also under the names that they are renamed to
+    not_finite: list[str]  # names of those that ended NaN or infinite
+    sources: str  # where they come from, in one line
+    curves: dict[str, list[Point]]  # of all but MLflow, whose own store has them
+
+
+class PrintedNumbers:
+    """Collects the numbers of printed lines: the last value of each name, and its curve over the steps.
+
+    What stands before the first step of a training that prints steps is left out, and so are `settings`, names of
+    what it was given. `definitions` are SageMaker's `metric_definitions`, for lines of any other form.
+    """
+
+    def __init__(self, definitions: Iterable[Mapping[str, str]] = (), settings: Collection[str] = ()) -> None:
+        self._definitions, self._settings = list(definitions), frozenset(settings)
+        self._values: dict[str, tuple[float, str]] = {}
+        self._curves: dict[str, dict[int, Point]] = {}
+        self._step: int | None = None
+        self._has_begun = False  # whether a step was printed
+        self._header: list[str] = []  # of the table whose rows are printed
+        self._lines: deque[str] = deque(maxlen=_MOST_LINES)
+
+    def read(self, line: str, *, has_curve: bool = False) -> None:
+        """Take the numbers of one line; of a progress bar, those of its last state. `has_curve`: an event has them."""
+        text = line.rstrip("\r\n")
+        found = read_line(text, self._settings)
+        if header := header_in(text):
+            self._header, found = header, found._replace(numbers={})
+        elif self._header and (row := row_in(text, self._header, self._settings)):
+            found = row
+        self._take(found, has_curve=has_curve)
+        if self._definitions and text.strip():
+            self._lines.append(text.rpartition("\r")[2])
+
+    def _take(self, found: Line, *, has_curve: bool) -> None:
+        if found.is_step and not self._has_begun:
+            self._has_begun = True
+            self._values.clear()  # what stands before the first step are settings
+            self._curves.clear()
+        self._step = found.step if found.step is not None else self._step
+        for name, value in found.numbers.items():
+            if name not in self._values and len(self._values) >= _MOST_NAMES:
+                continue
+            self._values[name] = (value, IN_PER_CENT if name in found.in_per_cent else PRINTED)
+            curve = self._curves.setdefault(name, {})
+            if self._step is not None and not has_curve and (self._step in curve or len(curve) < _MOST_POINTS):
+                curve[self._step] = Point(self._step, int(time.time() * 1000), value)
+
+    def results(self, sources: Iterable[Source], renamed: Mapping[str, str]) -> Gathered:
+        """All metrics: of printed lines, of `sources`, of the metric definitions; later ones win.
+
+        Metrics that are `renamed` appear under both names.
+        """
+        numbers = dict(self._values)
+        curves = {name: list(points.values()) for name, points in self._curves.items() if len(points) > 1}
+        for source in sources:
+            curves = {name: points for name, points in curves.items() if name not in source.values}
+            curves.update(source.curves)
+            numbers.update(source.values)
+        defined = self._defined()
+        numbers.update(defined)
+        values = {name: value for name, (value, _) in numbers.items()}
+        values = {**{renamed[name]: value for name, value in values.items() if name in renamed}, **values}
+        metrics = finite_numbers(values)
+        names: dict[str, list[str]] = {}
+        for name, (_, source_name) in sorted(numbers.items()):
+            if name in metrics:
+                names.setdefault(source_name, []).append(renamed.get(name, name))
+        finite = {
+            name: [point for point in points if math.isfinite(point.value)]
+            for name, points in curves.items()
+            if name not in defined
+        }
+        return Gathered(
+            metrics,
+            sorted(set(values) - set(metrics)),
+            "; ".join(f"{source}: {', '.join(group)}" for source, group in names.items()),
+            {name: points for name, points in finite.items() if points},
+        )
+
+    def _defined(self) -> dict[str, tuple[float, str]]:
+        numbers: dict[str, tuple[float, str]] = {}
+        for definition in self._definitions:
+            name, expression = definition["Name"], re.compile(definition["Regex"])
+            matches = filter(None, map(expression.search, reversed(self._lines)))
+            with contextlib.suppress(IndexError):
+                last = next(filter(None, (numbers_of({name: match[1]}) for match in matches)), {})
+                numbers.update({key: (value, "metric_definitions") for key, value in last.items()})
+        return numbers

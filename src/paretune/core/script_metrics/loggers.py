@@ -1,0 +1,327 @@
+"""The loggers of a training: where MLflow and W&B record inside a job, and what each logger has left there.
+
+MLflow is read with SQLite; W&B's history and TensorBoard's events by the packages that wrote them, if these are
+installed where the job runs; CSV and JSON files by themselves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+import os
+import re
+import sqlite3
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatch
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .printed_line import flat, numbers_in, numbers_of
+
+STORE = "paretune"  # folder in a job's results: mlflow.db and mlruns of MLflow, CURVES of all other loggers
+CURVES = "curves.jsonl"
+RESULT_FILES = (
+    *("trainer_state.json", "train_results.json", "eval_results.json", "all_results.json"),
+    *("results.json", "metrics.json", "eval_results.txt"),
+)
+"""Files with numbers that Hugging Face's and AWS's example scripts and others write; of equal names the last file wins.
+
+A text has lines like printed ones."""
+CSV_FILES = ("history.csv", "log.csv", "training_log.csv", "progress.csv", "results.csv", "metrics.csv")
+"""Tables with a column `epoch` or `step`: of Keras, Stable-Baselines3, Ultralytics, Lightning."""
+EVENT_FILES, HISTORY_FILES, SUMMARY_FILES = ("*.tfevents.*",), ("run-*.wandb",), ("wandb-summary.json",)
+LOG_FILES = (*RESULT_FILES, *CSV_FILES, *EVENT_FILES, *HISTORY_FILES, *SUMMARY_FILES)
+LOGGERS = "MLflow, W&B, TensorBoard, Lightning's metrics.csv, JSON files such as all_results.json, printed lines"
+"""What is looked for, in the order in which the first one counts."""
+_LARGEST_FILE = 5_000_000  # bytes of a file with results
+_LARGEST_LOG = 200_000_000  # bytes of a file with events
+_DEEPEST = 4  # levels of folders that are searched
+_NEVER_SEARCHED = {STORE, "mlruns", ".git", "site-packages"}
+_COUNTERS = {"step", "epoch", "global_step", "total_flos", "hp_metric", "iteration", "time"}
+_SCHEDULED = {"learning_rate", "lr", "grad_norm"}
+_BLOCK, _HEADER = 32_768, 7  # bytes of a block of W&B's file, and of the header of the file and of each record
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4  # kinds of its records
+
+
+class Point(NamedTuple):
+    """One value of a curve."""
+
+    step: int
+    time_ms: int
+    value: float
+
+
+class Source(NamedTuple):
+    """What one logger has recorded."""
+
+    values: dict[str, tuple[float, str]]  # name to its last value, and the logger or file that it comes from
+    curves: dict[str, list[Point]]
+
+
+def logging_environment(data: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Variables with which MLflow and W&B record below `data`, a folder of the job; those that are `given` stay."""
+    variables = {}
+    if "MLFLOW_TRACKING_URI" not in given:
+        store = data / STORE
+        (store / "mlruns").mkdir(parents=True, exist_ok=True)
+        variables = {
+            "MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}",
+            "_MLFLOW_SERVER_ARTIFACT_ROOT": str(store / "mlruns"),  # of MLflow 3.11 and newer
+        }
+    wandb = {"WANDB_MODE": "offline", "WANDB_DIR": str(data)}
+    return {**variables, **{name: text for name, text in wandb.items() if name not in given}}
+
+
+def logged(
+    data: Path, roots: Iterable[Path], began: float, written: Collection[Path] = (), settings: Collection[str] = ()
+) -> list[Source]:
+    """What the loggers of a training have recorded since `began` (seconds since 1970); later ones win.
+
+    `data` is the folder of `logging_environment`. Files of LOG_FILES are looked for below `data` and `roots`, and are
+    those that are `written`. Counters are left out, and settings and learning rates that never change.
+    """
+    files = _files([data, *roots], began, written)
+    readers = (
+        _of_results(files),
+        _of_tables(files),
+        _of_tensorboard(files),
+        _of_wandb(files),
+    )
+    sources = [_without_settings(source, {*settings, *_SCHEDULED}) for source in readers]
+    values = {name: (value, "MLflow") for name, value in numbers_of(metrics_of_store(data / STORE)).items()}
+    return [*sources, Source(values, {})]
+
+
+def metrics_of_store(store: Path) -> dict[str, Any]:
+    """The last values of the metrics in MLflow's store, a text for NaN: newer runs win, and the first one over all."""
+    path = store / "mlflow.db"
+    if not path.is_file():
+        return {}
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(path))) as database:
+        query = (
+            "SELECT m.key, CASE WHEN m.is_nan THEN 'nan' ELSE m.value END "
+            "FROM latest_metrics m JOIN runs r ON r.run_uuid = m.run_uuid "
+            "WHERE r.lifecycle_stage = 'active' ORDER BY r.start_time = "
+            "(SELECT MIN(start_time) FROM runs WHERE lifecycle_stage = 'active'), r.start_time"
+        )
+        return dict(database.execute(query).fetchall())
+    return {}
+
+
+def write_curves(curves: Mapping[str, list[Point]], store: Path) -> None:
+    """Write curves, one a line, into the folder of MLflow's store, from which all are collected."""
+    if curves:
+        store.mkdir(parents=True, exist_ok=True)
+        lines = (json.dumps({"name": name, "points": points}) for name, points in sorted(curves.items()))
+        (store / CURVES).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_curves(store: Path) -> dict[str, list[Point]]:
+    """The curves that a job has left; raises ValueError for a file of another form."""
+    path, curves = store / CURVES, {}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    try:
+        for line in lines:
+            entry = json.loads(line)
+            points = [Point(int(step), int(time_ms), float(value)) for step, time_ms, value in entry["points"]]
+            curves[str(entry["name"])] = points
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{CURVES} is not as paretune writes it") from error
+    return curves
+
+
+class _File(NamedTuple):
+    path: Path
+    name: str  # for people
+    modified: float
+
+
+def _files(roots: Iterable[Path], began: float, written: Collection[Path]) -> list[_File]:
+    """Files of LOG_FILES that were written since `began`."""
+    candidates = {path: _shown(path) for path in written}
+    for root in roots:
+        for depth in range(_DEEPEST + 1):
+            for pattern in LOG_FILES:
+                for path in root.glob("*/" * depth + pattern):
+                    candidates.setdefault(path, path.relative_to(root).as_posix())
+    files: dict[Path, _File] = {}
+    for path, name in candidates.items():
+        with contextlib.suppress(OSError):
+            status, is_log = path.stat(), not path.name.endswith((".json", ".csv", ".txt"))
+            is_new = status.st_mtime >= began - 2 and status.st_size <= (_LARGEST_LOG if is_log else _LARGEST_FILE)
+            if is_new and path.is_file() and not _NEVER_SEARCHED.intersection(Path(name).parts):
+                files.setdefault(path.resolve(), _File(path, name, status.st_mtime))
+    return list(files.values())
+
+
+def _shown(path: Path) -> str:
+    with contextlib.suppress(ValueError):
+        return path.relative_to(Path.cwd()).as_posix()
+    return path.name
+
+
+def _of_kind(files: Iterable[_File], patterns: tuple[str, ...]) -> list[_File]:
+    """The files of these names, those of later patterns and the newer ones last."""
+    places = ((place, file) for place, name in enumerate(patterns) for file in files if fnmatch(file.path.name, name))
+    return [file for _, file in sorted(places, key=lambda item: (item[0], item[1].modified, item[1].name))]
+
+
+def _without_settings(source: Source, settings: Collection[str]) -> Source:
+    """The source without counters, and without settings whose value never changes."""
+    names = {name for name in source.values if name.rpartition("/")[2] in _COUNTERS or name.startswith("_")}
+    for name in source.values.keys() & set(settings) - names:
+        if len({point.value for point in source.curves.get(name, ())}) < 2:
+            names.add(name)
+    return Source(
+        {name: value for name, value in source.values.items() if name not in names},
+        {name: points for name, points in source.curves.items() if name in source.values and name not in names},
+    )
+
+
+def _of_results(files: list[_File]) -> Source:
+    values: dict[str, tuple[float, str]] = {}
+    curves: dict[str, list[Point]] = {}
+    for file in _of_kind(files, RESULT_FILES):
+        with contextlib.suppress(ValueError, OSError, RecursionError, AttributeError):
+            text = file.path.read_text(encoding="utf-8")
+            if file.path.suffix == ".txt":
+                entries: list[Mapping[str, Any]] = [numbers_in(line) for line in text.splitlines()]
+            else:
+                content = json.loads(text)
+                entries = content.get("log_history", [content])  # of trainer_state.json, an entry for each log
+            for entry in entries:
+                numbers = numbers_of(entry)
+                values.update({name: (value, file.name) for name, value in numbers.items()})
+                if file.path.name == "trainer_state.json" and "step" in numbers:
+                    _add(curves, numbers, int(numbers["step"]), int(file.modified * 1000))
+    return Source(values, curves)
+
+
+def _of_tables(files: list[_File]) -> Source:
+    """The columns of tables; blank cells, which Lightning leaves in rows of other columns, are none."""
+    values: dict[str, tuple[float, str]] = {}
+    curves: dict[str, list[Point]] = {}
+    for file in _of_kind(files, CSV_FILES):
+        with contextlib.suppress(ValueError, OSError, csv.Error), file.path.open(newline="", encoding="utf-8") as text:
+            own: dict[str, list[Point]] = {}
+            for row in csv.DictReader(line for line in text if not line.startswith("#")):
+                numbers = numbers_of({str(name).strip(): cell for name, cell in row.items()})
+                counters = [numbers[name] for name in ("step", "epoch", "iteration") if name in numbers]
+                if counters and math.isfinite(counters[0]):
+                    _add(own, numbers, int(counters[0]), int(file.modified * 1000))
+            curves.update(own)
+            values.update({name: (points[-1].value, file.name) for name, points in own.items()})
+    return Source(values, curves)
+
+
+def _of_tensorboard(files: list[_File]) -> Source:
+    """The scalars of event files, read by the package `tensorboard`, if it is installed.
+
+    A tag that several folders have, such as Keras' `train` and `validation`, gets the name of its folder.
+    """
+    events = _of_kind(files, EVENT_FILES)
+    try:
+        if not events:
+            raise ImportError
+        loader = import_module("tensorboard.backend.event_processing.event_file_loader")
+        make_ndarray = import_module("tensorboard.util.tensor_util").make_ndarray
+    except Exception:  # an installation of other versions than it needs may raise anything
+        return Source({}, {})
+    tags: dict[str, dict[Path, list[Point]]] = {}
+    for file in events:
+        with contextlib.suppress(Exception):  # a damaged file: what was read of it counts
+            for event in loader.EventFileLoader(str(file.path)).Load():
+                for value in event.summary.value:
+                    kind = value.metadata.plugin_data.plugin_name
+                    number = (
+                        make_ndarray(value.tensor) if value.HasField("tensor") and kind in ("scalars", "") else None
+                    )
+                    if number is not None and number.size == 1 and number.dtype.kind in "fiu":
+                        point = Point(int(event.step), int(event.wall_time * 1000), float(number.item()))
+                        tags.setdefault(value.tag, {}).setdefault(file.path.parent, []).append(point)
+    curves = {}
+    for tag, folders in tags.items():
+        for folder, points in folders.items():
+            name = f"{folder.name}/{tag}" if len(folders) > 1 else tag
+            curves[name] = sorted(points, key=lambda point: (point.step, point.time_ms))
+    return Source({name: (points[-1].value, "TensorBoard") for name, points in curves.items()}, curves)
+
+
+def _of_wandb(files: list[_File]) -> Source:
+    """The summary and history of W&B's runs, which its package reads; without it, summaries that lie in files."""
+    values: dict[str, tuple[float, str]] = {}
+    curves: dict[str, list[Point]] = {}
+    for file in _of_kind(files, SUMMARY_FILES):
+        with contextlib.suppress(ValueError, OSError, RecursionError, AttributeError):
+            summary = numbers_of(flat(json.loads(file.path.read_text(encoding="utf-8"))))
+            values.update({name: (value, "W&B") for name, value in summary.items()})
+    histories = _of_kind(files, HISTORY_FILES)
+    try:
+        if not histories:
+            raise ImportError
+        protocol = import_module("wandb.proto.wandb_internal_pb2")
+    except Exception:  # its protocol needs a version of protobuf that may be missing
+        return Source(values, curves)
+    for file in histories:
+        with contextlib.suppress(Exception):  # a file that was cut off: what was read of it counts
+            for data in _records(file.path.read_bytes()):
+                record = protocol.Record.FromString(data)
+                updates = numbers_of(_entries(record.summary.update))
+                values.update({name: (value, "W&B") for name, value in updates.items()})
+                numbers = _entries(record.history.item)
+                if "_step" in numbers:
+                    time_ms = int(float(numbers.get("_timestamp", file.modified)) * 1000)
+                    _add(curves, numbers_of(numbers), int(numbers["_step"]), time_ms)
+    return Source(values, curves)
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """The records of a W&B file: blocks of records, each with a checksum, its length and its kind before it."""
+    position, parts = _HEADER, b""
+    while position + _HEADER <= len(data):
+        left = _BLOCK - position % _BLOCK
+        if left < _HEADER:  # the end of a block is filled up
+            position += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, position)
+        position += _HEADER
+        parts = (parts if kind in (_MIDDLE, _LAST) else b"") + data[position : position + length]
+        position += length
+        if kind in (_WHOLE, _LAST):
+            yield parts
+
+
+def _entries(items: Any) -> dict[str, Any]:
+    """Name to value of W&B's items; the names of a nested one are joined by /."""
+    entries = {}
+    for item in items:
+        with contextlib.suppress(ValueError):
+            name = "/".join(item.nested_key) or item.key
+            entries.update(flat({name: json.loads(item.value_json)}))
+    return entries
+
+
+def _add(curves: dict[str, list[Point]], numbers: Mapping[str, float], step: int, time_ms: int) -> None:
+    for name, value in numbers.items():
+        curves.setdefault(name, []).append(Point(max(0, step), time_ms, value))
+
+
+def written_log_file(event: str, arguments: tuple[Any, ...]) -> str | None:
+    """The path of a file of LOG_FILES that an audited operation of Python (sys.addaudithook) writes; else None."""
+    if event == "open" and len(arguments) == 3:
+        path, mode, flags = arguments
+        is_written = bool(re.search("[wax+]", mode)) if isinstance(mode, str) else bool((flags or 0) & _WRITES)
+    elif event == "os.rename" and len(arguments) >= 2:
+        path, is_written = arguments[1], True
+    else:
+        return None
+    if not is_written or not isinstance(path, str) or not any(fnmatch(os.path.basename(path), n) for n in LOG_FILES):
+        return None
+    return os.path.abspath(path)
+
+
+_WRITES = os.O_WRONLY | os.O_RDWR

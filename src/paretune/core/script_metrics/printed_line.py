@@ -1,0 +1,544 @@
+"""Reads the numbers of one printed line of a training, whatever library or print statement wrote it.
+
+A line is cleaned first: colours, box drawing, a progress bar and the prefix of a logger go, a counter such as
+`Epoch 3/5` becomes the step. What is left is a dictionary, a row of a report, or names with numbers.
+
+- A line of nothing but names and numbers gives all of them: `widgets=3`.
+- In a line with other words, only names count that contain the word of a metric: `reached val acc 0.9 in 5 epochs`.
+- A name without `:` or `=` before its number needs such a word, too, or a counter in its line.
+- Names of settings (`batch_size`, `lr`, `Total params`), times and memory never count.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+LONGEST_LINE = 2_000  # characters of a printed line that are read
+
+_NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
+_WORD = r"[A-Za-z_µ][\w./@'²-]*"
+_SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # the rows that a number is about
+_COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fold)s?"
+
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
+_UPRIGHT = re.compile("[│┃║╎╏┆┇┊┋]")
+_DRAWING = re.compile("[\u2500-\u25ff\x00-\x08\x0b-\x1f\x7f]+")
+_WRAPPED = re.compile(
+    rf"(?:\b(?:np|numpy|jnp|jax|torch|tf)\.)?\b(?:b?float\d*|double|u?int\d*|[Tt]ensor|[Aa]rray|Decimal)"
+    rf"\(\s*[\[(]*\s*['\"]?({_NUMBER})(?:[\s,\])'\"][^()]*)?\)"
+)  # np.float64(0.88), tensor(0.41, device='cuda:0')
+_TF_TENSOR = re.compile(rf"<tf\.Tensor:[^>]*\bnumpy=({_NUMBER})[^>]*>")
+_BAR = re.compile(r"\d+%\s*\|[^|]*\|\s*[\d.]+\w?/(?:[\d.]+\w?|\?)\s*(?:\[([^\]]*)\]?)?")  # of tqdm
+_OLD_BAR = re.compile(r"\[[=>.#\s-]{3,}\]")  # of Keras 2
+
+_STAMP = (
+    r"[\[(]?\d{4}[-/.]\d\d[-/.]\d\d(?:[ T_]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|\s?[+-]\d\d:?\d\d)?)?[\])]?",
+    r"[\[(]?\d\d/\d\d(?:/\d{2,4})?(?:[ -]+\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?)?(?: [A-Za-z][\w.]*)?[\])]",
+    r"\d\d/\d\d/\d{2,4}(?:[ -]+\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?)?(?=\W)",
+    r"[\[(]?\d\d:\d\d:\d\d(?:[.,]\d+)?[\])]?",
+    r"[A-Z][a-z]{2} [ \d]\d (?:\d{4} )?\d\d:\d\d:\d\d",
+    r"[IWEF]\d{4,8} \d\d:\d\d:\d\d(?:\.\d+)?\s+\d+ [\w./]+:\d+\]",
+)
+_LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|SUCCESS|NOTICE|TRACE)\b"
+_LEVELS = (rf"{_LEVEL}:[\w.]+:(?!\s*[-+.\d])", rf"\[\s*(?i:{_LEVEL})\s*\]", rf"[<(]?{_LEVEL}[>)]?")
+_RANK = (r"\[?\(?(?:rank|RANK|pid|worker)[ =_:]?\d+(?:[,: ]\w+[=:]?\d+)*\)?\]?:?", r"wandb:", r"\(\w+ pid=\d+[^)]*\)")
+_ORIGIN = (
+    rf"\[\s*(?!{_SPLIT}\b|{_COUNTED}\b)[A-Za-z_<][\w./:<>-]*\s*\](?=\s*[-:|\[]|\s)",
+    r"[\w.<>]+:[\w<>.]+:\d+",
+    r"[\w./-]+\.py(?::\d+)?[\])]?",
+    rf"[\w.-]+(?=\s*[-|:]+\s*\[?\s*{_LEVEL})",
+    r"(?:__main__|root|mmengine|\w+(?:\.\w+)+)(?!\s*[:=]?\s*[-+.]?\d)(?=\s*[-:|>\]])",
+)
+_LOG_PIECES = [
+    *((re.compile(pattern), True) for pattern in (*_STAMP, *_LEVELS, *_RANK)),
+    *((re.compile(pattern), False) for pattern in _ORIGIN),
+]
+_BETWEEN_PIECES = re.compile(r"[\s\-:|>]*")
+
+_COUNTER = re.compile(
+    rf"(?<![\w/.])(?:(?:end of|global|{_SPLIT})[ _]+)?(?P<kind>{_COUNTED})\b(?:\s*\(\w+\))?[\s:=#\[]{{0,4}}"
+    r"(?P<number>\d+)"
+    rf"(?:\s*(?:/|of)\s*\d+)?\]?(?:\s*\[\s*\d+\s*(?:/\s*\d+)?[^\]]*\])*(?![\w%]|\.\d|\s*%)",
+    re.IGNORECASE,
+)
+_LEADING = re.compile(r"^\W*?\[?\s*(?P<number>\d+)\s*(?:(?P<all>/\s*\d+)\s*)?(?P<end>\])?\s*(?:[:,]|(?=\s|$))")
+_PLACE = re.compile(r"\[\s*\d+\s*(?:/\s*\d+)?\s*(?:\(\d+(?:\.\d+)?%\))?\s*\]")  # [ 78/78], [640/60000 (1%)]
+_OF = re.compile(r"(?<![\w.])(\d+)\s*/\s*(\d+)(?:\s*\(\s*(\d+(?:\.\d+)?)\s*%\s*\))?(?![\w./])")  # 9859/10000 (99%)
+_CLOCK = re.compile(r"(?<![\w.])\d+:\d\d(?::\d\d)?(?:\.\d+)?(?:<[\d:?]+)?(?!\w)")
+_AMOUNT = re.compile(
+    r"(?<![\w.])\d+(?:\.\d+)?(?:"
+    r"\s?(?:[mnuµ]?s|secs?|seconds?|mins?|minutes?|hours?|hrs?|[kKMG]i?B)(?:/\w+)?|[GMKhd]"
+    r"|\s?(?:it|samples?|examples?|steps?|batch(?:es)?|tokens?|tok|imgs?|images?|rows?|frames?|iters?)/\w+)(?![\w.%])"
+)
+_PLUS_MINUS = re.compile(rf"\s*(?:\+/-|±|\+-)\s*{_NUMBER}(?:\s?%)?")
+_AVERAGE = re.compile(rf"({_NUMBER})(\s?%)?\s*\(\s*(-?\d+\.\d+)\s*%?\s*\)")  # of AverageMeter: `0.412 ( 0.512)`
+_COMMENT = re.compile(r"(?<=[\d%])(\s*)\((?!\s*\))[^()]*\)")
+_IN_NAME = re.compile(r"\(\s*([A-Za-z][\w +.@/-]{0,40})\s*\)")
+_CALL = re.compile(r"\b[A-Z]\w*\((?=\w+=)")  # EvaluationResult(accuracy=0.87)
+_COCO = re.compile(r"@\[([^\]]*)\]")
+_IS = re.compile(rf"(?:\s*(?:-+>|=+>|→)|\s+(?:is|was|of|equals|reached)\b)\s*:?\s*(?=\[?{_NUMBER}(?![\w.]))")
+_CUT = re.compile(r"[|;,\t]|\s[-–—•/]+\s|^[-–—•*#\s]+|\.{2,}|…|-+>|=+>|→|\.\s+(?=[A-Z])|\s\+\s|[{}]")
+_TOKEN = re.compile(rf"(?<![\w.@/])(?<!\w-)({_NUMBER})(?![\w@]|\.\d|/\d)(\s?%)?")
+_NOTE_OF_PER_CENT = re.compile(r"\(\s*(?:%|in %|pct|percent)\s*\)|\[\s*%\s*\]")
+_PER_CENT = re.compile(r"(?<=\d)\s?(?:percent|per cent|pct)\b")
+_SPREAD = re.compile(r"\b(?:deviation|std|variance|interval)\b", re.IGNORECASE)
+_CHANGE = re.compile(rf"{_NUMBER}(\s?%)?\s*-+>\s*(?={_NUMBER})")  # of a checkpoint: `decreased (0.41 --> 0.39)`
+_MEASURED = re.compile(rf"(?<![\w.])(?:{_WORD}\s+){{0,2}}(?:{_WORD})?\s*[:=]?\s*~")  # `time: ~`
+_NUMBER_FIRST = re.compile(rf"(?<![\w.])({_NUMBER})\s?(%)?\s+((?:{_SPLIT}\s+)?{_WORD})", re.IGNORECASE)
+
+_METRIC = re.compile(
+    r"(?:^|[^a-z])(?:"
+    r"acc|accu|accuracy|accuracies|loss|losses|f\d|fbeta|f score|f measure|fscore|auc|auroc|roc|auprc|m?ap\d*|"
+    r"ap@|map@|ar\d*|precision|recall|prec|score|scores|error|err|[rnm]?m[sa]e|rmse|mape|smape|rmsle|mase|r2|"
+    r"r²|nll|nlpd|bce|xent|log ?loss|perplexity|ppl|bpb|bpc|s?bleu\d*|sacrebleu|rouge\w*|meteor|chrf\w*|ter|"
+    r"wer|cer|der|iou|miou|dice|ndcg\w*|mrr|hits?|kappa|mcc|matthews|pearson|spearman|corr|correlation|cosine|"
+    r"rewards?|rew|returns?|elbo|kl|psnr|ssim|fid|lpips|exact match|em|correct|top ?\d|p@\d+|r@\d+|sensitivity|"
+    r"specificity|gini|brier|ece|jaccard|fitness|objective|uas|las|ents [fpr]|regret|deviance|mfu|bertscore|"
+    r"silhouette|purity|nmi|ari|eer|mos"
+    r")(?:$|[^a-z])|(?:loss|acc|accuracy|auc|error|score|rmse|mse|mae|f1|ppl|bleu)s?$"
+)
+_NEVER = {
+    *("step", "steps", "global step", "epoch", "epochs", "num epochs", "iter", "iters", "iteration", "iterations"),
+    *(
+        "total flos",
+        "learning rate",
+        "lr",
+        "grad norm",
+        "gnorm",
+        "rank",
+        "seed",
+        "hidden",
+        "gamma",
+        "momentum",
+        "dropout",
+    ),
+    *(
+        "time",
+        "times",
+        "data",
+        "data time",
+        "batch time",
+        "eta",
+        "elapsed",
+        "remaining",
+        "took",
+        "wps",
+        "ups",
+        "wpb",
+        "bsz",
+    ),
+    *(
+        "bs",
+        "v num",
+        "clip",
+        "nesterov",
+        "patience",
+        "threshold",
+        "width",
+        "height",
+        "port",
+        "version",
+        "verbose",
+        "memory",
+    ),
+    *(
+        "dropout rate",
+        "decay rate",
+        "sample rate",
+        "sampling rate",
+        "max mem",
+        "max memory",
+        "gpu mem",
+        "mem",
+        "max lr",
+    ),
+    *(
+        "temperature",
+        "beta1",
+        "beta2",
+        "betas",
+        "eps",
+        "epsilon",
+        "train wall",
+        "loss scale",
+        "num updates",
+        "wall",
+        "oom",
+    ),
+    *("python", "pytorch", "torch", "cuda", "transformers", "sklearn", "tensorflow", "keras", "numpy", "pid", "world"),
+}
+_LAST = re.compile(
+    r"(?:sizes?|dims?|dimensions?|layers?|heads?|workers?|params|parameters|flops|examples|instances|classes|labels|vocab|"
+    r"decay|warmup|steps|epochs|iters|iterations|batches|estimators|depth|devices?|gpus?|cpus?|processes|threads|length|"
+    r"len|embd|embed|smoothing|accumulation|rows|features|channels|filters|kernels?|stride|padding|interval|folds|seed|"
+    r"momentum|lr|dropout|units|neurons|nodes|samples|images|tokens|bits|precision bits|modules|ratio of train|rounds)$"
+)
+_ALWAYS_LAST = re.compile(
+    r"\b(?:types?|weights?|coefs?|scale|fn|smoothing|sizes?|epochs|clip|clip val|split|warmup ratio|l1 ratio)$"
+)
+_PRECISIONS = (8, 16, 32, 64)  # bits, of a setting that is called like a metric
+_FIRST = re.compile(r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world)\b")
+_SPEED = re.compile(r"\bper\b|\bsecond\b|throughput|used$")
+_SETTINGS_FOLLOW = re.compile(
+    r"\b(?:Namespace|Hparams|[A-Z]\w*(?:Args|Arguments|Config|Options|Params|Settings))\(|"
+    r"\b(?:args|arguments|options|configs?|configuration|cfg|hyper-?\s?param(?:eter)?s|hparams|settings|params|parameters|"
+    r"overriding|overrides)\b\s*(?:\([^)]*\)\s*)?(?:[:=]|\{)",
+    re.IGNORECASE,
+)
+_CONTEXT = re.compile(rf"^\W*({_SPLIT})(?:\s+(?:set|data|results?|metrics|split))?\W*$", re.IGNORECASE)
+_HAS_SPLIT = re.compile(rf"(?:^|[^a-z])({_SPLIT})(?:$|[^a-z])", re.IGNORECASE)
+_FILLERS = {"the", "a", "an", "and", "with", "we", "got", "reached", "has", "have", "of", "on", "in", "to", "at", "for"}
+_AVERAGES = re.compile(
+    rf"^\s*((?:macro|micro|weighted|samples)[ _]avg)\s+({_NUMBER})\s+({_NUMBER})\s+({_NUMBER})\s+\d+\s*$"
+)
+_CLASS_ROW = re.compile(r"^\s*(\S(?:.*?\S)?)\s{2,}([01]\.\d+)\s+([01]\.\d+)\s+([01]\.\d+)\s+\d+\s*$")
+_ACCURACY_ROW = re.compile(r"^\s*(accuracy)\s+([01]\.\d+)\s+\d+\s*$")
+_YOLO_ROW = re.compile(r"^\s*all\s+\d+\s+\d+((?:\s+[01]?\.?\d+){4,})\s*$")
+_MOST_WORDS = 4
+_LAST_COUNTED = re.compile(r"(?:^|[^a-z])(?:epoch|step|iter|iteration|round)$")
+
+
+class Line(NamedTuple):
+    """What one printed line says."""
+
+    numbers: dict[str, float]  # name to value; a value that was printed in per cent is a share
+    in_per_cent: frozenset[str]  # names whose values were printed in per cent
+    step: int | None  # the epoch or step that it is about; None if it names none
+    is_step: bool  # whether it belongs to a step, numbered or not
+
+
+_NOTHING = Line({}, frozenset(), None, False)
+_DIGIT_OR_NAN = re.compile(r"\d|nan|inf", re.IGNORECASE)
+
+
+def numbers_in(line: str, settings: Collection[str] = ()) -> dict[str, float]:
+    """Name to value of the numbers in a printed line; a value in per cent as a share, `88.12%` as 0.8812.
+
+    `settings` are names that are no metrics.
+    """
+    return read_line(line, settings).numbers
+
+
+def read_line(line: str, settings: Collection[str] = ()) -> Line:
+    """All that a printed line says; of a progress bar, its last state."""
+    if not _DIGIT_OR_NAN.search(line):
+        return _NOTHING
+    text = cleaned(line)
+    if _SETTINGS_FOLLOW.search(text):
+        return Line({}, frozenset(), None, False)
+    found = _of_dictionary(text)
+    if found is None:
+        found = _of_report(text) or _of_words(text)
+    numbers = {name: value for name, value in found.numbers.items() if not is_setting(name, settings, value)}
+    return found._replace(numbers=numbers, in_per_cent=found.in_per_cent & numbers.keys())
+
+
+def cleaned(line: str) -> str:
+    """The last state of a line without colours and box drawing, its cells between |."""
+    states = [state for state in _COLOUR.sub("", line).split("\r") if state.strip()]
+    text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
+    text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
+    text = _DRAWING.sub(" ", text.replace("\t", " \t "))
+    text = _TF_TENSOR.sub(r"\1", _WRAPPED.sub(r"\1", _OLD_BAR.sub(" ", text)))
+    return _without_log_prefix(text).strip(" ")
+
+
+@lru_cache(maxsize=4096)
+def _is_usual_setting(plain: str) -> bool:
+    if plain in _NEVER or _ALWAYS_LAST.search(plain):
+        return True
+    if _SPEED.search(plain):
+        return False
+    if plain.endswith(("flops", "flos", "params", "parameters")) or _FIRST.match(plain):
+        return not (has_metric_word(plain) and plain.startswith(("max", "min")))
+    return bool(_LAST.search(plain)) and not has_metric_word(plain)
+
+
+def is_setting(name: str, settings: Collection[str] = (), value: float = math.nan) -> bool:
+    """Whether this is the name of a setting, a counter, a time or an amount of memory, and of no metric."""
+    plain = _plain(name)
+    if name in settings or plain.replace(" ", "_") in settings or (plain == "precision" and value in _PRECISIONS):
+        return True
+    return _is_usual_setting(plain)
+
+
+def setting_names(names: Iterable[str]) -> frozenset[str]:
+    """Names of arguments and configuration keys as they may be printed, without those of metrics, such as `--loss`."""
+    spelled = (name.replace("-", "_") for name in names)
+    every = {form for name in spelled for form in (name, name.rpartition(".")[2])}
+    return frozenset(name for name in every if not has_metric_word(name))
+
+
+@lru_cache(maxsize=4096)
+def has_metric_word(name: str) -> bool:
+    """Whether a name contains the word of a metric, such as loss, acc or f1."""
+    plain = _plain(name)
+    return bool(_METRIC.search(plain) or _METRIC.search(plain.replace(" ", "")))
+
+
+def dictionary_in(text: str) -> dict[Any, Any]:
+    """A printed dictionary, of Python or JSON, with infinity for NaN; empty for other text."""
+    plain = _WRAPPED.sub(r"\1", text)
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        values = ast.literal_eval(_NOT_FINITE.sub(r"\g<1>1e999", plain))
+        return values if isinstance(values, dict) else {}
+    with contextlib.suppress(ValueError, RecursionError):
+        values = json.loads(plain)
+        return values if isinstance(values, dict) else {}
+    return {}
+
+
+_NOT_FINITE = re.compile(r"(:\s*-?)(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
+
+
+def numbers_of(values: Mapping[Any, Any]) -> dict[str, float]:
+    """The entries that are numbers, including numbers as text, which transformers 5 writes."""
+    numbers = {}
+    for name, value in values.items():
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if not isinstance(value, bool):
+                numbers[str(name)] = float(value)
+    return numbers
+
+
+def finite_numbers(values: Mapping[Any, Any]) -> dict[str, float]:
+    """The entries that are numbers, also as text, and neither NaN nor infinite."""
+    return {name: number for name, number in numbers_of(values).items() if math.isfinite(number)}
+
+
+def flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """The entries of nested dictionaries, their names joined by /."""
+    entries: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            entries.update(flat(value, f"{prefix}{name}/"))
+        else:
+            entries[f"{prefix}{name}"] = value
+    return entries
+
+
+@lru_cache(maxsize=4096)
+def _plain(name: str) -> str:
+    """A name in small letters, its words separated by one space."""
+    return re.sub(r"[^a-z0-9@²%]+", " ", name.lower().replace("'s ", " ")).strip()
+
+
+def _without_log_prefix(text: str) -> str:
+    """The text behind time, level, rank and logger; all of it if it begins with none of the first three."""
+    position, is_log = 0, False
+    while True:
+        start = _BETWEEN_PIECES.match(text, position).end()  # type: ignore[union-attr]  # it matches anything
+        for piece, shows in _LOG_PIECES:
+            if (match := piece.match(text, start)) and match.end() > start:
+                is_log, position = is_log or shows, match.end()
+                break
+        else:
+            return text[start:] if is_log else text
+
+
+def _of_dictionary(text: str) -> Line | None:
+    """The numbers of the dictionary that a line ends with; None if it has none."""
+    start, end = text.find("{"), text.rfind("}")
+    if start < 0 or end < start:
+        return None
+    values = flat(dictionary_in(text[start : end + 1]))
+    if not values:
+        return None
+    counted = {_plain(str(name)): value for name, value in values.items()}
+    counter = _COUNTER.search(text[:start]) or _LEADING.search(text[:start])
+    step = int(counter["number"]) if counter else None
+    for name in ("epoch", "step", "global step", "iter", "iteration"):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if step is None and name in counted and float(counted[name]).is_integer():
+                step = int(float(counted[name]))
+    is_step = step is not None or bool({"epoch", "step", "global step"} & counted.keys())
+    return Line(numbers_of(values), frozenset(), step, is_step)
+
+
+def _of_report(text: str) -> Line | None:
+    """The numbers of a row of scikit-learn's classification report or of Ultralytics' validation."""
+    if row := _ACCURACY_ROW.match(text):
+        return Line({row[1]: float(row[2])}, frozenset(), None, False)
+    if row := _AVERAGES.match(text) or _CLASS_ROW.match(text):
+        name = row[1].replace(" ", "_")
+        name = f"class_{name}" if name[0].isdigit() else name
+        scores = zip(("precision", "recall", "f1-score"), row.groups()[1:])
+        return Line({f"{name}_{score}": float(value) for score, value in scores}, frozenset(), None, False)
+    if row := _YOLO_ROW.match(text):
+        values = dict(zip(("precision", "recall", "mAP50", "mAP50-95"), map(float, row[1].split())))
+        return Line(values, frozenset(), None, False)
+    return None
+
+
+def _of_words(text: str) -> Line:
+    """The numbers with names in a line of words."""
+    step, is_first = None, True
+    for counter in _COUNTER.finditer(text):
+        kind = counter["kind"].lower()
+        if is_first or kind.startswith("epoch"):
+            step, is_first = int(counter["number"]), False
+    is_step = step is not None
+    text = _COUNTER.sub(_cut_out, text)
+    if not is_step and (leading := _LEADING.match(text)):
+        has_step = leading["all"] is None or leading["end"] is not None
+        is_step, step = has_step, int(leading["number"]) if has_step else None
+        is_counted = bool(leading["all"] or leading["end"] or leading[0].rstrip().endswith((":", ",")))
+        text = f"| {text[leading.end() :]}"
+    else:
+        is_counted = is_step
+    is_counted = is_counted or bool(_PLACE.search(text)) or text.startswith("*")
+    shares: list[str] = []
+
+    def share(match: re.Match[str]) -> str:
+        right, of = int(match[1]), int(match[2])
+        return repr(right / of) if of and right <= of else " ~ "
+
+    text = _NOTE_OF_PER_CENT.sub(" %% ", _PER_CENT.sub("%", text))
+    has_places = bool(_PLACE.search(text)) or is_step
+    text = _COCO.sub(lambda match: " " + re.sub(r"[^\w.:]+", "_", match[1]).strip("_"), text)
+    text = _OF.sub(share, _PLACE.sub(" ", text))
+    text = _AMOUNT.sub(" ~ ", _CLOCK.sub(" ~ ", text))
+    text = _PLUS_MINUS.sub("", text)
+    if len(_AVERAGE.findall(text)) > 1 or (has_places and _AVERAGE.search(text)):
+        text = _AVERAGE.sub(r"\3\2", text)
+    text = _IN_NAME.sub(r" \1 ", _COMMENT.sub(r"\1", _CHANGE.sub("", text)))
+    text = _IS.sub(" = ", _CALL.sub("| ", text).replace("(", " ").replace(")", " "))
+    numbers: dict[str, float] = {}
+    pairs, has_other_words = _pairs(text)
+    for name, value, is_explicit, is_per_cent in pairs:
+        is_known = has_metric_word(name)
+        if is_known or (not has_other_words and (is_explicit or is_counted)):
+            numbers[name] = value
+            if is_per_cent:
+                shares.append(name)
+    if not numbers:
+        for match in _NUMBER_FIRST.finditer(text):
+            if has_metric_word(match[3]) and not _TOKEN.match(match[3]):
+                numbers[match[3].replace(" ", "_")] = _value(match[1], bool(match[2]))
+                shares += [match[3].replace(" ", "_")] if match[2] else []
+    return Line(numbers, frozenset(shares), step, is_step)
+
+
+def _cut_out(counter: re.Match[str]) -> str:
+    """What replaces a counter: the end of a cell, or nothing in `Loss at step 100: 0.412`."""
+    before, after = counter.string[: counter.start()], counter.string[counter.end() :]
+    is_inside = re.search(r"\b(?:at|after|in|on|for)\s+$", before) and re.match(r"\s*[:=]", after)
+    return "" if is_inside else " | "
+
+
+def _value(text: str, is_per_cent: bool) -> float:
+    return round(float(text) / 100, 15) if is_per_cent else float(text)
+
+
+def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
+    """Names with values, whether : or = stands between, and whether in per cent; and whether other words are left."""
+    cells = [cell for cell in text.split("|") if cell.strip()]
+    if text.startswith("|") and len(cells) > 1:  # a row of a table: names and numbers in cells of their own
+        text = re.sub(rf"({_WORD}\s*)\|[↑↓\s|]*(?=\s*{_NUMBER}\s*(?:%\s*)?(?:\||$))", r"\1 = ", text)
+    pairs: list[tuple[str, float, bool, bool]] = []
+    has_other_words, heading = False, ""
+    for segment in _CUT.split(text):
+        start, rest, carried = 0, "", heading
+        for token in _TOKEN.finditer(segment):
+            words = f"{rest} {segment[start : token.start()]}"
+            start = token.end()
+            name, is_explicit, found_heading, is_long = _name(words)
+            last = (re.findall(_WORD, words) or [""])[-1]
+            heading = found_heading or heading
+            carried = found_heading or carried
+            is_beside = is_long and (bool(_SPREAD.search(words)) or not (is_explicit or has_metric_word(last)))
+            if not name or "~" in words.rpartition(":")[2] or is_beside:
+                rest = f"{words} {token[0]}" if name and "~" not in words else ""
+                has_other_words = has_other_words or not name
+                continue
+            if not is_explicit and not (has_metric_word(last) or len(name.split("_")) <= _MOST_WORDS):
+                rest = f"{words} {token[0]}"
+                continue
+            if not is_explicit and last in _FILLERS:
+                rest = f"{words} {token[0]}"
+                continue
+            rest = ""
+            is_per_cent = bool(token[2]) or "%%" in words
+            if carried and not _HAS_SPLIT.search(name) and has_metric_word(name):
+                name = f"{carried}_{name}"
+            elif (split := _HAS_SPLIT.search(name)) and split[1] != name and split.start() == 0:
+                carried = split[1]
+            has_other_words = has_other_words or is_long
+            pairs.append((name, _value(token[1], is_per_cent), is_explicit, is_per_cent))
+        left = _MEASURED.sub(" ", f"{rest} {segment[start:]}").strip(" :=*'\"[]()~%")
+        if match := _CONTEXT.match(left):
+            heading = match[1]
+        elif re.search(r"[A-Za-z]", left.replace("~", "")):
+            has_other_words = True
+    return pairs, has_other_words
+
+
+def _name(text: str) -> tuple[str, bool, str, bool]:
+    """The name in the words before a number, whether : or = ends it, what of the data is meant, whether it is long."""
+    plain = text.replace("%%", " ").replace("~", " ").strip(" [")
+    is_explicit = plain.endswith((":", "="))
+    plain = plain.rstrip(" :=")
+    before, _, last = plain.rpartition(": ") if ": " in plain else ("", "", plain)
+    if "=" in last:
+        before, _, last = last.rpartition("=")
+    last = re.split(r"\s{3,}", last.strip())[-1] if is_explicit else last  # a column of its own stands before
+    heading = _CONTEXT.match(before)
+    words = re.findall(rf"{_WORD}|\d+", last.strip("'\"` "))
+    words = [word.strip("'\".-") for word in words]
+    while words and ((len(words) > 1 and words[0].lower() in _FILLERS) or words[0].isdigit()):
+        words = words[1:]
+    words = [word for word in words if word]
+    while len(words) > 1 and words[-1].lower() in _FILLERS and is_explicit:
+        words = words[:-1]
+    is_long = len(words) > _MOST_WORDS
+    if is_long:
+        kept = [word for word in words if has_metric_word(word)][:2]
+        split = next((word for word in words if _HAS_SPLIT.search(word) and word not in kept), "")
+        words = [*filter(None, [split]), *kept]
+    return "_".join(words), is_explicit, heading[1] if heading else "", is_long
+
+
+def header_in(line: str) -> list[str]:
+    """The names of the columns if a line is the head of a table with a metric; empty for other lines."""
+    fields = fields_of(line)
+    is_head = len(fields) > 1 and not any(_TOKEN.search(field) or re.search("[=;{]", field) for field in fields)
+    return fields if is_head and any(map(has_metric_word, fields)) and all(len(field) < 40 for field in fields) else []
+
+
+def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line | None:
+    """The numbers of a row below the head of a table; None if the line is none."""
+    fields = fields_of(line)
+    if len(fields) != len(header):
+        fields = cleaned(line).split()
+    values = {name: field for name, field in zip(header, fields) if re.fullmatch(rf"{_NUMBER}%?", field)}
+    if len(fields) != len(header) or len(values) * 2 < len(fields):
+        return None
+    numbers: dict[str, float] = {}
+    shares: list[str] = []
+    step: int | None = None
+    for name, field in zip(header, fields):
+        if _LAST_COUNTED.search(_plain(name)) or name in ("E", "#"):
+            number = re.match(r"\d+", field)
+            step = int(number[0]) if step is None and number else step
+        elif name in values and not is_setting(name, settings):
+            spelled = "_".join(name.split())
+            numbers[spelled] = _value(field.rstrip("%"), field.endswith("%"))
+            shares += [spelled] if field.endswith("%") else []
+    return Line(numbers, frozenset(shares), step, True) if numbers else None
+
+
+def fields_of(line: str) -> list[str]:
+    """The fields of a row: between |, or where two spaces or more stand."""
+    return list(_fields(cleaned(line)))
+
+
+def _fields(text: str) -> Iterator[str]:
+    parts = text.strip().strip("|").split("|") if "|" in text else re.split(r"\s{2,}|\t", text.strip())
+    yield from (part.strip() for part in parts if part.strip())
