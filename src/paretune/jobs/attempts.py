@@ -142,7 +142,8 @@ class Attempts:
         if kind is FailureKind.INTERNAL and may_retry:
             self._internal_errors += 1
             again = attempt() if self._internal_errors <= _MOST_INTERNAL_ERRORS else None
-            return again, "AWS had an internal error: the job goes on from its last checkpoint"
+            title = self._launcher.traits.title
+            return again, f"{title} had an internal error: the job goes on from its last checkpoint"
         if kind is FailureKind.CAPACITY and may_retry:
             _, *types = dropwhile(ran.spec.instance_type.__ne__, job.instance_types())
             if not types:

@@ -19,7 +19,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +32,7 @@ from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
 from paretune.launchers import LOCAL
 from paretune.launchers.base import Job, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.job_folder import fill, project_folder
 from paretune.launchers.processes import living, out_of_memory_kills
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import (
@@ -46,13 +46,10 @@ from paretune.specification.container import (
     write_json,
     write_json_once,
 )
-from paretune.specification.inputs import script_inputs
 from paretune.specification.job import JobSpec
 
 STOP_GRACE_S = 70.0  # from `stop` until a job that still runs is killed; torchrun kills its processes after 60
-_LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
 _LOG_TAIL = 2**18  # bytes of a log that are read
-_WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of a traceback that says what has happened
 
 
@@ -102,7 +99,7 @@ class LocalJob(Job):
         """State, seconds and results; the reason of a stop only if the user did not request it."""
         state = self.state()
         end: dict[str, Any] = _read(self._end) if state.is_terminal else {"time": self._clock.now(), "reason": ""}
-        is_project, reason = _code(self.folder).exists(), end["reason"]
+        is_project, reason = project_folder(self.folder).exists(), end["reason"]
         if is_project and "ended with exit code" in reason:  # the command has printed the reason
             reason = ": ".join([reason, *self._last_words()])
         has_completed, has_model = state is JobState.COMPLETED, any(self.folder.model.glob("*"))
@@ -223,8 +220,7 @@ class LocalLauncher(Launcher):
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (existing := self.attach(document.job_name)) is not None:
                 return existing
-            start = self._start_training if inputs.project is None else self._start_project
-            child = start(folder, document, inputs)
+            child = self._start(folder, document, inputs)
             started = {  # what a later process needs to adopt the job
                 "started": self._clock.now(),
                 "max_seconds": document.max_seconds,
@@ -245,41 +241,18 @@ class LocalLauncher(Launcher):
     def price(self, spec: JobSpec) -> Price:
         return ML_M5_LARGE
 
-    def _start_training(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
-        write_json(folder.document, document.as_json())
-        if inputs.dataset is not None:
-            _link(folder.dataset, inputs.dataset.folder.resolve())
-        if inputs.model is not None:
-            _link(folder.model_source, inputs.model.resolve())
-        words = [sys.executable, "-m", "paretune.training", str(folder.root)]
-        # Without the first one a datasets.py in the current folder hides the library.
-        variables = {"PYTHONSAFEPATH": "1", **_sagemaker_variables(folder, document.spec)}
-        checkpoints = self._home / "checkpoints" / checkpoint_folder(document)
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        _link(folder.checkpoints, checkpoints)
-        return self._start(words, folder, document, variables)
-
-    def _start_project(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
-        """Run a project's command in a copy of its files; large files and those that do not travel are linked."""
-        code, project = _code(folder), inputs.project
-        assert project is not None  # the caller has checked
-        for name, path in {**project.code, **project.beside}.items():
-            (code / name).parent.mkdir(parents=True, exist_ok=True)
-            if name in project.beside or path.stat().st_size > _LARGEST_COPY:
-                _link(code / name, path.resolve())
-            else:
-                shutil.copy2(path, code / name)
-        write_json(folder.document, dict(project.document))
-        variables = {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{self._environment.get('PATH', os.defpath)}",
-            **_sagemaker_variables(folder, document.spec),
-        }
-        return self._start([sys.executable, project.program, str(folder.root)], folder, document, variables, cwd=code)
-
-    def _start(
-        self, words: list[str], folder: JobFolder, document: JobDocument, variables: Mapping[str, str], **options: Any
-    ) -> "subprocess.Popen[bytes]":
-        share, threads = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
+    def _start(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
+        cores, threads = usable_cores(), self._environment.get("OMP_NUM_THREADS", "")
+        command = fill(
+            folder,
+            document,
+            inputs,
+            checkpoints=self._home / "checkpoints" / checkpoint_folder(document),
+            gpus=gpus(),
+            cores=cores,
+            path=self._environment.get("PATH", os.defpath),
+        )
+        share = max(1, cores // document.plan.devices)
         environment = {
             # Without it gloo resolves the host name, which can fail.
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
@@ -291,48 +264,20 @@ class LocalLauncher(Launcher):
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "PYTHONUNBUFFERED": "1",
             "PARETUNE_STARTER": str(os.getpid()),
-            **variables,
-            **document.spec.environment,
+            **command.variables,
         }
-        if document.spec.reads_secrets:
-            words = [sys.executable, str(_WITH_SECRETS), *words]
         with folder.log.open("ab") as log:
             return subprocess.Popen(
-                words,
+                command.words,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
+                cwd=command.cwd,
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
-                **options,
             )
-
-
-def _sagemaker_variables(folder: JobFolder, spec: JobSpec) -> dict[str, str]:
-    if not spec.runs_user_code:
-        return {}
-    variables = {
-        "SM_MODEL_DIR": str(folder.model),
-        "SM_OUTPUT_DIR": str(folder.report.parents[1]),
-        "SM_OUTPUT_DATA_DIR": str(folder.report.parent),
-        "SM_NUM_GPUS": str(gpus()),
-        "SM_NUM_CPUS": str(usable_cores()),
-        "SM_HOSTS": '["algo-1"]',
-        "SM_CURRENT_HOST": "algo-1",
-    }
-    folders = {name: path if path.is_dir() else path.parent for _, name, path in script_inputs(spec)}
-    return variables | {f"SM_CHANNEL_{name.upper()}": str(folder) for name, folder in folders.items()}
-
-
-def _code(folder: JobFolder) -> Path:
-    return folder.document.parent.with_name("code")
 
 
 def _read(path: Path) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(path.read_text())
     return values
-
-
-def _link(link: Path, target: Path) -> None:
-    link.unlink(missing_ok=True)
-    link.symlink_to(target)

@@ -1,0 +1,31 @@
+"""Jobs of paretune on a Slurm cluster, as a launcher that paretune finds by its entry point.
+
+Instance types are the rows of a table, `~/.paretune/slurm.csv` or the file that PARETUNE_SLURM_TABLE names. Its jobs
+are billed if the table has prices, and then they count against budgets; otherwise they cost nothing.
+"""
+
+import csv
+import os
+from pathlib import Path
+
+from paretune.specification.launchers import LauncherTraits
+
+TABLE = Path(os.environ.get("PARETUNE_SLURM_TABLE") or "~/.paretune/slurm.csv").expanduser()
+
+
+def _has_prices(table: Path) -> bool:
+    if not table.is_file():
+        return False
+    with table.open(encoding="utf-8") as file:
+        return any(row.get("price_usd_per_hour") for row in csv.DictReader(file))
+
+
+TRAITS = LauncherTraits(
+    name="slurm",
+    title="Slurm",
+    implementation="paretune_slurm.launcher:SlurmLauncher",
+    is_billed=_has_prices(TABLE),
+    has_instances=True,
+    instance_table=TABLE,
+    disk_remedy="make room on the shared file system, or set PARETUNE_HOME to another one",
+)

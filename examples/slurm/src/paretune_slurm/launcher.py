@@ -1,0 +1,350 @@
+"""Jobs as batch jobs of Slurm, in folders of a file system that all nodes share.
+
+    HOME/slurm/NAME/                 the folder of a job (container.JobFolder), with these files in addition:
+    HOME/slurm/NAME/batch.sh         what Slurm runs: `node.py` on each node
+    HOME/slurm/NAME/max-seconds      the limit of the job
+    HOME/slurm/NAME/batch-job        id of the batch job, as sbatch has answered
+    HOME/slurm/NAME/owner/batch-job  id of the batch job that has started first; others of this name end at once
+    HOME/slurm/NAME/stop             exists once somebody has asked the job to stop
+    HOME/slurm/NAME/end.json         how it ended; written once, by the first process that notices the end
+    HOME/checkpoints/RUN/            checkpoints of a run, from which its next attempt continues
+
+The state of a job is what sacct says of its batch job, so Slurm needs its accounting (slurmdbd). The batch job gets
+SIGTERM at its limit or by `stop`, writes a checkpoint, and ends.
+"""
+
+import fcntl
+import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, LaunchRefused, LostContact, refuse
+from paretune.core.packages import can_be_imported
+from paretune.launchers.base import Job, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.job_folder import fill
+from paretune.pricing import Price, PriceList, usual_price
+from paretune.specification import catalog
+from paretune.specification.container import (
+    Event,
+    EventReader,
+    FailureKind,
+    JobDocument,
+    JobFolder,
+    JobInputs,
+    JobReport,
+    write_json_once,
+)
+from paretune.specification.job import JobSpec
+from paretune.specification.rules import launch_faults
+from paretune_slurm import TRAITS
+
+GRACE_S = 120  # from SIGTERM until Slurm kills what still runs; training/processes.py kills its workers after 110
+_ASK_EVERY_S = 2.0  # between two calls of sacct for a job: the accounting serves the whole cluster
+_ANSWER_WITHIN_S = 60.0  # of Slurm's commands
+_LOG_TAIL = 2**18  # bytes of a log that are read
+_SINCE = "2000-01-01"  # sacct shows only the jobs of today without it
+_FIELDS = ("JobIDRaw", "State", "Start", "End", "ExitCode")
+_WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESIZING")
+_RUNS = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
+_KINDS = {
+    "OUT_OF_MEMORY": FailureKind.OUT_OF_MEMORY,
+    "NODE_FAIL": FailureKind.INTERNAL,
+    "BOOT_FAIL": FailureKind.INTERNAL,
+    "PREEMPTED": FailureKind.INTERNAL,
+}
+"""What a state of sacct means for the next attempt; all others are errors."""
+BATCH = """#!/bin/bash
+# Slurm runs this on the first node of the job {name}.
+folder={folder}
+# A job that was ordered twice, because the answer of sbatch was lost, runs once.
+mkdir "$folder/owner" 2>/dev/null && echo "$SLURM_JOB_ID" > "$folder/owner/batch-job"
+[ "$(cat "$folder/owner/batch-job" 2>/dev/null)" = "$SLURM_JOB_ID" ] || exit 0
+{exports}
+export SM_MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
+hosts=localhost
+if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+    hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)
+fi
+{change_folder}
+exec srun --kill-on-bad-exit=1 {node} "$hosts" "$folder" {words}
+"""
+
+
+class SlurmJob(Job):
+    """A batch job."""
+
+    def __init__(self, name: str, root: Path, number: str, clock: Clock, slurm: "Slurm") -> None:
+        self.name, self.folder, self.number = name, JobFolder(root), number
+        self._clock, self._slurm = clock, slurm
+        self._reader = EventReader(self.folder.events)
+        self._asked_at, self._row = -math.inf, dict[str, str]()
+        self._stop, self._end = root / "stop", root / "end.json"
+
+    def state(self) -> JobState:
+        if self._end.exists():
+            return JobState(self._read_end()["state"])
+        state = self._accounted()["State"]
+        if state in (*_WAITS, *_RUNS):
+            if not self._stop.exists():
+                return JobState.RUNNING
+            if self._clock.now() - self._stop.stat().st_mtime > GRACE_S:
+                self._slurm.cancel(self.number)
+            return JobState.STOPPING
+        write_json_once(self._end, self._ended(state))
+        return JobState(self._read_end()["state"])
+
+    def events(self) -> list[Event]:
+        return list(self._reader.new())
+
+    def stop(self) -> None:
+        """Signal the training, which writes a checkpoint; a job that still waits for nodes is cancelled."""
+        if not self.state().is_terminal and not self._stop.exists():
+            self._stop.touch()
+            self._slurm.cancel(self.number, "--state=PENDING")
+            self._slurm.cancel(self.number, "--signal=TERM")
+
+    def status(self) -> JobStatus:
+        state = self.state()
+        end = self._read_end() if state.is_terminal else None
+        seconds = self._seconds(self._accounted()) if end is None else end["seconds"]
+        reason = end["reason"] if end else ""
+        has_completed = state is JobState.COMPLETED
+        return JobStatus(
+            state=state,
+            seconds=seconds,
+            billable_seconds=seconds,
+            ended_at=end["time"] if end else None,
+            report=self._report() if has_completed else None,
+            failure=(FailureKind(end["kind"]), reason) if end and reason else None,
+            facts={"slurm_job": self.number},
+            model=str(self.folder.model) if has_completed and any(self.folder.model.glob("*")) else "",
+        )
+
+    def detail(self) -> str:
+        return "" if self._end.exists() else self._accounted()["State"].capitalize()
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        if not self.folder.log.exists():
+            return []
+        with self.folder.log.open("rb") as file:
+            start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
+            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # the first one is cut
+        return [line for line in printed if line.strip() and not line.startswith('{"time"')][-lines:]
+
+    def log_location(self) -> str:
+        return str(self.folder.log)
+
+    def fetch_output(self, name: str, folder: Path) -> Path:
+        return self.folder.report.parent / name
+
+    def profile(self) -> Mapping[str, bytes]:
+        files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
+        return {path.name: path.read_bytes() for path in files}
+
+    def clean_up(self) -> None:
+        shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
+
+    def _accounted(self) -> dict[str, str]:
+        if self._clock.monotonic() - self._asked_at >= self._slurm.ask_every_s:
+            self._row = self._slurm.accounted(self.number) or self._row
+            self._asked_at = self._clock.monotonic()
+        return self._row or {"State": "PENDING", "Start": "", "End": ""}  # sacct shows a job a moment late
+
+    def _seconds(self, row: Mapping[str, str]) -> float:
+        """Whole seconds since the job has its nodes, until its end or until now."""
+        if not row["Start"].isdigit():
+            return 0.0
+        until = int(row["End"]) if row["End"].isdigit() else int(self._clock.now())
+        return float(max(0, until - int(row["Start"])))
+
+    def _ended(self, state: str) -> dict[str, Any]:
+        row = self._accounted()
+        end = {"kind": FailureKind.ERROR.value, "reason": "", "seconds": self._seconds(row)}
+        end["time"] = float(row["End"]) if row["End"].isdigit() else self._clock.now()
+        if state == "COMPLETED" and self._report() is not None:
+            return {**end, "state": JobState.COMPLETED.value}
+        if self._stop.exists():
+            return {**end, "state": JobState.STOPPED.value}
+        limit_s = self._max_seconds()
+        if state == "TIMEOUT" or self.folder.stopped.exists() or end["seconds"] >= limit_s:
+            end["reason"] = f"MaxRuntimeExceeded: it ran longer than {limit_s / 60:g} minutes"
+            return {**end, "state": JobState.STOPPED.value}
+        if state.startswith("CANCELLED"):
+            return {**end, "state": JobState.STOPPED.value, "reason": f"Slurm says that it was {state.lower()}"}
+        kind, reason = self.folder.read_failure() or (
+            _KINDS.get(state, FailureKind.ERROR),
+            f"Slurm says {state} (exit code {row.get('ExitCode', '')}) of batch job {self.number}",
+        )
+        return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": reason}
+
+    def _max_seconds(self) -> float:
+        return float((self.folder.root / "max-seconds").read_text())  # a project has another document
+
+    def _report(self) -> JobReport | None:
+        return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
+
+    def _read_end(self) -> dict[str, Any]:
+        end: dict[str, Any] = json.loads(self._end.read_text())
+        return end
+
+
+class Slurm:
+    """The commands of Slurm, run with `environment`. Raises LostContact if one fails."""
+
+    def __init__(self, environment: Mapping[str, str], ask_every_s: float = _ASK_EVERY_S) -> None:
+        self._environment = {**environment, "SLURM_TIME_FORMAT": "%s"}  # seconds since the epoch
+        self.ask_every_s = ask_every_s
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command; the caller looks at its exit code."""
+        try:
+            return subprocess.run(
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                env=self._environment,
+                timeout=_ANSWER_WITHIN_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise LostContact(f"{words[0]} does not answer ({error}): log in to the cluster and try again") from error
+
+    def accounted(self, number: str = "", name: str = "") -> dict[str, str] | None:
+        """What sacct says of a batch job, by its id or as the first with a name; None if it has none."""
+        which = ("-j", number) if number else ("--name", name, "--starttime", _SINCE)
+        columns = f"--format={','.join(_FIELDS)}"
+        done = self.run("sacct", "--allocations", "--noheader", "--parsable2", columns, *which)
+        if done.returncode:
+            raise LostContact(f"sacct failed: {done.stderr.strip()}")
+        rows = [dict(zip(_FIELDS, line.split("|"), strict=False)) for line in done.stdout.splitlines() if line]
+        return rows[0] if rows else None
+
+    def cancel(self, number: str, *options: str) -> None:
+        """Cancel a batch job, or signal it; one that has just ended is no error."""
+        self.run("scancel", *options, number)
+
+    def submit(self, words: list[str]) -> str:
+        """Run sbatch, and return the id of the batch job. Raises LaunchRefused with Slurm's reason."""
+        done = self.run("sbatch", "--parsable", *words)
+        if done.returncode:
+            raise LaunchRefused(f"sbatch refuses the job: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        return done.stdout.strip().partition(";")[0]
+
+
+class SlurmLauncher(Launcher):
+    """Submits jobs with sbatch; `home` must lie on a file system that all nodes share."""
+
+    traits = TRAITS
+    stop_s = float(GRACE_S)
+
+    def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str], *, ask_every_s: float = 2.0) -> None:
+        self._home, self._clock = home.resolve(), clock
+        self._environment = {name: value for name, value in environment.items() if not name.startswith("MLFLOW_")}
+        self._slurm = Slurm(self._environment, ask_every_s)
+
+    @classmethod
+    def open(cls, surroundings: Surroundings) -> "SlurmLauncher":
+        return cls(surroundings.home, surroundings.clock, surroundings.environment)
+
+    def check(self, spec: JobSpec) -> None:
+        faults = launch_faults(spec)
+        path = self._environment.get("PATH", os.defpath)
+        if missing := [name for name in ("sbatch", "sacct", "scancel") if shutil.which(name, path=path) is None]:
+            faults.append(f"{', '.join(missing)} must be on the PATH: run paretune on a login node of the cluster")
+        if spec.project is not None and spec.instance_count > 1:
+            faults.append(f"instance_count must be 1 for a project on Slurm, got {spec.instance_count}")
+        if spec.reads_secrets and not can_be_imported("boto3"):
+            faults.append("environment has a secret of AWS, and boto3 is not installed here: install it")
+        refuse(faults)
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> SlurmJob:
+        root = self._home / "slurm" / document.job_name
+        root.mkdir(parents=True, exist_ok=True)
+        with (root / "lock").open("w") as lock:  # which keeps other processes out
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (existing := self.attach(document.job_name)) is not None:
+                return existing
+            number = self._slurm.submit(self._batch(root, document, inputs))
+            (root / "batch-job").write_text(number)
+        return SlurmJob(document.job_name, root, number, self._clock, self._slurm)
+
+    def attach(self, job_name: str) -> SlurmJob | None:
+        root = self._home / "slurm" / job_name
+        if not root.is_dir():
+            return None
+        known = [path for path in (root / "owner" / "batch-job", root / "batch-job") if path.is_file()]
+        number = known[0].read_text().strip() if known else ""
+        if not number and (row := self._slurm.accounted(name=job_name)) is not None:  # sbatch's answer was lost
+            number = row["JobIDRaw"]
+        return SlurmJob(job_name, root, number, self._clock, self._slurm) if number else None
+
+    def price(self, spec: JobSpec) -> Price | None:
+        return usual_price(spec, self._prices, self._environment)
+
+    def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
+        root = self._home / "slurm" / document.job_name
+        return {"sbatch": shlex.join(["sbatch", "--parsable", *_options(root, document)])}
+
+    def _batch(self, root: Path, document: JobDocument, inputs: JobInputs) -> list[str]:
+        """Fill the folder of the job and write its batch script; the words for sbatch."""
+        spec = document.spec
+        try:
+            command = fill(
+                JobFolder(root),
+                document,
+                inputs,
+                checkpoints=self._home / "checkpoints" / checkpoint_folder(document),
+                gpus=spec.instance().accelerator_count,
+                cores=spec.instance().vcpus,
+                path=self._environment.get("PATH", os.defpath),
+            )
+        except OSError as error:
+            raise BadInput(
+                [f"the job's folder {root} cannot be written ({error.strerror}): make room there"]
+            ) from error
+        variables = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", **command.variables}
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+        text = BATCH.format(
+            name=document.job_name,
+            folder=shlex.quote(str(root)),
+            exports="\n".join(exports),
+            change_folder="" if command.cwd is None else f"cd {shlex.quote(str(command.cwd))}",
+            node=shlex.join([sys.executable, "-m", "paretune_slurm.node"]),
+            words=shlex.join(command.words),
+        )
+        (root / "batch.sh").write_text(text)
+        (root / "max-seconds").write_text(str(document.max_seconds))
+        return _options(root, document)
+
+    @cached_property
+    def _prices(self) -> PriceList:
+        return PriceList.read(self._environment)
+
+
+def _options(root: Path, document: JobDocument) -> list[str]:
+    """The options of sbatch and the script: the limit of the attempt, and GRACE_S for its checkpoint."""
+    spec = document.spec
+    row = next(row for row in catalog.rows() if row["instance_type"] == spec.instance_type)
+    minutes, seconds = divmod(math.ceil(document.max_seconds) + GRACE_S, 60)
+    return [
+        f"--job-name={document.job_name}",
+        f"--nodes={spec.instance_count}",
+        "--ntasks-per-node=1",
+        f"--time={minutes}:{seconds:02}",
+        f"--signal=TERM@{GRACE_S}",
+        "--no-requeue",  # paretune decides about a next attempt
+        "--open-mode=append",
+        f"--output={JobFolder(root).log}",
+        *shlex.split(row.get("sbatch_options") or ""),
+        str(root / "batch.sh"),
+    ]

@@ -1,0 +1,46 @@
+"""What Slurm runs on each node of a job: `python -m paretune_slurm.node HOSTS FOLDER COMMAND...`.
+
+It makes a folder of this node's own, which is the job's folder but for SageMaker's description of the cluster, and
+replaces itself by the command. The training reads that description: who takes part, and over which interface.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+_SHARED = ("input/data", "checkpoints", "model", "output")
+_DEFAULT_ROUTE = "00000000"
+
+
+def main(hosts: str, folder: str, *words: str) -> None:
+    """Describe the cluster to this node and run the command, with the folder of this node in place of `folder`."""
+    if (Path(folder) / "stop").exists():  # asked for before there was a process to signal
+        return
+    names, rank = hosts.split(","), int(os.environ.get("SLURM_NODEID", "0"))
+    root = Path(folder) / "nodes" / str(rank)
+    for name in _SHARED:
+        link = root / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path(folder) / name)
+    config = root / "input" / "config" / "resourceconfig.json"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    description = {
+        "hosts": names,
+        "current_host": names[rank],
+        "network_interface_name": "lo" if len(names) == 1 else interface(),
+    }
+    config.write_text(json.dumps(description))
+    os.execvp(words[0], [str(root) if word == folder else word for word in words])  # noqa: S606
+
+
+def interface(routes: Path = Path("/proc/net/route")) -> str:
+    """The network interface for the training: PARETUNE_SLURM_INTERFACE, or that of the default route."""
+    rows = [line.split() for line in routes.read_text().splitlines()[1:]] if routes.exists() else []
+    default = next((row[0] for row in rows if len(row) > 1 and row[1] == _DEFAULT_ROUTE), "eth0")
+    return os.environ.get("PARETUNE_SLURM_INTERFACE") or default
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

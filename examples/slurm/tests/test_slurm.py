@@ -1,0 +1,184 @@
+"""The Slurm launcher keeps the contract of all launchers, on a stand-in that runs the batch jobs of one node."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune import pricing
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput, LaunchRefused
+from paretune.launchers.base import JobState
+from paretune.specification import catalog, launchers
+from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.job import JobSpec
+from tests.launcher_contract import LauncherContract, Order, Place
+from tests.unit.launchers.test_local import TRAINING
+
+HERE = Path(__file__).parent
+TABLE = """\
+instance_type,accelerator,accelerator_count,accelerator_memory_gb,network_gbps,vcpus,memory_gb,\
+price_usd_per_hour,region,as_of,source,confidence,sbatch_options
+cpu-node,none,0,0,10,16,64,0.5,,2026-11-01,the accounting of the cluster,confirmed,--partition=cpu --exclusive
+a100-node,NVIDIA A100,4,40,100,64,512,6.0,,2026-11-01,the accounting of the cluster,confirmed,--gres=gpu:a100:4
+"""
+ENTRY = "[paretune.launchers]\nslurm = paretune_slurm:TRAITS\n"
+
+
+def forget() -> None:
+    for read in (launchers.names, launchers.known, catalog.rows, catalog.instances, pricing._packaged):
+        read.cache_clear()
+    for name in [name for name in sys.modules if name.split(".")[0] == "paretune_slurm"]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """The environment of a login node, with the package installed as pip installs it."""
+    programs, site, home = (tmp_path / name for name in ("bin", "site", "slurm"))
+    (site / "paretune_slurm-0.1.0.dist-info").mkdir(parents=True)
+    (site / "paretune_slurm-0.1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: paretune-slurm\nVersion: 0.1.0\n"
+    )
+    (site / "paretune_slurm-0.1.0.dist-info" / "entry_points.txt").write_text(ENTRY)
+    programs.mkdir()
+    home.mkdir()
+    for name in ("sbatch", "sacct", "scancel", "srun", "daemon"):
+        (programs / name).write_text(f"#!{sys.executable}\n{(HERE / 'stand_in.py').read_text()}")
+        (programs / name).chmod(0o755)
+    table = tmp_path / "slurm.csv"
+    table.write_text(TABLE)
+    paths = [str(site), str(HERE.parent / "src")]
+    variables = {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "SLURM_STAND_IN": str(home),
+        "PARETUNE_SLURM_TABLE": str(table),
+        "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]),
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for path in reversed(paths):
+        monkeypatch.syspath_prepend(path)
+    forget()
+    yield dict(os.environ)
+    jobs = [json.loads(path.read_text()) for path in home.glob("[0-9]*.json")]
+    for number, job in enumerate(sorted(jobs, key=lambda job: job["start"] or 0), 1):
+        if job["state"] in ("PENDING", "RUNNING"):
+            subprocess.run(["scancel", str(number)], check=False, env=dict(os.environ))
+    forget()
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in place of the Python that trains, which starts the launcher's own programs with the real one."""
+    program = tmp_path / "training"
+    real = f"""#!{sys.executable}
+import os, sys
+if sys.argv[1:3] == ["-m", "paretune_slurm.node"]:
+    os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
+os.environ["PARETUNE_STARTER"] = str(os.getppid())
+"""
+    program.write_text(real + TRAINING.format(python=sys.executable).partition("\n")[2])
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    return program
+
+
+@pytest.fixture
+def order() -> Order:
+    numbers = itertools.count(1)
+
+    def make(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
+        spec = JobSpec(**{"launcher": "slurm", "instance_type": "cpu-node", "model": kind, **changes})
+        return JobDocument(job_name=f"paretune-test-{next(numbers)}", spec=spec, plan=spec.plan()), JobInputs()
+
+    return make
+
+
+def launcher_of(environment: dict[str, str], home: Path) -> Any:
+    from paretune_slurm.launcher import SlurmLauncher
+
+    return SlurmLauncher(home, SystemClock(), environment, ask_every_s=0.0)
+
+
+@pytest.fixture
+def place(cluster: dict[str, str], training: Path, order: Order, tmp_path: Path) -> Place:
+    home = tmp_path / "home"
+    return Place(
+        launcher=launcher_of(cluster, home),
+        another=lambda: launcher_of(cluster, home),
+        order=order,
+        let_time_pass=lambda: time.sleep(0.1),
+        within_s=90.0,
+        shortest_runtime_minutes=5 / 60,
+    )
+
+
+class TestSlurmLauncherKeepsTheContract(LauncherContract):
+    """With `place` as above."""
+
+
+def test_the_job_whose_order_was_not_answered_is_found_by_its_name(place: Place, tmp_path: Path) -> None:
+    document, inputs = place.order("quick")
+    (tmp_path / "slurm" / "lose").touch()
+    with pytest.raises(LaunchRefused, match="Socket timed out"):
+        place.launcher.submit(document, inputs)
+    (tmp_path / "slurm" / "lose").unlink()
+
+    job = place.another().submit(document, inputs)
+
+    assert place.end(job) is JobState.COMPLETED
+    assert [path.name for path in (tmp_path / "slurm").glob("[0-9]*.json")] == ["1.json"]
+
+
+def test_a_job_that_was_ordered_twice_trains_once(place: Place, tmp_path: Path) -> None:
+    job = place.submit("quick")
+    script = next((tmp_path / "home" / "slurm").glob("*/batch.sh"))
+    options = [f"--job-name={job.name}", "--nodes=1", "--time=2:00", "--signal=TERM@60", f"--output={tmp_path}/log"]
+    subprocess.run(["sbatch", "--parsable", *options, script], check=True, capture_output=True)
+
+    assert place.end(job) is JobState.COMPLETED
+    assert sum(event.message == "started" for event in place.events(job)) == 1
+
+
+def test_slurm_s_own_reason_is_shown_if_it_takes_no_job(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "slurm" / "refuse").touch()
+
+    with pytest.raises(LaunchRefused, match="Invalid account"):
+        place.submit("quick")
+
+
+def test_a_node_hour_is_priced_by_the_table_and_the_limit_is_in_the_request(place: Place) -> None:
+    document, inputs = place.order("quick", instance_type="a100-node", instance_count=2, max_runtime_minutes=30.0)
+
+    assert place.launcher.price(document.spec).usd_per_hour == 6.0
+    assert place.launcher.worst_case_usd(document.spec) == pytest.approx(2 * 6.0 * 32 / 60)  # two minutes to stop
+    assert document.plan.devices == 8
+    request = place.launcher.preview(document, inputs)["sbatch"]
+    for part in ("--nodes=2", "--time=32:00", "--signal=TERM@120", "--gres=gpu:a100:4"):
+        assert part in request
+
+
+def test_without_the_commands_of_slurm_nothing_is_launched(place: Place, cluster: dict[str, str]) -> None:
+    document, _ = place.order("quick")
+
+    with pytest.raises(BadInput, match="sbatch, sacct, scancel must be on the PATH"):
+        launcher_of({**cluster, "PATH": ""}, Path()).check(document.spec)
+
+
+def test_the_entry_point_is_the_one_of_the_package() -> None:
+    project = (HERE.parent / "pyproject.toml").read_text()
+
+    assert (
+        ENTRY.replace("[paretune.launchers]", '[project.entry-points."paretune.launchers"]').replace(
+            "= paretune_slurm:TRAITS", '= "paretune_slurm:TRAITS"'
+        )
+        in project
+    )
