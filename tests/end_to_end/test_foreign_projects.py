@@ -158,6 +158,33 @@ def test_on_two_instances_a_shell_command_has_its_requirements_and_the_first_one
     assert (run.data.metrics["hosts"], run.data.tags["host"]) == (2, "algo-1")
 
 
+def test_a_script_reads_its_data_in_s3_as_a_channel_and_they_do_not_pass_through_here(
+    shared_cloud: Cloud, tmp_path: Path
+) -> None:
+    script = tmp_path / "mine" / "train.py"
+    reads = "rows = open(given.train_file).readlines()\nhere = os.listdir(os.environ['SM_CHANNEL_TRAIN'])"
+    declares = "parser = argparse.ArgumentParser()\nparser.add_argument('--train_file')\ngiven = parser.parse_args()"
+    write(
+        script.parent,
+        **{
+            "train.py": f"import argparse, os\n{declares}\n{reads}\nprint(f'rows={len(rows)}', here)\nprint('accuracy=0.75')\n"
+        },
+    )
+    shared_cloud.client_of("s3").put_object(Bucket=shared_cloud.emulator.bucket, Key="mine/rows.csv", Body=b"a\nb\nc\n")
+    address = f"s3://{shared_cloud.emulator.bucket}/mine/rows.csv"
+    shared_cloud.emulator.clear_requests()
+
+    done = shared_cloud.run(
+        "train", entry_script=script, dataset=address, **{**JOB, "sagemaker.input_mode": "FastFile"}
+    )
+
+    assert done.code == 0, done.text
+    run = latest(shared_cloud)
+    assert run.data.metrics["accuracy"] == 0.75
+    assert "rows=3 ['rows.csv']" in shared_cloud.run("logs", run.info.run_id).text
+    assert not [request for request in shared_cloud.emulator.requests("GetObject") if "mine/rows.csv" in request.path]
+
+
 def test_mlflow_run_with_the_backend_sagemaker_runs_a_project_of_others_there(shared_cloud: Cloud) -> None:
     project = REPOSITORY / "tests" / "foreign" / "sklearn_elasticnet"
     (shared_cloud.folder / "job.json").write_text(json.dumps(JOB))

@@ -22,6 +22,7 @@ from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.inputs import read_in_s3
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, BatchPlan
 from paretune.specification.script_arguments import own_settings, script_in_words
@@ -250,7 +251,14 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     epochs = f"{spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
     ended = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
-    channels = ", ".join(channel["ChannelName"] for channel in request.get("InputDataConfig", ()))
+    sources = {
+        channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
+        for channel in request.get("InputDataConfig", ())
+    }
+    theirs = {address.rstrip("/") for address in read_in_s3(spec, inputs).values()}
+    stays = [f"{name} from {uri}" for name, uri in sources.items() if uri.rstrip("/") in theirs]
+    mode = ", streamed" if spec.sagemaker.input_mode == "FastFile" else ", downloaded before the training starts"
+    channels = ", ".join(name for name, uri in sources.items() if uri.rstrip("/") not in theirs)
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
@@ -260,6 +268,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {ended}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
         "budgets": "; ".join(parts.get("budgets", ())),
+        "stays in S3": f"{', '.join(stays)}{mode}" if stays else "",
         "leaves this machine": f"to S3, once for all jobs that share them: {channels}" if channels else "nothing",
     }
     return {name: text for name, text in lines.items() if text}

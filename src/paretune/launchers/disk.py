@@ -41,7 +41,8 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
     """
     files = [path for _, _, path in script_inputs(spec)] if spec.entry_script is not None else []
     files += [inputs.dataset.folder] if inputs.dataset is not None else []
-    files += inputs.project.inputs.values() if inputs.project is not None else []
+    project = inputs.project.inputs.values() if inputs.project is not None else []
+    files += [path for path in project if isinstance(path, Path)]
     data = 2 * sum(map(_bytes, files))
     if inputs.model is not None:
         config = config_in(inputs.model) or {}

@@ -23,7 +23,7 @@ from paretune.core.untrusted import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
 from paretune.specification.container import JobInputs, ProjectPayload
-from paretune.specification.inputs import missing_files
+from paretune.specification.inputs import IN_S3, missing_files, s3_source
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
@@ -108,7 +108,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     """
     project, root = read_project(spec.project or "")
     faults: list[str] = []
-    command, inputs, files, requirements, folder = "", dict[str, Path](), dict[str, Path](), list[str](), "."
+    command, inputs, files, requirements, folder = "", dict[str, Path | str](), dict[str, Path](), list[str](), "."
     with collecting(faults):
         command, inputs = _command(spec, home, project, root)
     with collecting(faults):
@@ -158,7 +158,7 @@ def _settings(spec: JobSpec, project: Project, root: Path) -> set[str]:
     return {*script_metrics.setting_names(names)}
 
 
-def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path]]:
+def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[str, dict[str, Path | str]]:
     values = {name: spell(value) for name, value in spec.training_arguments.items()}
     declared = project._entry_points
     if spec.entry_point not in declared and not (root / spec.entry_point).is_file():  # MLflow takes any such name
@@ -181,18 +181,26 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
 
 def _entry_command(
     spec: JobSpec, entry: Any, values: dict[str, str], home: Path, root: Path
-) -> tuple[str, dict[str, Path]]:
+) -> tuple[str, dict[str, Path | str]]:
     """The command of a declared entry point for `bash -c`, as MLflow computes it, and the files it reads, by channel.
 
-    It has the paths that the files have in the job; remote ones are fetched into a new folder of `home`. On this
-    machine they are read where they are. A relative path that is not in the current folder starts in the project's.
+    It has the paths that the files have in the job. Those in S3 stay there for a job on SageMaker; other remote ones
+    are fetched into a new folder of `home`. On this machine they are read where they are. A relative path that is not
+    in the current folder starts in the project's.
     """
     if not isinstance(entry.command, str):
         raise BadInput([f"entry point {spec.entry_point} has no command: write one, a text, into MLproject"])
-    inputs, faults = dict[str, Path](), list[str]()
+    inputs, faults = dict[str, Path | str](), list[str]()
     for position, (name, parameter) in enumerate(entry.parameters.items()):
         value = values.get(name, parameter.default)
         if parameter.type != "path" or value is None:
+            continue
+        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # shell variables contain it
+        if channel in _RESERVED_CHANNELS or channel in inputs:
+            channel = f"{channel}_{position}"
+        if spec.runs_on.files_travel and value.startswith(IN_S3):
+            inputs[channel], below = s3_source(value)
+            values[name] = f"/opt/ml/input/data/{channel}{below}"
             continue
         if not Path(value).exists() and (root / value).exists():
             value = str(root / value)
@@ -206,9 +214,6 @@ def _entry_command(
             continue
         if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
             faults.append(f"{name} must hold files, because SageMaker drops empty folders: {path} holds none")
-        channel = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]  # shell variables contain it
-        if channel in _RESERVED_CHANNELS or channel in inputs:
-            channel = f"{channel}_{position}"
         inputs[channel] = path
         values[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
     refuse(faults)

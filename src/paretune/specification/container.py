@@ -163,7 +163,8 @@ class ProjectPayload:
     program: str  # the Python file among them that starts the command; its argument is the root of the job's folder
     document: Mapping[str, Any]  # the content of input/data/job/job.json
     beside: Mapping[str, Path] = field(default_factory=dict)  # name in a local job's current folder to what is linked
-    inputs: Mapping[str, Path] = field(default_factory=dict)  # channel name to a file or folder on this machine
+    inputs: Mapping[str, Path | str] = field(default_factory=dict)
+    """Channel name to a file or folder on this machine; or to an address in S3, for a launcher whose files travel."""
 
 
 @dataclass(frozen=True, kw_only=True)

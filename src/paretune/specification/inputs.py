@@ -21,6 +21,7 @@ from paretune.specification import metrics
 from paretune.specification.parameters import split_list
 
 if TYPE_CHECKING:
+    from paretune.specification.container import JobInputs
     from paretune.specification.job import JobSpec
 
 BUNDLED = "bundled:"  # prefix of the model and the data sets that come as Python packages
@@ -34,7 +35,7 @@ user's own script, named as SageMaker's examples do: SM_CHANNEL_TRAIN, SM_CHANNE
 INPUT_FILES = tuple(SCRIPT_CHANNELS)
 PATHS = (*INPUT_FILES, "entry_script", "budget")
 """Parameters of a job that may name files or folders; `simulation.runs` is one, too."""
-IN_S3 = "s3://"  # prefix of a file or folder in S3; it is downloaded before the job is launched
+IN_S3 = "s3://"  # prefix of a file or folder in S3; a script or project on SageMaker reads it there
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffix of a file with rows to the reader of the `datasets` library."""
 _WITH_A_SCRIPT = (
@@ -99,6 +100,23 @@ def script_inputs(spec: "JobSpec") -> Iterator[tuple[str, str, Path]]:
         text = getattr(spec, name)
         if text and exists(text):
             yield name, channel, at_home(text).absolute()
+
+
+def read_in_s3(spec: "JobSpec", inputs: "JobInputs") -> dict[str, str]:
+    """Return the data that a user's own script or project reads in S3: parameter of the job, or channel, to address."""
+    files = {name: str(getattr(spec, name)) for name in (SCRIPT_CHANNELS if spec.entry_script is not None else ())}
+    project = inputs.project.inputs if inputs.project is not None else {}
+    files |= {name: path for name, path in project.items() if isinstance(path, str)}
+    return {name: address for name, address in files.items() if address.startswith(IN_S3)}
+
+
+def s3_source(address: str) -> tuple[str, str]:
+    """Return the address of a file or folder in S3 as a channel takes it, and its path below the channel.
+
+    What has no suffix is a folder: its address ends in a slash, because S3 knows only beginnings of names.
+    """
+    name = address.rpartition("/")[2]
+    return (address, f"/{name}") if Path(name).suffix else (f"{address.rstrip('/')}/", "")
 
 
 def data_faults(spec: "JobSpec") -> list[str]:

@@ -51,6 +51,8 @@ class SageMaker(Parameters):
     """image; by default the newest AWS image that supports the GPU"""
     s3_bucket: str | None = parameter(None, also="bucket")
     """bucket for data, models and results; by default sagemaker-REGION-ACCOUNT"""
+    input_mode: Literal["File", "FastFile"] = parameter("File", also="training_input_mode")
+    """how a training of your own reads its data: File, downloaded before it starts; FastFile, streamed from S3"""
     volume_size_in_gb: int | None = parameter(None, ge=1, le=16_384, also="volume_gib volume_size")
     """volume of each instance; by default derived"""
     subnets: tuple[str, ...] = parameter(())

@@ -140,6 +140,8 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "metric_definitions goes with project or entry_script: leave it out": lambda job: (
         job.metric_definitions and not job.runs_user_code
     ),
+    "sagemaker.input_mode=FastFile goes with project or entry_script: paretune's training reads prepared rows, so "
+    "leave it out": lambda job: job.sagemaker.input_mode != "File" and not job.runs_user_code,
     "project={project} needs a real job, got launcher=simulated: paretune cannot simulate its command": lambda job: (
         job.is_simulated and job.project is not None
     ),

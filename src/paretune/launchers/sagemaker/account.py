@@ -291,10 +291,12 @@ def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     if ":assumed-role/" in caller:
         caller = account.arn_of(caller.split("/")[1])
     jobs = f"arn:{account.session.get_partition_for_region(region)}:sagemaker:{region}:{owner}:training-job/{PREFIX}-*"
-    to_sagemaker = {"Condition": {"StringEquals": {"iam:PassedToService": SAGEMAKER}}}
-    needed = [{"Effect": "Allow", "Action": "sagemaker:CreateTrainingJob", "Resource": jobs}]
+    to_sagemaker = {"StringEquals": {"iam:PassedToService": SAGEMAKER}}
+    needed: list[dict[str, Any]] = [{"Effect": "Allow", "Action": "sagemaker:CreateTrainingJob", "Resource": jobs}]
     with contextlib.suppress(BadInput):  # no role is set, which the check of the role says
-        needed.append({"Effect": "Allow", "Action": "iam:PassRole", "Resource": account.role_arn(spec), **to_sagemaker})
+        needed.append(
+            {"Effect": "Allow", "Action": "iam:PassRole", "Resource": account.role_arn(spec), "Condition": to_sagemaker}
+        )
     usual, known = spec.replace(**account.usual(spec)), dict[tuple[str, str], list[str]]()
     known["aws:RequestedRegion", "string"] = [region]
     known["iam:PassedToService", "string"] = [SAGEMAKER]

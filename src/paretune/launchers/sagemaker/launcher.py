@@ -40,10 +40,10 @@ from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
 from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, SageMakerJob, described
 from paretune.launchers.sagemaker.request_rules import request_faults
-from paretune.launchers.sagemaker.storage import Storage
+from paretune.launchers.sagemaker.storage import Storage, absent
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
-from paretune.specification.inputs import INPUT_FILES, script_inputs
+from paretune.specification.inputs import INPUT_FILES, SCRIPT_CHANNELS, read_in_s3, s3_source, script_inputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.parameters import affecting
@@ -52,6 +52,7 @@ from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
 # Stand for those of the account in a request that is checked and not sent; `account_faults` checks theirs.
 _ANY_ROLE, _ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
 _ANY_CHANNELS = {"code": f"s3://{_ANY_BUCKET}/code"}
+_WHOLE = ("code", "job", "model")  # channels that are downloaded whatever sagemaker.input_mode is
 _CODE = "/opt/ml/input/data/code"
 _STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py", "with_secrets.py")]
 _START = f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh "
@@ -140,7 +141,9 @@ class SageMakerLauncher(Launcher):
         refuse(faults)
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
-        """Check that model, data and checkpoints fit on the disks, and that a job without a network needs none."""
+        """Check that data in S3 exist and all fits on the disks, and that a job without a network needs none."""
+        addresses = read_in_s3(spec, inputs).items()
+        refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
         self._check_whole(spec.replace(**self.account.usual(spec)), inputs)
 
     def _check_whole(self, spec: JobSpec, inputs: JobInputs) -> None:
@@ -291,7 +294,7 @@ class SageMakerLauncher(Launcher):
                 **spec.environment,
                 RUN_VARIABLE: document.run_id,
             },
-            "InputDataConfig": [_channel(name, uri) for name, uri in channels.items()],
+            "InputDataConfig": [_channel(name, uri, settings.input_mode) for name, uri in channels.items()],
             "OutputDataConfig": {
                 "S3OutputPath": f"s3://{settings.s3_bucket}/{PREFIX}/jobs",
                 "CompressionType": "NONE",  # so that MLflow loads the model from where it lies
@@ -329,7 +332,10 @@ class SageMakerLauncher(Launcher):
     ) -> tuple[dict[str, str], dict[str, Any]]:
         """Channels of data and code, and what the job is told of them: a project's command, or paths inside the job."""
         if (project := inputs.project) is not None:
-            channels = {name: storage.upload("files", path) for name, path in project.inputs.items()}
+            channels = {
+                name: path if isinstance(path, str) else storage.upload("files", path)
+                for name, path in project.inputs.items()
+            }
             told, code = dict(project.document), project.code
         else:
             channels, told, code = _inputs(document.spec, inputs, storage)
@@ -558,12 +564,20 @@ def _inputs(
         for name, channel, path in script_inputs(spec):
             channels[channel] = storage.upload("files", path.resolve())
             moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
+        for name, address in read_in_s3(spec, inputs).items():  # nothing of it passes through this machine
+            channel = SCRIPT_CHANNELS[name]
+            channels[channel], below = s3_source(address)
+            moved[name] = f"/opt/ml/input/data/{channel}{below}"
     return channels, moved, files
 
 
-def _channel(name: str, uri: str) -> dict[str, Any]:
+def _channel(name: str, uri: str, data_mode: str) -> dict[str, Any]:
     source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
-    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": "File"}
+    return {
+        "ChannelName": name,
+        "DataSource": {"S3DataSource": source},
+        "InputMode": "File" if name in _WHOLE else data_mode,
+    }
 
 
 def _without_unset(value: Any) -> Any:

@@ -24,7 +24,7 @@ import boto3
 from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import BadInput, LaunchRefused
-from paretune.launchers.sagemaker.account import PREFIX, client_of
+from paretune.launchers.sagemaker.account import PREFIX, Account, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3
 
@@ -137,6 +137,17 @@ def _digest(files: dict[str, Path]) -> str:
         with path.open("rb") as file:
             hashlib.file_digest(file, lambda: digest)  # updates the digest chunk by chunk
     return digest.hexdigest()[:32]
+
+
+def absent(account: Account, parameter: str, address: str) -> str:
+    """Return the fault of an address in S3 with nothing there; empty if there is something, or AWS does not tell."""
+    bucket, _, key = address.removeprefix(IN_S3).partition("/")
+    if not bucket:
+        return f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/, got {address}"
+    with suppress(*AWS_ERRORS):  # the bucket of another account, which the role of the job may read
+        if account.client("s3").list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount") == 0:
+            return f"{parameter} {address} is neither an object nor a prefix of objects: see `aws s3 ls {address}`"
+    return ""
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> Any:

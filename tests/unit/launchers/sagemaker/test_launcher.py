@@ -341,6 +341,65 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     assert str(tmp_path) not in json.dumps(told(aws)) + json.dumps(request, default=str)
 
 
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "mine" / "train.py"
+    path.parent.mkdir()
+    path.write_text("import argparse\nargparse.ArgumentParser().add_argument('--train_file')\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("address", "uri", "path"),
+    [
+        ("s3://corp/train/rows.csv", "s3://corp/train/rows.csv", "/opt/ml/input/data/train/rows.csv"),
+        ("s3://corp/train", "s3://corp/train/", "/opt/ml/input/data/train"),
+        ("s3://corp/train/", "s3://corp/train/", "/opt/ml/input/data/train"),
+    ],
+)
+def test_data_of_a_script_in_s3_are_a_channel_and_the_script_gets_their_path_there(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, script: str, address: str, uri: str, path: str
+) -> None:
+    aws.add_bucket("corp")
+    aws.s3.put_object("corp", "train/rows.csv", b"text,label")
+    document = order(entry_script=script, dataset=address, **{"sagemaker.input_mode": "FastFile"})
+    launcher.check_inputs(document.spec, JobInputs())
+
+    launcher.submit(document, JobInputs())
+
+    assert channel(sent(aws), "train") == uri
+    assert told(aws)["spec"]["dataset"] == path
+    modes = {entry["ChannelName"]: entry["InputMode"] for entry in sent(aws)["InputDataConfig"]}
+    assert modes == {"code": "File", "job": "File", "train": "FastFile"}
+    assert aws.count("GetObject") == 0
+    aws.end(NAME, "Failed", reason="AlgorithmError: out_of_memory: x")
+    launcher.submit(order(attempt=2, entry_script=script, dataset=address), JobInputs())
+    assert channel(sent(aws), "train") == uri
+
+
+def test_data_in_s3_that_are_not_there_are_refused_before_anything_is_uploaded(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, script: str
+) -> None:
+    spec = order(entry_script=script, dataset=f"s3://{BUCKET}/nothing.csv", test_file=f"s3://{BUCKET}/none/").spec
+
+    with pytest.raises(BadInput, match=r"dataset s3://models/nothing\.csv is neither an object") as refused:
+        launcher.check_inputs(spec, JobInputs())
+
+    assert [fault.split()[0] for fault in refused.value.faults] == ["dataset", "test_file"]
+    assert aws.count("PutObject") == 0
+
+
+def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
+    payload = ProjectPayload(
+        code={}, program="run.py", document={"command": "x", "requirements": []}, inputs={"data": "s3://corp/train/"}
+    )
+
+    launcher.submit(order(project=".", **{"sagemaker.input_mode": "FastFile"}), JobInputs(project=payload))
+
+    modes = {entry["ChannelName"]: entry["InputMode"] for entry in sent(aws)["InputDataConfig"]}
+    assert (channel(sent(aws), "data"), modes["data"]) == ("s3://corp/train/", "FastFile")
+
+
 def checkpoints(aws: Aws) -> str:
     return str(sent(aws)["CheckpointConfig"]["S3Uri"])
 

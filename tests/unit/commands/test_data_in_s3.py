@@ -1,0 +1,66 @@
+"""Data in S3 of a training of one's own, as somebody types them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.stand_ins.aws import BUCKET, ROLE, Aws
+from tests.unit.cli.conftest import Run
+from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+
+__all__ = ["nothing_of_this_machine"]
+
+ON_AWS = ("--instance_type", "ml.m5.large", "--role", ROLE, "--sagemaker.s3_bucket", BUCKET)
+PROJECT = """name: mine
+entry_points:
+  main:
+    parameters: {data: path}
+    command: "python train.py --data {data}"
+"""
+
+
+@pytest.fixture
+def project(workplace: Path) -> Path:
+    folder = workplace / "mine"
+    folder.mkdir()
+    (folder / "train.py").write_text("import argparse\nargparse.ArgumentParser().add_argument('--train_file')\n")
+    (folder / "MLproject").write_text(PROJECT)
+    return folder
+
+
+@pytest.mark.parametrize("mode", ["File", "FastFile"])
+def test_a_dry_run_says_which_data_stay_in_s3_and_what_leaves_this_machine(
+    aws: Aws, typed: Run, project: Path, mode: str
+) -> None:
+    aws.put("rows/train.csv", b"text,label")
+    address = f"s3://{BUCKET}/rows/train.csv"
+
+    words = ("--dataset", address, "--sagemaker.input_mode", mode, "--dry_run")
+    code, out, err = typed("train", str(project / "train.py"), *ON_AWS, *words)
+
+    assert code == 0, err
+    lines = {line.strip().partition("  ")[0]: " ".join(line.split()) for line in out.splitlines()}
+    how = "streamed" if mode == "FastFile" else "downloaded before the training starts"
+    assert lines["stays in S3"] == f"stays in S3 train from {address}, {how}"
+    assert lines["leaves this machine"].endswith("share them: code, job")
+    assert aws.count("PutObject", "GetObject") == 0
+
+
+def test_a_path_of_a_project_in_s3_stays_there(aws: Aws, typed: Run, project: Path) -> None:
+    aws.put("rows/train.csv", b"text,label")
+    words = ("--training_arguments.data", f"s3://{BUCKET}/rows", "--dry_run")
+
+    code, out, err = typed("train", "--project", str(project), *ON_AWS, *words)
+
+    assert code == 0, err
+    assert f"data from s3://{BUCKET}/rows/" in out
+    assert "--data /opt/ml/input/data/data" in out
+    assert aws.count("PutObject", "GetObject") == 0
+
+
+def test_paretune_s_own_training_cannot_stream(aws: Aws, typed: Run) -> None:
+    code, _, err = typed("train", *ON_AWS, "--sagemaker.input_mode", "FastFile", "--dry_run")
+
+    assert code == 2
+    assert "sagemaker.input_mode=FastFile goes with project or entry_script" in err
+    assert aws.count() == 0
