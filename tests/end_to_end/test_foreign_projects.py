@@ -58,6 +58,15 @@ import os, mlflow
 mlflow.log_metric("hosts", int(os.environ["SM_HOST_COUNT"]))
 mlflow.set_tag("host", os.environ["SM_CURRENT_HOST"])
 """
+READS_A_FILE = """
+import argparse, os
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--train_file")
+given = parser.parse_args()
+print(f"rows={len(open(given.train_file).readlines())}", os.listdir(os.environ["SM_CHANNEL_TRAIN"]))
+print("accuracy=0.75")
+"""
 JOB = {"instance_type": "ml.m5.xlarge", "max_runtime_minutes": 5}
 
 
@@ -162,15 +171,9 @@ def test_a_script_reads_its_data_in_s3_as_a_channel_and_they_do_not_pass_through
     shared_cloud: Cloud, tmp_path: Path
 ) -> None:
     script = tmp_path / "mine" / "train.py"
-    reads = "rows = open(given.train_file).readlines()\nhere = os.listdir(os.environ['SM_CHANNEL_TRAIN'])"
-    declares = "parser = argparse.ArgumentParser()\nparser.add_argument('--train_file')\ngiven = parser.parse_args()"
-    write(
-        script.parent,
-        **{
-            "train.py": f"import argparse, os\n{declares}\n{reads}\nprint(f'rows={len(rows)}', here)\nprint('accuracy=0.75')\n"
-        },
-    )
-    shared_cloud.client_of("s3").put_object(Bucket=shared_cloud.emulator.bucket, Key="mine/rows.csv", Body=b"a\nb\nc\n")
+    write(script.parent, **{"train.py": READS_A_FILE})
+    rows = {"Key": "mine/rows.csv", "Body": b"a\nb\nc\n"}
+    shared_cloud.client_of("s3").put_object(Bucket=shared_cloud.emulator.bucket, **rows)
     address = f"s3://{shared_cloud.emulator.bucket}/mine/rows.csv"
     shared_cloud.emulator.clear_requests()
 
