@@ -30,6 +30,7 @@ from paretune.core.errors import (
 from paretune.core.result import CommandOutput, Result, as_document, error_document
 from paretune.core.shell import started_by
 from paretune.core.untrusted import is_secret_name, printable
+from paretune.tracking import giving_up_soon
 
 if TYPE_CHECKING:
     from paretune.commands.command import Command
@@ -99,6 +100,7 @@ def main(arguments: Sequence[str], project: Path | None = None) -> int:
     with (
         contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
         started_by(*program()),
+        giving_up_soon(),
     ):
         try:
             answer = _answer(words, () if project is None else (project,))

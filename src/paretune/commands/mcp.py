@@ -39,9 +39,12 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH
 from paretune.specification.parameters import Parameters, Rules, parameter, spell
 from paretune.specification.profile import with_profile
+from paretune.tracking import schema
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
+
+    from paretune.tracking.recorded_job import RecordedRun
 
 _INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
 One estimate compares all clusters: describe the training and give a list of instance types, the cheapest comes first.
@@ -66,6 +69,7 @@ _ARGUMENTS_OF_AGENTS: Mapping[str, type[float | int | str]] = {
 """The entries of training_arguments that an agent may set: none sends anything anywhere, or names a file."""
 _KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
 _SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
+_JOB = re.compile(r"^(?:simulated )?job ([\w-]+)", re.MULTILINE)  # as `launch` announces it
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
 
@@ -215,12 +219,30 @@ class Tools:
         return {"launched": launched, "running": jobs}
 
     def stop(self, name: str) -> dict[str, Any]:
-        """Stop a launched command by its name, as Ctrl-C does; its cost is booked."""
+        """Stop a launched command by its name, as Ctrl-C does, or its job if only that runs; its cost is booked."""
+        from paretune.jobs.standing import stop
+        from paretune.jobs.workplace import Workplaces
+
         self._described(name)
         process = _text(self.folder / name / _PROCESS)
         if is_alive(process):
             os.kill(int(process.split()[1]), signal.SIGINT)
+        elif (run := self._running(name)) is not None:
+            stop(run, Workplaces.of_process().of)
         return self._described(name)
+
+    def _running(self, name: str) -> "RecordedRun | None":
+        """The run of the job of a launched command if it has not ended, as after a launch that has lost contact."""
+        from paretune.jobs.standing import find_run
+        from paretune.jobs.workplace import Workplaces, has_store, open_tracking
+
+        job = _JOB.search(_text(self.folder / name / _LOG))
+        if job is None or not has_store(os.environ):
+            return None
+        with suppress(BadInput):  # its run has been deleted
+            run = find_run(open_tracking(os.environ, SystemClock()), job[1], Workplaces.of_process().of)
+            return run if run.tags.get(schema.STATE) == "Running" else None
+        return None
 
     def front(self, study: str) -> dict[str, Any]:
         """The Pareto front of a recorded study, by its name."""
@@ -243,7 +265,8 @@ class Tools:
             result = json.loads(_text(folder / _DOCUMENT))
         except ValueError:
             result = {"error": {"message": "\n".join(lines) or "no answer"}} if has_ended else None
-        state, lines = ("running", lines) if result is None else ("ended", [])
+        goes_on = result is not None and "error" in result and self._running(name) is not None
+        state, lines = ("running", lines) if result is None or goes_on else ("ended", [])
         return {"name": name, "state": state, "result": result, "last_lines": lines}
 
 

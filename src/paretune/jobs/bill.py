@@ -171,24 +171,26 @@ class KeptPool:
             self._attached.release_warm_pool()
 
     def settle(self) -> tuple[float | None, str]:
-        """Book what the instances have cost, once they are not kept; these dollars, or None while they are; a sentence.
+        """Book what the instances have cost, once they are not kept; returns the dollars and a sentence.
 
-        Raises LostContact if AWS does not answer.
+        The dollars are None while the instances are kept, and if their price is unknown. Raises LostContact if AWS does
+        not answer.
         """
         job, pool = self.job, None if self._attached is None else self._attached.warm_pool()
         # A job can be deleted once nothing is kept.
         pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
         seconds = pool.billed_s(60 * job.spec().sagemaker.keep_alive_minutes)
-        usd = seconds * (job.price_usd_per_hour or 0.0) * job.instance_count / 3600
+        price = job.price_usd_per_hour
+        usd = None if price is None else seconds * price * job.instance_count / 3600
         if pool.is_kept:
             return None, (
-                f"the instances of {self.name} are kept for the next job like it, for at most {usd:.4g} USD: "
+                f"the instances of {self.name} are kept for the next job like it, for at most {_in_words(usd)}: "
                 f"`{command_line('sync')}` books them once they are given back"
             )
         values = dict[str, float]()
         if metrics.WARM_POOL_SECONDS not in job.run.metrics:
             values[metrics.WARM_POOL_SECONDS] = seconds
-            if job.cost_usd is not None:
+            if job.cost_usd is not None and usd is not None:
                 values[metrics.COST_USD] = job.cost_usd + usd
         with suppress(BadInput):  # the file of the budgets is gone
             if (ledger := self._workplace.budget_ledger(job.budget)) is not None:
@@ -199,8 +201,13 @@ class KeptPool:
             run.set_tags({schema.WARM_POOL: pool.status})
         run.flush()
         end = "reused" if pool.status == "Reused" else "given back"
-        billed = f"billed for {seconds:,.0f} s each until they were {end}: {usd:.4g} USD, in its cost_usd now"
-        return usd, f"the instances kept after {self.name} were {billed}"
+        billed = f"billed for {seconds:,.0f} s each until they were {end}"
+        cost = "; the price is unknown" if usd is None else f": {_in_words(usd)}, in its cost_usd now"
+        return usd, f"the instances kept after {self.name} were {billed}{cost}"
+
+
+def _in_words(usd: float | None) -> str:
+    return "an unknown price" if usd is None else f"{usd:.4g} USD"
 
 
 def settle_pools(

@@ -312,8 +312,11 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
     kind, reason = failure
     if kind is FailureKind.OUT_OF_MEMORY and spec.project is None:
         kinds = {"full": "set fine_tuning to lora, qlora or head, ", "lora": "set fine_tuning to qlora, "}
-        other = kinds.get(spec.fine_tuning, "") if spec.entry_script is None else ""
-        return f"out of memory, {why_not_smaller}: lower max_seq_length, {other}or use a larger instance ({reason})"
+        advice = f"lower max_seq_length, {kinds.get(spec.fine_tuning, '')}"
+        if spec.entry_script is not None:
+            advice = f"let {at_home(spec.entry_script).name} need less memory, such as by a smaller batch, "
+        after = f", {why_not_smaller}" if why_not_smaller else ""
+        return f"out of memory{after}: {advice}or use a larger instance ({reason})"
     remedies = {
         FailureKind.CAPACITY: f"AWS has no capacity for {' or '.join(spec.instance_types())}: set "
         "fallback_instance_types to try others, or another region",

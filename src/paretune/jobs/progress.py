@@ -10,6 +10,7 @@ from tqdm import tqdm
 from paretune.core.clock import Interruption
 from paretune.core.untrusted import printable
 from paretune.specification.container import Event
+from paretune.tracking import giving_up_soon
 
 
 class ProgressPrinter:
@@ -55,7 +56,7 @@ def say_on_stderr(text: str) -> None:
 def watched(interruption: Interruption, *, quiet: bool = False) -> Iterator[Callable[[list[Event]], None]]:
     """A function that shows events of the jobs that run in the block; SIGINT and SIGTERM stop the jobs meanwhile."""
     progress = ProgressPrinter()
-    with interruption.listening():
+    with interruption.listening(), giving_up_soon():
         try:
             yield (lambda _: None) if quiet else progress
         finally:

@@ -81,7 +81,7 @@ class JobRecord:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
         self.revision = inputs.revision
         with self.run.later():  # written together with the job's name
-            self._describe_request()
+            self._describe_request(self.spec)
             self.run.set_tags(schema.given_tag(self.spec.given()))  # an adopted job keeps what was typed
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None, schema.MODEL_REVISION: self.revision})
             if estimate is not None:
@@ -115,8 +115,9 @@ class JobRecord:
             self.retries = frozenset(kind for kind in FailureKind if kind.value in recorded.split(", "))
         if schema.USER in tags or schema.STUDY in tags:
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in _OWNER.items()})
+        given = schema.given_by(tags)
         with self.run.later():
-            self._describe_request()
+            self._describe_request(self.spec if given is None else JobSpec.read(given))
             self.watch()
         self.former_metrics = self.run.metrics()
 
@@ -127,8 +128,11 @@ class JobRecord:
             return today
         return recorded_price(tags, today) or today
 
-    def _describe_request(self) -> None:
-        """Tag location, price and specification, by which the same command finds the job, beside the first tags."""
+    def _describe_request(self, asked: JobSpec) -> None:
+        """Tag location, price and specification, by which the same command finds the job, beside the first tags.
+
+        Its params are those of `asked`, the job without what was looked up for it, such as its region.
+        """
         launcher, spec = self.workplace.launcher, self.spec
         self.settings = self.settings or launcher.settings(spec)
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
@@ -142,7 +146,7 @@ class JobRecord:
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
             }
         )
-        self.run.log_params(params_of(spec))
+        self.run.log_params(params_of(asked))
 
     def renew_settings(self) -> None:
         """Take the settings of this process: an earlier one has not created the job, and anybody may edit its tag."""

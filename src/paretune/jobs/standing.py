@@ -31,6 +31,7 @@ _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
 _SHORTEST_ID = 6  # characters of the id of a run that select it
 _SHOWN = 5  # runs that a refusal names
 _TAIL = 1000  # lines of a log that are read at a time while it is followed
+_MOST_LINES = 256_000  # and more, if it prints more between two looks
 _FOLLOW_EVERY_S = 2.0  # AWS reads logs five times a second for all who ask in an account
 
 
@@ -139,18 +140,28 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
     job, seen, is_last = _found(run, _job(run, workplace)), list[str](), False
     while True:
         is_last = job.state().is_terminal
-        tail = job.log_tail(_TAIL)
-        begin = 0 if seen else -lines
-        for count in range(min(len(seen), len(tail)), 0, -1):
-            if seen[-count:-1] == tail[: count - 1] and tail[count - 1].startswith(seen[-1]):
-                begin = count - (tail[count - 1] != seen[-1])  # that line was not whole yet
-                break
+        count, tail, begin = _TAIL, job.log_tail(_TAIL), None if seen else -lines
+        while seen and (begin := _first_new(seen, tail)) is None and len(tail) == count < _MOST_LINES:
+            count *= 4  # it has printed more than that since the last look
+            tail = job.log_tail(count)
+        if begin is None and tail:
+            yield f"(lines before this one are missing here: {job.log_location()})"
         yield from tail[begin:]
-        seen = tail or seen
+        seen = tail[-_TAIL:] or seen
         if is_last:
             return
         interruption.check()
         workplace.clock.sleep(_FOLLOW_EVERY_S)
+
+
+def _first_new(seen: list[str], tail: list[str]) -> int | None:
+    """Index of the first line of `tail` that comes after those `seen`; None if none of these is in it any more."""
+    whole = len(seen) < _TAIL  # then all that was printed before is in it
+    for end in range(min(len(tail), len(seen)) if whole else len(tail), 0, -1):
+        known = min(end, len(seen))
+        if tail[end - 1].startswith(seen[-1]) and seen[-known:-1] == tail[end - known : end - 1]:
+            return end - (tail[end - 1] != seen[-1])  # that line was not whole yet
+    return None
 
 
 def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:

@@ -3,3 +3,30 @@
 `store`, `run` and `models` import MLflow, which takes two seconds of CPU: other folders import them in functions where
 a command may not need them.
 """
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "15"}
+"""MLflow's own settings by which a dead server is given up soon: a job wants to be watched."""
+_lock, _blocks, _set = Lock(), [0], list[str]()
+
+
+@contextmanager
+def giving_up_soon() -> Iterator[None]:
+    """Apply PATIENCE inside the block, also if several threads have one, but for what the user has set."""
+    with _lock:
+        _blocks[0] += 1
+        if _blocks[0] == 1:
+            _set[:] = PATIENCE.keys() - os.environ.keys()
+            os.environ.update({name: PATIENCE[name] for name in _set})
+    try:
+        yield
+    finally:
+        with _lock:
+            _blocks[0] -= 1
+            if not _blocks[0]:
+                for name in _set:
+                    os.environ.pop(name, None)

@@ -42,9 +42,6 @@ class Tracking:
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
-        # Give up a dead server soon, unless the user has set how soon: a job wants to be watched.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
         # The plugin sagemaker-mlflow (0.5.0) warns at each request to a server whose address is no ARN.
         logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of files of a few kilobytes

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,20 @@ from typing import Any
 import jsonschema
 import pytest
 from mcp import Client
+from mlflow import MlflowClient
 
 from paretune.commands import mcp
 from paretune.commands.estimate.estimate import MAIN_COLUMNS
+from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
+from paretune.jobs.launch import begin_job
+from paretune.jobs.workplace import Workplaces
 from paretune.specification.inputs import split_configuration
+from paretune.specification.job import JobSpec
+from paretune.tracking.store import Tracking
+from tests.fake_clock import FakeClock
+from tests.scripted_jobs import ENDLESS, SMALL, ScriptedLauncher
+from tests.workplaces import make_workplace
 
 JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
 BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"
@@ -232,3 +242,27 @@ def test_a_launch_finds_a_free_name_after_a_folder_was_deleted_and_beside_anothe
     assert names == ["train-1", "train-2", "train-3"]
     assert agent.call("launch", parameters=JOB)["name"] == "train-1"
     assert agent.call("launch", parameters=JOB)["name"] == "train-4"
+
+
+def test_stop_ends_a_job_whose_launch_has_lost_contact_with_it(
+    workplace: Path, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workplace / "train.py").touch()
+    launcher = ScriptedLauncher([ENDLESS])
+    launcher.attach = lambda wanted: launcher.jobs.get(wanted)  # type: ignore[method-assign]
+    place = make_workplace(launcher=launcher, tracking=Tracking({}, SystemClock()), clock=FakeClock())
+    job = begin_job(JobSpec(instance_type=SMALL, entry_script="train.py"), place)
+    job.record.leave()
+    agent.call("launch", parameters=JOB)
+    folder = workplace / "agents" / "train-1"
+    (folder / "process.txt").write_text(f"{socket.gethostname()} 4194304 1")  # no process has this id
+    (folder / "log.txt").write_text(f"job {job.document.job_name} on 1 x {SMALL}: train.py; ended after 60 minutes\n")
+    (folder / "document.json").write_text('{"error": {"message": "AWS does not answer"}}')
+    monkeypatch.setattr(Workplaces, "of", lambda *_: place)
+
+    assert agent.call("status", name="train-1")["launched"][0]["state"] == "running"
+    stopped = agent.call("stop", name="train-1")
+
+    assert launcher.jobs[job.document.job_name].stopped
+    assert stopped["state"] == "ended"
+    assert MlflowClient().get_run(job.record.run.run_id).info.status == "KILLED"

@@ -1,6 +1,7 @@
 """What a job that is launched says before it begins, and that a dry run, an estimate and a simulation agree with it."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,10 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.core.clock import Interruption, SystemClock
-from paretune.jobs.launch import run_job
+from paretune.jobs.launch import launch, run_job
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
-from paretune.tracking import schema
+from paretune.tracking import PATIENCE, schema
 from paretune.tracking.store import Tracking
 from tests.fake_clock import FakeClock
 from tests.scripted_jobs import DONE, ScriptedLauncher
@@ -91,3 +92,15 @@ def test_a_job_is_opened_on_the_launcher_that_it_names(name: str, tmp_path: Path
 
     assert workplace.launcher.traits.name == name
     assert (workplace.launcher.virtual_clock is workplace.clock) == (name == "simulated")
+
+
+def test_a_notebook_keeps_its_own_patience_with_mlflow(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PATIENCE:
+        monkeypatch.delenv(name, raising=False)
+    seen: list[str] = []
+    monkeypatch.setattr("paretune.jobs.launch.run_job", lambda *_: seen.extend(map(os.environ.get, PATIENCE)))
+
+    launch(JobSpec(launcher="simulated", instance_type="ml.g5.xlarge"), quiet=True)
+
+    assert seen == ["2", "15"]
+    assert not {*PATIENCE} & os.environ.keys()

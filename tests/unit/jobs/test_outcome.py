@@ -169,6 +169,7 @@ ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml
     [
         (JobSpec(), FailureKind.OUT_OF_MEMORY, "out of memory, with batch 8: lower max_seq_length, set fine_tuning to"),
         (JobSpec(fine_tuning="qlora"), FailureKind.OUT_OF_MEMORY, "lower max_seq_length, or use a larger instance"),
+        (JobSpec(entry_script="a.py"), FailureKind.OUT_OF_MEMORY, "with batch 8: let a.py need less memory, such as"),
         (ON_SAGEMAKER, FailureKind.CAPACITY, "ml.g5.xlarge or ml.g5.2xlarge: set fallback_instance_types"),
         (ON_SAGEMAKER, FailureKind.DISK_FULL, "sagemaker.volume_size_in_gb"),
         (JobSpec(), FailureKind.DISK_FULL, "the reason: make room, or set PARETUNE_HOME to another disk"),
@@ -180,6 +181,8 @@ def test_the_reason_of_a_failure_comes_with_what_helps_there(spec: JobSpec, kind
 
     assert "the reason" in message
     assert remedy in message
+    if kind is FailureKind.OUT_OF_MEMORY:
+        assert failure_message(spec, (kind, "the reason"), "").startswith("out of memory: ")
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,19 @@ def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(
     assert lines_of(run, desk.where, 50) == (["last line"], "somewhere")
 
 
+def test_no_line_is_lost_of_a_job_that_prints_thousands_between_two_looks(desk: Desk) -> None:
+    job = desk.launch(DONE)
+    scripted = desk.launcher.jobs[job.document.job_name]
+    scripted.runs = 1
+    desk.launcher.attach = lambda _: scripted  # type: ignore[method-assign, assignment]
+    lines = [f"line {number}" for number in range(5000)]
+    until = {1: 10, 2: 5000}
+    scripted.log_tail = lambda count=15: lines[: until[min(scripted.looks, 2)]][-count:]  # type: ignore[method-assign]
+
+    run = find_run(desk.tracking, job.document.job_name)
+    assert list(followed(run, desk.where, Interruption(), 50)) == lines
+
+
 def test_an_interrupted_reader_leaves_the_job_alone(desk: Desk) -> None:
     job, interruption = desk.launch(ENDLESS), Interruption()
     lines = followed(find_run(desk.tracking, job.record.run.run_id), desk.where, interruption, 50)

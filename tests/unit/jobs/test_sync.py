@@ -415,3 +415,25 @@ def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_the
     desk.sync()
 
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(636 / 3600)
+
+
+def test_a_synced_run_has_the_parameters_that_were_given_and_no_others(desk: Desk) -> None:
+    run_id = desk.leave(DONE, region=None)
+    desk.tag(run_id, "region", "eu-west-1")  # where its launcher ran it
+
+    desk.sync()
+
+    assert "region" not in desk.client.get_run(run_id).data.params
+
+
+def test_kept_instances_of_an_unknown_price_have_no_cost(desk: Desk) -> None:
+    run_id = desk.leave(DONE, instance_type="ml.g6.48xlarge")
+    desk.account.pools[job_name(run_id, 1)] = pool()
+    desk.sync()
+    desk.account.pools[job_name(run_id, 1)] = pool("Terminated", 3600.0)
+
+    remark = desk.sync()[run_id].remark
+
+    assert "given back; the price is unknown" in remark
+    assert "USD" not in remark
+    assert "cost_usd" not in desk.client.get_run(run_id).data.metrics

@@ -78,7 +78,7 @@ class JobLog:
             line, event = self._parsed(entry)
             last_ms[entry["logStreamName"]] = entry["timestamp"]
             if line or event is None:
-                tails.setdefault(entry["logStreamName"], deque(maxlen=_KEPT_LINES)).append(line)
+                tails.setdefault(entry["logStreamName"], deque(maxlen=max(_KEPT_LINES, lines))).append(line)
         if not tails:
             return [self.unreadable] if self.unreadable else []
         streams = sorted(tails, key=lambda name: (len(name), name))

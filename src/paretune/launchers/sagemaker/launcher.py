@@ -325,7 +325,7 @@ class SageMakerLauncher(Launcher):
             "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
         }
         whole: dict[str, Any] = _without_unset(request)
-        return whole
+        return {**whole, "Environment": request["Environment"]}  # whose values may be empty
 
     def _uploaded(
         self, document: JobDocument, inputs: JobInputs, storage: Storage

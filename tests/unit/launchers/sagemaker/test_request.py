@@ -254,3 +254,7 @@ def test_an_image_that_does_not_suit_the_job_is_one_fault_with_a_way_out(
     (fault,) = image_faults(JobSpec(instance_type=instance_type, sagemaker={"training_image": image}), "us-east-1")
 
     assert part in fault
+
+
+def test_an_empty_variable_of_the_environment_reaches_the_job(ask: Ask) -> None:
+    assert ask(environment={"EMPTY": ""})["Environment"]["EMPTY"] == ""
