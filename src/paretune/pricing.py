@@ -6,7 +6,6 @@ user's CSV, named by PARETUNE_PRICES. Prices of EC2 are never used, because thos
 high, depending on the instance family.
 """
 
-import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from tempfile import NamedTemporaryFile
 from typing import ClassVar, Literal
 
 from paretune.core.errors import BadInput, BudgetRefused, collecting, refuse
+from paretune.core.result import csv_text
 from paretune.core.untrusted import read_table
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
@@ -231,13 +231,12 @@ def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
         raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept below it"])
     rows = [*(read_file(path, is_users=False) if path.exists() else []), *read]
     newest = {(row.region, row.instance_type, row.as_of): row for row in rows}
+    names = (*COLUMNS, "confidence")
     cells = attrgetter("instance_type", "region", "usd_per_hour", "as_of", "source", "confidence")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile("w", encoding="utf-8", newline="", dir=path.parent, delete=False) as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow((*COLUMNS, "confidence"))
-            writer.writerows(cells(newest[key]) for key in sorted(newest))
+            file.write(csv_text(names, [dict(zip(names, cells(newest[key]), strict=True)) for key in sorted(newest)]))
         Path(file.name).replace(path)
     except OSError as error:
         raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or allow it"]) from error

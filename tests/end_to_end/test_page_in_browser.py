@@ -63,6 +63,18 @@ def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, **also: Any) -> 
     return page(result, address)
 
 
+def test_a_page_runs_its_own_scripts_and_no_other(opened: Open) -> None:
+    text = page_of([trial_of(n, 1.0 + n, 0.8 + n / 50) for n in range(5)])
+    title = text.partition("<title>")[2].partition("</title>")[0]
+    planted = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title='taken'\">"
+    output = opened(text.replace("<main>", f"<main>{planted}", 1))
+
+    assert re.search(r"Trial \d+, \d runs?: on the front", hover(output, "on the front"))
+    output.locator("summary").first.click()
+    output.locator("th").first.click()
+    assert output.title() == title
+
+
 def with_outlier() -> list[Trial]:
     """60 trials, one of them a hundred times as dear and with a model that learnt nothing; and repeats."""
     trials = many_trials(60)

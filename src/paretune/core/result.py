@@ -123,7 +123,10 @@ def as_json(value: object) -> object:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A CSV with a line per row; None is an empty cell, and an apostrophe precedes what a spreadsheet would compute."""
+    """A CSV with a line per row, as all that is written: an apostrophe precedes what a spreadsheet would compute.
+
+    None and NaN are empty cells.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writerow({name: _as_cell(name) for name in columns})
@@ -132,6 +135,8 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
 
 
 def _as_cell(value: object) -> object:
+    if isinstance(value, float) and math.isnan(value):
+        return None
     is_formula = isinstance(value, str) and _FORMULA.match(value) and isinstance(value_of(value), str)
     return f"'{value}" if is_formula else value
 

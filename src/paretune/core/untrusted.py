@@ -173,12 +173,29 @@ def files_below(folder: Path, most: int) -> list[Path] | None:
     return sorted(path for path in map(Path, paths) if path.is_file())
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text; raises ValueError if it is not JSON, or its values are nested too deeply."""
+def parse_json(text: str | bytes, *, lax: bool = False) -> Any:
+    """The value of a JSON text.
+
+    Raises ValueError with the reason if it is not JSON, if its values are nested too deeply or, unless `lax`, for what
+    Python reads and JSON does not have: NaN, Infinity, and a key that is given twice.
+    """
     try:
-        return json.loads(text)
+        return json.loads(text) if lax else json.loads(text, parse_constant=_no_number, object_pairs_hook=_mapping)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number: write one, or a text in quotes")
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict[str, Any]()
+    for name, value in pairs:
+        if name in values:
+            raise ValueError(f"{name} is given twice: take one out")
+        values[name] = value
+    return values
 
 
 def read_table(path: str | Path, *, must: str = "") -> tuple[list[str], list[tuple[int, list[str]]]]:

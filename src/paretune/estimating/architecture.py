@@ -196,7 +196,7 @@ def read_config(model: str | Path) -> Mapping[str, Any]:
     must = f"model {model} must hold a config.json that can be read, and "
     path = at_home(model) / "config.json"
     try:
-        config = parse_json(read_text(path, LARGEST_CONFIG, must=must, hint="name a model's folder"))
+        config = parse_json(read_text(path, LARGEST_CONFIG, must=must, hint="name a model's folder"), lax=True)
     except ValueError as error:
         raise BadInput([f"{must}{path} is no JSON ({error})"]) from error
     if not isinstance(config, dict):

@@ -280,7 +280,7 @@ def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:
     """The files of the job's profile, and its one-line summary or why there is none."""
     try:
         files = job.profile()
-        summary = printable(str(parse_json(files[PROFILE_JSON])["summary"]))
+        summary = printable(str(parse_json(files[PROFILE_JSON], lax=True)["summary"]))
     except LostContact as error:
         return {}, f"the profile is not recorded: {error}"
     except (KeyError, TypeError, ValueError):

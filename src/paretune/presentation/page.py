@@ -1,5 +1,6 @@
 """HTML pages: templates that share one style, and charts of plotly on them."""
 
+import secrets
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -31,11 +32,17 @@ MARKS = {
 PICKED = Look("recommended", "#D55E00", "circle-open", 22, 2.5)
 
 
-def chart_html(figure: Any, about: str) -> Markup:
+def new_nonce() -> str:
+    """A word that nobody can guess: a page runs only the scripts that bear it, by the policy in `policy.html`."""
+    return secrets.token_hex(16)
+
+
+def chart_html(figure: Any, about: str, nonce: str = "") -> Markup:
     """The figure as HTML with the id `plot`, and with plotly's script; `about` is for screen readers."""
     config = {"responsive": True, "displayModeBar": False}  # the bar would cover the legend
     drawn = dressed(figure).to_html(full_html=False, include_plotlyjs=False, config=config, div_id="plot")
-    drawn = f"<script>{plotly_script()}</script>{drawn}"
+    drawn = drawn.replace("<script", f'<script nonce="{nonce}"')  # plotly escapes < in texts of the figure
+    drawn = f'<script nonce="{nonce}">{plotly_script()}</script>{drawn}'
     return Markup('<div role="group" aria-label="{}">{}</div>').format(about, Markup(drawn))  # noqa: S704  # plotly escapes
 
 
@@ -77,7 +84,7 @@ def _printable(value: object) -> object:
 
 @cache
 def template(package: str, name: str) -> jinja2.Template:
-    """The template `name` of a package; it may use `style.css`, `table.html` and `tables.js` of this one."""
+    """The template `name` of a package; it may use `policy.html`, `style.css`, `table.html` and `tables.js` here."""
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(folder, "") for folder in (package, "paretune.presentation")]),
         autoescape=True,

@@ -214,6 +214,8 @@ class Parameters(BaseModel):
             text = f"{name} must have at most {LONGEST_TEXT:,} characters, got {len(value):,}: {value[:40]!r}..."
         elif error["type"] == "finite_number":
             text = f"{name} must be a finite number, got {value}"
+        elif isinstance(value, str) and schema.get("type") in ("object", "array") and value.strip()[:1] in ("{", "["):
+            text += _json_fault(value.strip())
         return Fault(path, text + _hint(name, value, schema))
 
     @classmethod
@@ -343,6 +345,15 @@ def _read_value(value: Any, field: Any) -> Any:
         with suppress(ValueError, OverflowError):
             return int(text) if text.isdigit() else int(float(text)) if float(text).is_integer() else text
     return text
+
+
+def _json_fault(text: str) -> str:
+    """Why a text is no JSON, in brackets."""
+    try:
+        parse_json(text)
+    except ValueError as error:
+        return f" ({error})"
+    return ""
 
 
 def untyped(value: Any) -> Any:

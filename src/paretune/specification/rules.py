@@ -4,6 +4,7 @@
 only an account knows (role, bucket) are checked by its launcher.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -192,6 +193,19 @@ def _with_a_project(job: "JobSpec") -> Iterator[str]:
         yield f"project={job.project} goes without {name}: {remedy}"
 
 
+def _finite_arguments(job: "JobSpec") -> Iterator[Fault]:
+    for name, value in job.training_arguments.items():
+        if not _is_finite(value):
+            text = f"training_arguments.{name} must be finite, got {value}: JSON has no NaN and no infinity"
+            yield Fault(("training_arguments", name), text)
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, Mapping | list | tuple):
+        return all(map(_is_finite, value.values() if isinstance(value, Mapping) else value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 def _reserved_arguments(job: "JobSpec") -> Iterator[Fault]:
     for name in filter(RESERVED_TRAINING_ARGUMENTS.get, () if job.project else job.training_arguments):
         text = f"training_arguments must not set {name}: {RESERVED_TRAINING_ARGUMENTS[name]}"
@@ -332,7 +346,16 @@ def _plan(job: "JobSpec") -> Iterator[str]:
 
 RULES: Rules = (
     *rules_of(_TABLE),
-    *(_only_there, _with_a_project, _reserved_arguments, _web_addresses, _secrets, _environment, _metric_definitions),
+    *(
+        _only_there,
+        _with_a_project,
+        _reserved_arguments,
+        _finite_arguments,
+        _web_addresses,
+        _secrets,
+        _environment,
+        _metric_definitions,
+    ),
     _instance_type,
 )
 LAST_RULES: Rules = (_plan,)

@@ -8,6 +8,7 @@ folders `studies/` and `examples/` of the installed package, or of the clone tha
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ _FOLDERS = ("studies", "examples")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOT = _PACKAGE / "shipped" if (_PACKAGE / "shipped").is_dir() else _PACKAGE.parents[1]
 _SUFFIX = ".yaml"
+_NO_NUMBER = re.compile(r"[-+]?\.?(nan|inf|infinity)", re.IGNORECASE)  # of YAML, or of what Python takes for JSON
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Document:
 
     Attributes:
         values: its mapping. A text without quotes is what `plain` makes of it; None is a key without a value.
-        faults: line and fault of each key that is given twice.
+        faults: line and fault of each key that is given twice, and of NaN and infinity without quotes.
     """
 
     def __init__(self, path: str, kind: FileKind, plain: Callable[[str], str] = str) -> None:
@@ -75,13 +77,21 @@ class Document:
             names = names[:-1]
         return self._lines[names]
 
+    def _is_refused(self, node: Any) -> bool:
+        """Whether a value is NaN or infinity, which is then a fault of the file."""
+        if not isinstance(node, yaml.ScalarNode) or node.style or not _NO_NUMBER.fullmatch(node.value):
+            return False
+        self.faults.append((node.start_mark.line + 1, f"{node.value} is no number: write one, or a text in quotes"))
+        return True
+
     def _value(self, node: Any, keys: tuple[str, ...]) -> Any:
         line = self._lines.setdefault(keys, node.start_mark.line + 1)
         if id(node) in self._seen:
             raise BadInput([f"{self._path}:{line}: an alias (*) refers to another place: write the value itself"])
         self._seen.add(id(node))
         if isinstance(node, yaml.SequenceNode):
-            return [self._value(item, (*keys, str(number))) for number, item in enumerate(node.value)]
+            items = [item for item in node.value if not self._is_refused(item)]
+            return [self._value(item, (*keys, str(number))) for number, item in enumerate(items)]
         if isinstance(node, yaml.ScalarNode):
             is_nothing = not node.value.strip() or (node.style is None and node.value.lower() in ("~", "null"))
             return None if is_nothing else node.value if node.style else self._plain(node.value)
@@ -93,6 +103,8 @@ class Document:
             if key in values:
                 first = self._lines[*keys, key]
                 self.faults.append((line, f"{key} is given twice, first in line {first}: take one out"))
+                continue
+            if self._is_refused(item):
                 continue
             self._lines[*keys, key] = line
             values[str(key)] = self._value(item, (*keys, key))

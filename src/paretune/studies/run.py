@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import date
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paretune.core.errors import (
     BadInput,
@@ -28,7 +28,7 @@ from paretune.core.errors import (
     collecting,
     refuse,
 )
-from paretune.core.result import CommandOutput
+from paretune.core.result import CommandOutput, csv_text
 from paretune.jobs.model import register
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
@@ -56,6 +56,9 @@ from paretune.studies.search.next_job import Sampled, Split, Verification, some_
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _MOST_SHOWN = 12  # jobs of a dry run
 _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
@@ -250,7 +253,7 @@ class StudyRun:
             for line in file.design.findings():
                 say(line)
             if not (correlations := file.design.correlations()).empty:
-                self._run.log_text(correlations.to_csv(), "correlation.csv")
+                self._run.log_text(_csv(correlations.rename_axis("").reset_index()), "correlation.csv")
                 self._run.log_figure(file.design.picture(), "correlation.png")
         self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=self._trial_ended, say=say)
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
@@ -411,12 +414,16 @@ class StudyRun:
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if self._file.design is not None:
             table = self._file.design.table([(trial.point, _end_of(trial)) for trial in current.front.trials])
-            self._run.log_text(table.to_csv(index=False), "design.csv")
+            self._run.log_text(_csv(table), "design.csv")
         front, best, done = current.front, current.best, len(current.front.trials)
         values = {"trials_done": float(done), "spent_usd": front.spent_usd, "hypervolume": front.hypervolume}
         if best is not None and front.quality is not None:
             values[f"best_{front.quality}"] = best.means[front.quality]
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
+
+
+def _csv(table: "DataFrame") -> str:
+    return csv_text([str(name) for name in table.columns], table.to_dict("records"))
 
 
 def _end_of(trial: Trial) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from paretune.tracking.models import address, log_model
 # What MLflow raises when a store is away, unknown, damaged or lacks its driver.
 TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
 _AT_ONCE = 100  # values per request; MLflow takes as many params or tags, and 1000 metrics
+_LONGEST_METRIC = 250  # characters of a name; MLflow's limit
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _DENIED = re.compile(r"not authorized|[Aa]ccess ?[Dd]enied|error code 403")  # of a proxy, or of IAM before MLflow
 _AWAY = "MLflow does not answer; the job goes on"
@@ -260,5 +261,15 @@ def is_refused(error: Exception) -> bool:
 
 
 def named_for_mlflow(metrics: Mapping[str, float]) -> dict[str, float]:
-    """A user's script may name a metric `acc@1`; MLflow refuses such a name, and with it all that is sent along."""
-    return {re.sub(r"[^\w\-. :/]", "_", name): value for name, value in metrics.items()}
+    """The metrics by names that MLflow takes; one that it refuses would be lost.
+
+    A user's script may name a metric `acc@1` or `=HYPERLINK("http://h")`. MLflow takes letters, digits and some signs,
+    at most 250 of them, and no name that is another path than it looks: `a//b`, `../a`, `a/`.
+    """
+    return {_named(name): value for name, value in metrics.items()}
+
+
+def _named(metric: str) -> str:
+    plain = re.sub(r"[^\w\-. :/]", "_", metric).replace("..", "__")[:_LONGEST_METRIC]
+    parts = ["_" if part == "." else part for part in plain.split("/") if part]
+    return "/".join(parts) or "_"

@@ -10,6 +10,20 @@ from paretune.core.errors import BadInput
 from paretune.core.untrusted import parse_json, printable, printable_json, read_text, without_secrets
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"lr": NaN}', "NaN is no number"),
+        ("[1, -Infinity]", "-Infinity is no number"),
+        ('{"a": {"lr": 1, "b": 2, "lr": 2}}', "lr is given twice: take one out"),
+    ],
+)
+def test_json_is_as_strict_as_yaml(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse_json(text)
+    assert parse_json(text, lax=True) is not None  # config.json of a model may have it
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"a": ' + "9" * 5_000 + "}", "", "{'a': 1}"])
 def test_json_that_is_none_or_goes_on_for_ever_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):

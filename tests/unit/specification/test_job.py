@@ -99,6 +99,16 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"instance_count": 1025}, "instance_count must be at least 1 and at most 1024, got 1025"),
     ({"task": "summarization"}, "task must be one of classification, multi-label, token-classification, causal-lm, go"),
     ({"training_arguments": '{"a": 1'}, "training_arguments must be a JSON object such as"),
+    (
+        {"training_arguments": '{"lr": NaN}'},
+        "training_arguments must be a JSON object such as "
+        """{"weight_decay": 0.01}, got '{"lr": NaN}' (NaN is no number: write one, or a text in quotes)""",
+    ),
+    (
+        {"tags": '{"a": "x", "a": "y"}'},
+        """tags must be a JSON object such as {"team": "search"}, got '{"a": "x", "a": "y"}' (a is given twice: take""",
+    ),
+    ({"training_arguments": {"lr": [1.0, math.inf]}}, "training_arguments.lr must be finite, got [1.0, inf]"),
     ({"tags": {"team": ["a"]}}, "tags.team must be a text, got a"),
     ({"text_column": "a" * 5000}, "text_column must have at most 4,096 characters, got 5,000"),
     (

@@ -1,5 +1,6 @@
 """What a study writes into its MLflow run and says when it ends."""
 
+import csv
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -353,6 +354,20 @@ def test_a_design_is_read_by_its_factors_and_its_table_adds_up_to_what_was_spent
     assert design["cost_usd"].sum() == pytest.approx(frame["cost_usd"].sum())
     assert design["cost_usd"].sum() == pytest.approx(client.get_run(result.run_id).data.metrics["spent_usd"])
     assert sorted(design["row"]) == [1, 2, 3, 4]
+
+
+def test_no_table_of_a_design_computes_in_a_spreadsheet(workplace: Path) -> None:
+    job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "num_train_epochs": 1}
+    formula = "=1+cmd|' /C calc'!A0"
+    points = {"full": {"tags.note": [formula, "@SUM(1)"], "tags.=A1": ["-1+2", "+3"]}}
+    file = StudyFile.read({"name": "formulas", "job": job, "points": points, "budget_usd": 20})
+    result = run_study_file(file, say=lambda _: None)
+
+    for name in ("design.csv", "correlation.csv", "pareto.csv"):
+        text = Path(MlflowClient().download_artifacts(result.run_id, name, str(workplace))).read_text()
+        cells = [cell for line in csv.reader(text.splitlines()) for cell in line]
+        assert cells
+        assert not [cell for cell in cells if re.match(r"[=@]|[-+][^\d.]", cell)], name
 
 
 def test_a_budget_below_the_rows_of_a_design_is_refused_until_the_design_has_begun(

@@ -52,7 +52,7 @@ def losses(*steps: int, since: float = 1000.0) -> list[Event]:
 
 def test_a_value_that_mlflow_refuses_is_left_out_and_holds_nothing_back(store: MlflowClient) -> None:
     run = tracking().begin("job")
-    run.log_metrics({"n" * 300: 1.0, "hits@10": 0.75, "f1": 0.5})
+    run.log_metrics({"hits@10": 0.75, "f1": 0.5})
     run.log_events([Event(time=1.0, step=1, metrics={"eval/acc@1": 0.5, "train/loss": 1.0})])
     run.set_tags({"t" * 300: "x", "paretune.state": "Completed"})
 
@@ -62,6 +62,26 @@ def test_a_value_that_mlflow_refuses_is_left_out_and_holds_nothing_back(store: M
     run.has_gap = False
     run.flush()
     assert not run.has_gap  # it is not tried again
+
+
+@pytest.mark.parametrize(
+    ("name", "recorded"),
+    [
+        ('=HYPERLINK("http://h")', "_HYPERLINK__http:/h__"),
+        ("../../etc/passwd", "__/__/etc/passwd"),
+        ("/a//b/./c/", "a/b/_/c"),
+        ("..", "__"),
+        ("a..b", "a__b"),
+        ("//", "_"),
+        ("n" * 300, "n" * 250),
+    ],
+)
+def test_a_metric_of_any_name_is_recorded(store: MlflowClient, name: str, recorded: str) -> None:
+    run = tracking().begin("job")
+    run.log_metrics({name: 0.5})
+
+    assert store.get_run(run.run_id).data.metrics == {recorded: 0.5}
+    assert not run.has_gap
 
 
 def test_the_run_that_mlflow_run_has_opened_is_filled_and_no_other_is_made(store: MlflowClient) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from paretune.commands.command import command_of
 from paretune.commands.reconcile.bill import SUFFIXES, AwsBill, months_between, read_bill
 from paretune.core.clock import SystemClock
-from paretune.core.result import CommandOutput, as_json
+from paretune.core.result import CommandOutput, as_json, csv_text
 from paretune.core.untrusted import at_home, exists, markdown
 from paretune.launchers.base import job_of
 from paretune.specification import metrics
@@ -64,7 +64,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).instance_type.startswith("ml.")]
     table = reconciled(bill, runs)
     written, remarks = _record(table, {run.run_id: run for run in runs}, tracking), _remarks(table, bill)
-    files, note = {"reconcile.csv": table.to_csv(index=False)}, markdown("\n\n".join(remarks))
+    files, note = {"reconcile.csv": csv_text(COLUMNS, table.to_dict("records"))}, markdown("\n\n".join(remarks))
     run_id, open_command = tracking.keep("reconcile", note, files, {"bill": request.bill})
     dearest = table.drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
     rows = dearest.to_string(index=False, na_rep="", float_format="{:.4f}".format) if len(table) else ""

@@ -21,7 +21,7 @@ from paretune.core import pareto
 from paretune.core.errors import BadInput
 from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown, printable
-from paretune.presentation.page import template
+from paretune.presentation.page import new_nonce, template
 from paretune.presentation.text import aligned, dollars, duration, plain, texts
 from paretune.pricing import PriceList, price_remarks
 from paretune.specification import catalog, metrics
@@ -73,7 +73,7 @@ class Report:
 
     def html(self) -> str:
         """The report as a page of its own, whose tables a click sorts."""
-        return template("paretune.commands.report", "report.html").render(report=self)
+        return template("paretune.commands.report", "report.html").render(report=self, nonce=new_nonce())
 
     def __str__(self) -> str:
         blocks = [" ".join(self.about)]

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from paretune.core.untrusted import code_span, markdown
-from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, template
+from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, new_nonce, template
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
 from paretune.studies.results.answer import Pick, StudyAnswer, failures, front_table, pareto_csv, trials_table
@@ -70,7 +70,8 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
 
     figure = front_figure(front, answer.picks, web_address)
     about = "Chart of all configurations; the tables below have the same values"
-    chart = "" if figure is None else chart_html(figure, about)
+    nonce = new_nonce()
+    chart = "" if figure is None else chart_html(figure, about, nonce)
     goals = [f"{way} {label(name)}" for name, way in front.objectives.items()]
     for name, ends in front.constraints.items():
         goals += [f"{label(name)} at {_MOST[end]} {front.text(name, bound, 0.0)}" for end, bound in ends.items()]
@@ -78,6 +79,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         front=front,
         answer=answer,
         chart=chart,
+        nonce=nonce,
         goal=f"Wanted: {', '.join(goals)}",
         failures=failures(front.trials),
         others=front_table(front, without=[pick.point.number for pick in answer.picks]),

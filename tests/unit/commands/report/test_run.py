@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 
 from tests.recorded_jobs import put_run
 from tests.unit.cli.conftest import Run
+from tests.unit.studies.results.test_page import has_policy
 
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
 
@@ -122,6 +123,7 @@ def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., s
     endings = ("md", "html", "csv")
     files = [mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.{ending}") for ending in endings]
 
+    assert has_policy(files[1])
     assert not {"\x1b", "\u202e"} & {*out, *"".join(files)}
     assert "<img" not in files[0] + files[1]
     assert "](http" not in files[0]

@@ -82,8 +82,21 @@ def swap(old: str, new: str) -> str:
 RATE = "learning_rate: {low: 1e-5, high: 1e-4, log: true}"
 BATCH = "global_batch_size: {choices: [16, 64]}"
 CLOUD = swap("num_train_epochs: 2", "instance_type: ml.g5.xlarge").replace("n_trials: 10\n", "budget_usd: 9\n")
+IN_JSON = (
+    '{"name": "a", "job": {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "training_arguments": ARGUMENTS}, '
+    '"search": {"learning_rate": {"low": 1e-5, "high": 1e-4, "log": true}}, "n_trials": 9}'
+)
 BAD: dict[str, tuple[str | bytes, list[str]]] = {
     "a key twice": (GOOD + "n_trials: 11\n", [":11:", "n_trials is given twice", "line 10", "take one out"]),
+    "a key twice in JSON": (
+        IN_JSON.replace("ARGUMENTS", '{"lr": 1,\n"lr": 2}'),
+        [":2:", "lr is given twice, first in line 1"],
+    ),
+    "NaN in JSON": (
+        IN_JSON.replace("ARGUMENTS", '\n{"lr": NaN}'),
+        [":2:", "NaN is no number: write one, or a text in quotes"],
+    ),
+    "infinity": (swap("num_train_epochs: 2", "num_train_epochs: .inf"), [":3:", ".inf is no number"]),
     "an unknown key": (GOOD + "budget: 3\n", [":11:", "unknown key budget", "did you mean budget_usd"]),
     "a parameter of the job outside of it": (GOOD + "precision: bf16\n", [":11:", "precision", "under job or search"]),
     "a key of the study in the job": (

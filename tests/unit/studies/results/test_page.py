@@ -46,6 +46,16 @@ class Reader(HTMLParser):
         self.text += data
 
 
+def has_policy(text: str) -> bool:
+    """Whether a page runs only the scripts that bear its word, and these bear it, and loads nothing."""
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; ([^"]+)">', text)
+    assert policy
+    (nonce,) = re.findall(r"script-src 'nonce-([0-9a-f]{32})'", policy[1])
+    assert text.index(policy[0]) < text.index("<title>") < text.index("<script")
+    assert not {"'unsafe-eval'", "http", "*"} & {*policy[1].split()}
+    return text.count("<script") == text.count(f'<script nonce="{nonce}"')
+
+
 def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None, **also: Any) -> str:
     """The page without plotly's own script, which takes seconds to parse."""
     settings: dict[str, Any] = {"name": "a study", "budget_usd": 100.0, "committed_usd": 5.0, **also}
@@ -63,6 +73,7 @@ def test_it_parses_and_loads_nothing(count: int, objectives: dict[str, str]) -> 
     reader = Reader(text)
 
     assert "src" not in reader.attributes
+    assert has_policy(text)
     assert not {"link", "iframe", "object", "img"} & set(reader.tags)
     assert "@import" not in text
     assert ("there is no front" in text) == (count == 0)
