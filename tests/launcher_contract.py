@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pytest
@@ -123,6 +123,17 @@ class LauncherContract:
         for one in (job, place.attached(job.name), again):
             assert (one.state(), one.status()) == (end, status)
         assert sum(event.message == "started" for event in place.events(again)) == 1
+
+    def test_a_job_belongs_to_the_run_that_has_ordered_it_first(self, place: Place) -> None:
+        document, inputs = place.order("long")
+        job = place.launcher.submit(replace(document, run_id="first"), inputs)
+        place.first_event(job)
+
+        again = place.another().submit(replace(document, run_id="second"), inputs)
+
+        assert [each.run_id for each in (job, again, place.attached(job.name))] == ["first"] * 3
+        job.stop()
+        place.end(job)
 
     def test_attach_to_a_name_that_nobody_used_is_none(self, place: Place) -> None:
         assert place.launcher.attach("paretune-nobody-1") is None

@@ -100,9 +100,12 @@ class Job(ABC):
     name: str
 
     @property
+    @abstractmethod
     def run_id(self) -> str:
-        """Id of the run that its creator records it in; its name has that unless equal jobs share names."""
-        return job_of(self.name)
+        """Id of the run of whoever has submitted it first: `JobDocument.run_id`. Equal jobs of two runs share a name.
+
+        A launcher that returns anything else makes each launch take its own job for that of another run.
+        """
 
     @abstractmethod
     def state(self) -> JobState:

@@ -68,7 +68,11 @@ class LocalJob(Job):
         raw = _read(root / "process.json")
         self._started, self._max_seconds = float(raw["started"]), float(raw["max_seconds"])
         self._process, self._starter = raw["process"], raw["starter"]  # id and start of each
-        self._oom_kills = raw["oom_kills"]
+        self._oom_kills, self._run_id = raw["oom_kills"], raw["run_id"]
+
+    @property
+    def run_id(self) -> str:
+        return str(self._run_id)
 
     def state(self) -> JobState:
         """The state; also stops a job after its maximum runtime and kills it STOP_GRACE_S after `stop`."""
@@ -224,6 +228,7 @@ class LocalLauncher(Launcher):
             started = {  # what a later process needs to adopt the job
                 "started": self._clock.now(),
                 "max_seconds": document.max_seconds,
+                "run_id": document.run_id,
                 "oom_kills": out_of_memory_kills(),
                 "process": [child.pid, psutil.Process(child.pid).create_time()],
                 "starter": [os.getpid(), psutil.Process().create_time()],

@@ -127,7 +127,14 @@ class RememberingLauncher(LocalLauncher):
 def test_no_line_of_a_long_log_is_shown_in_part(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path / "jobs" / "paretune-long-1")
     folder.make()
-    process = {"started": 0.0, "max_seconds": 60.0, "oom_kills": 0, "process": [1, 0.0], "starter": [1, 0.0]}
+    process = {
+        "run_id": "",
+        "started": 0.0,
+        "max_seconds": 60.0,
+        "oom_kills": 0,
+        "process": [1, 0.0],
+        "starter": [1, 0.0],
+    }
     write_json(folder.root / "process.json", process)
     lines = [f"line {number} {'x' * 400}" for number in range(1000)]
     folder.log.write_text("\n".join(lines) + "\n")

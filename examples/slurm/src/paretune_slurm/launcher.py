@@ -2,7 +2,7 @@
 
     HOME/slurm/NAME/                 the folder of a job (container.JobFolder), with these files in addition:
     HOME/slurm/NAME/batch.sh         what Slurm runs: `node.py` on each node
-    HOME/slurm/NAME/max-seconds      the limit of the job
+    HOME/slurm/NAME/order.json       the run and the limit of the job
     HOME/slurm/NAME/batch-job        id of the batch job, as sbatch has answered
     HOME/slurm/NAME/owner/batch-job  id of the batch job that has started first; others of this name end at once
     HOME/slurm/NAME/stop             exists once somebody has asked the job to stop
@@ -41,6 +41,7 @@ from paretune.specification.container import (
     JobFolder,
     JobInputs,
     JobReport,
+    write_json,
     write_json_once,
 )
 from paretune.specification.job import JobSpec
@@ -88,6 +89,11 @@ class SlurmJob(Job):
         self._reader = EventReader(self.folder.events)
         self._asked_at, self._row = -math.inf, dict[str, str]()
         self._stop, self._end = root / "stop", root / "end.json"
+        self._order: dict[str, Any] = json.loads((root / "order.json").read_text())
+
+    @property
+    def run_id(self) -> str:
+        return str(self._order["run_id"])
 
     def state(self) -> JobState:
         if self._end.exists():
@@ -174,7 +180,7 @@ class SlurmJob(Job):
             return {**end, "state": JobState.COMPLETED.value}
         if self._stop.exists():
             return {**end, "state": JobState.STOPPED.value}
-        limit_s = self._max_seconds()
+        limit_s = float(self._order["max_seconds"])
         if state == "TIMEOUT" or self.folder.stopped.exists() or end["seconds"] >= limit_s:
             end["reason"] = f"MaxRuntimeExceeded: it ran longer than {limit_s / 60:g} minutes"
             return {**end, "state": JobState.STOPPED.value}
@@ -185,9 +191,6 @@ class SlurmJob(Job):
             f"Slurm says {state} (exit code {row.get('ExitCode', '')}) of batch job {self.number}",
         )
         return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": reason}
-
-    def _max_seconds(self) -> float:
-        return float((self.folder.root / "max-seconds").read_text())  # a project has another document
 
     def _report(self) -> JobReport | None:
         return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
@@ -323,7 +326,7 @@ class SlurmLauncher(Launcher):
             words=shlex.join(command.words),
         )
         (root / "batch.sh").write_text(text)
-        (root / "max-seconds").write_text(str(document.max_seconds))
+        write_json(root / "order.json", {"run_id": document.run_id, "max_seconds": document.max_seconds})
         return _options(root, document)
 
     @cached_property

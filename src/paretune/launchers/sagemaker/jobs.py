@@ -11,7 +11,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.shell import command_line
-from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus
+from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus, job_of
 from paretune.launchers.sagemaker.account import GROUP, PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
     AWS_ERRORS,
@@ -133,7 +133,7 @@ class SageMakerJob(Job):
     @property
     def run_id(self) -> str:
         """The run that its creator has named in its environment."""
-        return str(self.description.get("Environment", {}).get(RUN_VARIABLE, "")) or super().run_id
+        return str(self.description.get("Environment", {}).get(RUN_VARIABLE, "")) or job_of(self.name)
 
     @property
     def _is_project(self) -> bool:

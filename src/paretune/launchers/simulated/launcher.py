@@ -98,7 +98,7 @@ class SimulatedJob(Job):
 
     @property
     def run_id(self) -> str:
-        return self._document.run_id or super().run_id
+        return self._document.run_id
 
     def state(self) -> JobState:
         timeline = self._course
