@@ -17,7 +17,7 @@ from paretune.specification import catalog, launchers, metrics
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
 from paretune.specification.launchers import AUTO, LOCAL, LauncherTraits, known_launcher
 from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
-from paretune.specification.parameters import COMPUTES, Effect, Parameters, Rules, affecting, parameter, spell
+from paretune.specification.parameters import ANY, COMPUTES, Effect, Parameters, Rules, affecting, parameter, spell
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights
@@ -67,7 +67,7 @@ class SageMaker(Parameters):
     """encrypt the traffic between instances"""
     package_index: str | None = parameter(None)
     """address of a package index for pip in subnets without internet"""
-    keep_alive_minutes: float = parameter(0.0, ge=0, le=LONGEST_POOL)
+    keep_alive_minutes: float = parameter(0.0, ge=0, le=LONGEST_POOL, experimental=ANY)
     """keep the instances as a warm pool after the job; it is billed"""
 
 
@@ -199,12 +199,15 @@ class JobSpec(Parameters):
     """variables of the job: a value, or secret:ARN of AWS Secrets Manager, which is read where the job runs"""
 
     strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
-        "ddp", "seconds memory", group="strategy: how one job is spread over devices"
+        "ddp",
+        "seconds memory",
+        group="strategy: how one job is spread over devices",
+        experimental="smp smddp",
     )
     """who has which part of the model; smp and deepspeed are for scripts of your own"""
-    tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1)
+    tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
     """fsdp, smp: number of devices of one instance that split each layer's matrices"""
-    pipeline_parallel_degree: int | None = parameter(None, "seconds memory", ge=1)
+    pipeline_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
     """fsdp: number of pipeline stages, each with a part of the layers"""
     hybrid_shard_degree: int | None = parameter(None, "seconds memory", ge=0)
     """fsdp, smp: number of devices that share one copy of the weights; 0 = all"""
@@ -225,7 +228,9 @@ class JobSpec(Parameters):
         AUTO, "launcher", choices=(AUTO, *launchers.names())
     )
     """auto follows instance_type; simulated runs nothing and pays nothing"""
-    fallback_instance_types: tuple[str, ...] = parameter((), "stopping", not_searched="search instance_type itself")
+    fallback_instance_types: tuple[str, ...] = parameter(
+        (), "stopping", not_searched="search instance_type itself", experimental=ANY
+    )
     """comma-separated types to use if AWS has no capacity, best first; the global batch size stays"""
     spot: bool = parameter(False, "dollars", not_searched="it changes the bill and no result")
     """SageMaker: use spare capacity at a discount; an interrupted job continues from its checkpoint"""

@@ -46,6 +46,7 @@ Effect = Literal[
     "launcher",  # where and how a job is launched and recorded
 ]
 """The effects that a job parameter can have. Lists of parameters by their effects are derived from their `affects`."""
+ANY = "*"  # every value of an experimental parameter but its default
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
 """Effects that make two jobs compute different things; the others concern limits, money and account."""
 
@@ -89,6 +90,7 @@ def parameter(
     example: Any = None,
     none: str = "",
     choices: Collection[str] = (),
+    experimental: str = "",
     **rules: Any,
 ) -> Any:
     """A field with bounds (`gt`, `ge`, `lt`, `le`) and metadata; the text below it is its line of help.
@@ -97,13 +99,46 @@ def parameter(
     `affects` already implies the reason. `group` is the title of the help group that begins with it; the short help
     shows the `basic` ones. `also` has names that other tools give it, `instead` what to do in place of values that are
     no choice, `example` a value for messages, `none` the word that means no limit, and `choices` the values of a text
-    whose type does not list them.
+    whose type does not list them. `experimental` has the values that no GPU cluster and no AWS account has run, or ANY:
+    help, reference, dry run and results say so.
     """
     extra: dict[str, Any] = {"affects": affects.split(), "not_searched": not_searched, "group": group, "basic": basic}
     extra |= {"also": also.split(), "instead": dict(instead or {}), "none": none}
     extra |= {"enum": list(choices)} if choices else {}
+    extra |= {"experimental": experimental.split()} if experimental else {}
     examples = None if example is None else [example]
     return Field(default, examples=examples, json_schema_extra=extra, **rules)
+
+
+def experimental_in(model: "Parameters", outer: str = "") -> tuple[str, ...]:
+    """What a model has set that is experimental, as `name` or as `name=value` where only some values are."""
+    used = list[str]()
+    for name, field in type(model).model_fields.items():
+        value, marked = getattr(model, name), field.json_schema_extra.get("experimental", ())  # type: ignore[union-attr]
+        if isinstance(value, Parameters):
+            used += experimental_in(value, f"{outer}{name}.")
+        elif ANY in marked and value != field.default:
+            used.append(f"{outer}{name}")
+        elif spell(value) in marked:
+            used.append(f"{outer}{name}={spell(value)}")
+    return tuple(used)
+
+
+def experimental_names(cls: type["Parameters"], outer: str = "") -> tuple[str, ...]:
+    """All that `experimental_in` can return for a model of this class."""
+    names = list[str]()
+    for name, field in cls.model_fields.items():
+        marked = field.json_schema_extra.get("experimental", ())  # type: ignore[union-attr]
+        names += [f"{outer}{name}" if value == ANY else f"{outer}{name}={value}" for value in marked]
+        if isinstance(field.default, Parameters):
+            names += experimental_names(type(field.default), f"{outer}{name}.")
+    return tuple(names)
+
+
+def experimental_words(used: Iterable[str]) -> str:
+    """A remark on what `experimental_in` has returned; empty for nothing."""
+    listed = ", ".join(used)
+    return f"experimental, no GPU cluster and no AWS account has run it: {listed}" if listed else ""
 
 
 class _Hidden:
@@ -217,6 +252,17 @@ class Parameters(BaseModel):
         elif isinstance(value, str) and schema.get("type") in ("object", "array") and value.strip()[:1] in ("{", "["):
             text += _json_fault(value.strip())
         return Fault(path, text + _hint(name, value, schema))
+
+    @classmethod
+    def model_json_schema(cls, **options: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Pydantic's JSON schema, with the experimental parameters marked in their descriptions."""
+        schema = super().model_json_schema(**options)
+        for owner in (schema, *schema.get("$defs", {}).values()):
+            for field in owner.get("properties", {}).values():
+                if marked := field.get("experimental"):
+                    values = "" if ANY in marked else f": {', '.join(marked)}"
+                    field["description"] += f" (experimental{values})"
+        return schema
 
     @classmethod
     def schema_at(cls, path: Iterable[str | int] = ()) -> dict[str, Any]:

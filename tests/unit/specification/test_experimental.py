@@ -1,0 +1,56 @@
+"""What nobody has run on real GPUs or on AWS says so wherever a user meets it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from paretune.cli import main
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import experimental_in, experimental_names
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_readme_lists_what_is_experimental() -> None:
+    sentence = (ROOT / "README.md").read_text().partition("call experimental: ")[2].partition(".\n")[0]
+
+    assert set(re.findall(r"`([^`]+)`", sentence)) == set(experimental_names(JobSpec))
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({"instance_type": "ml.p4d.24xlarge"}, ()),
+        ({"instance_type": "ml.p4d.24xlarge", "strategy": "smddp"}, ("strategy=smddp",)),
+        (
+            {"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g4dn.xlarge"},
+            ("fallback_instance_types",),
+        ),
+        (
+            {"instance_type": "ml.g5.xlarge", "sagemaker": {"keep_alive_minutes": 5}},
+            ("sagemaker.keep_alive_minutes",),
+        ),
+    ],
+)
+def test_a_job_knows_what_of_it_is_experimental(given: dict[str, object], used: tuple[str, ...]) -> None:
+    assert experimental_in(JobSpec(**given)) == used
+
+
+def test_help_marks_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help", "all"]) == 0
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(experimental: smp, smddp)" in shown
+    assert "split each layer's matrices (experimental)" in shown
+
+
+def test_the_first_line_of_a_dry_run_and_of_a_result_says_it() -> None:
+    from paretune.jobs.preview import JobPreview
+
+    spec = JobSpec(instance_type="ml.p4d.24xlarge", strategy="smddp")
+
+    text = str(JobPreview(spec=spec, document={})).strip()
+
+    assert "experimental" in text.splitlines()[0]
+    assert "strategy=smddp" in text.splitlines()[0]
