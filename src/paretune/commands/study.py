@@ -6,27 +6,52 @@
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from paretune.commands.command import Command
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.own_script import read_own_script
 from paretune.core.result import CommandOutput, Result
-from paretune.specification.parameters import parameter
-from paretune.specification.profile import CHARGED, FILE, read_profile
+from paretune.core.untrusted import at_home
+from paretune.specification.catalog import instances
+from paretune.specification.inputs import data_faults, missing_files
+from paretune.specification.job import JobSpec
+from paretune.specification.launchers import known
+from paretune.specification.parameters import parameter, split_list
+from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile
+from paretune.studies.definition.wish import Wish
 
 
 class StudyOptions(StudyFile):
     """The options of the command: its file, and the keys of a study that can be typed."""
 
     study: str | None = parameter(None)
-    """the study's file, such as studies/smoke.yaml; a shipped one by its name"""
+    """the study's file, such as studies/smoke.yaml; a shipped one by its name; or your own training script"""
+    metric: str | None = parameter(None)
+    """without a file: the metric of your script that measures its model"""
 
 
-def _read(texts: Mapping[str, str]) -> StudyFile:
-    """The study of a file with the typed texts; says what the profile sets and a study does not take from it."""
+def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
+    """Return the study of a file with the typed texts, or without a file what is wished.
+
+    Says what the profile sets and a study does not take from it.
+    """
     path, faults = texts.get("study", "").strip(), list[str]()
+    if path.endswith(".py"):
+        return _wished({**texts, "study": "", "entry_script": path})
+    if not path and (texts.get("dataset") or texts.get("entry_script")):
+        return _wished(texts)
     if not path:
-        raise BadInput(["study must name the file of a study, such as studies/smoke.yaml"])
+        raise BadInput(
+            [
+                "study must name a file, such as studies/smoke.yaml, or a script; without one, give a data set and "
+                "dollars: `paretune study --dataset reviews.csv --budget_usd 20`"
+            ]
+        )
+    if texts.get("metric", "").strip():
+        raise BadInput(["metric is for a study without a file: write it into the file's objectives"])
     with collecting(faults):
         if ignored := sorted(read_profile(os.environ).keys() - set(CHARGED)):
             print(f"{FILE}: {', '.join(ignored)} without effect on a study: write them into its job", file=sys.stderr)
@@ -34,10 +59,57 @@ def _read(texts: Mapping[str, str]) -> StudyFile:
     return StudyFile.read(path, {key: text for key, text in texts.items() if key != "study"})
 
 
-def _run(study: StudyFile) -> CommandOutput | Result:
+def _wished(texts: Mapping[str, str]) -> Wish:
+    """Return what a study without a file is about; raises BadInput with all faults."""
+    typed = {name: text for name, text in texts.items() if text.strip() and name not in ("study", "metric")}
+    terms = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
+    job = {name: text for name, text in typed.items() if name not in terms}
+    types, kind, launcher = None, job.get("instance_type", ""), known().get(job.get("launcher", ""))
+    if "," in kind:
+        types = split_list(kind)
+        job["instance_type"] = types[0]
+    elif not kind and launcher is not None and launcher.has_instances:
+        types = []
+        of_launcher = (name for name, item in instances().items() if item.launcher == launcher.name)
+        job["instance_type"] = next(of_launcher, next(iter(instances())))  # any one, until they are chosen
+    faults, spec, metric = list[str](), None, texts.get("metric", "").strip()
+    if "budget_usd" not in terms:
+        faults.append("budget_usd is missing: say how many dollars the study may spend, such as --budget_usd 20")
+    with collecting(faults):
+        spec = JobSpec.read(with_profile(job, os.environ))
+        faults += missing_files(spec.as_text()) or data_faults(spec)
+    if spec is not None and spec.entry_script is not None and not metric:
+        shown = ", ".join(read_own_script(at_home(spec.entry_script)).metrics) or "none that its text shows"
+        name = Path(spec.entry_script).name
+        faults.append(
+            f"metric is missing: name what measures the model of {name}, such as --metric val_f1; it reports: {shown}"
+        )
+    if spec is not None and spec.entry_script is None and metric:
+        faults.append("metric is for a script: paretune's own training is measured by the metric of its task")
+    if not faults:
+        with collecting(faults):  # the terms alone, such as n_trials=abc
+            StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, **terms})
+    refuse(faults)
+    assert spec is not None
+    return Wish(job=spec, types=types, terms=terms, metric=metric or None)
+
+
+def _run(study: StudyFile | Wish) -> CommandOutput | Result:
+    from paretune.jobs.progress import say_on_stderr
+    from paretune.jobs.workplace import Workplaces
+    from paretune.studies.proposal import propose
     from paretune.studies.run import run_or_preview
 
-    return run_or_preview(study)
+    if isinstance(study, StudyFile):
+        return run_or_preview(study)
+    wants_file = bool(study.job.dry_run)
+    proposed = propose(replace(study, job=study.job.replace(dry_run=None)), Workplaces.of_process())
+    if wants_file:
+        run_or_preview(proposed.file().replace(job={**proposed.file().job.given(), "dry_run": True}))  # checks its jobs
+        return CommandOutput(text=proposed.text(), document={"study": dict(proposed.values), "launched": False})
+    for reason in proposed.reasons:
+        say_on_stderr(reason)
+    return run_or_preview(proposed.file())
 
 
 STUDY = Command(read=_read, run=_run, options=StudyOptions, takes_jobs=True, excluded=IN_THE_FILE)

@@ -139,6 +139,11 @@ def argument_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
+def argument_of(path: Path, parameter: str) -> str | None:
+    """Return the script's own name of a parameter of a job, such as lr of learning_rate; None if it declares none."""
+    return _name_in(read_own_script(path), parameter)
+
+
 def unknown_arguments(path: Path, names: Iterable[str]) -> list[str]:
     """The fault of names that a script has no argument for, if its text tells all that it has."""
     script = read_own_script(path)

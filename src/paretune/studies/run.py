@@ -341,8 +341,14 @@ class StudyRun:
     def _answer(self) -> StudyAnswer:
         """The answer so far, of a study that goes on."""
         file, balance, trials = self._file, self._table.balance(), list(self.driver.trials.values())
-        goals, quality = file.objectives, file.judged_by
-        front = StudyFront.of(trials, goals, file.constraints, predicted=self._predicted(), quality=quality)
+        front = StudyFront.of(
+            trials,
+            file.goals,
+            file.constraints,
+            predicted=self._predicted(),
+            quality=file.judged_by,
+            is_floor=file.goals != file.objectives,
+        )
         return StudyAnswer(
             name=file.name,
             front=front,
@@ -416,7 +422,8 @@ class StudyRun:
             table = self._file.design.table([(trial.point, _end_of(trial)) for trial in current.front.trials])
             self._run.log_text(_csv(table), "design.csv")
         front, best, done = current.front, current.best, len(current.front.trials)
-        values = {"trials_done": float(done), "spent_usd": front.spent_usd, "hypervolume": front.hypervolume}
+        counted_trials = sum(trial.counts for trial in front.trials)
+        values = {"trials_done": float(counted_trials), "spent_usd": front.spent_usd, "hypervolume": front.hypervolume}
         if best is not None and front.quality is not None:
             values[f"best_{front.quality}"] = best.means[front.quality]
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])

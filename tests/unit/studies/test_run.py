@@ -16,7 +16,7 @@ from paretune.launchers.simulated.launcher import SimulatedJob, SimulatedLaunche
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
-from paretune.studies.run import StudyRun, run_study_file
+from paretune.studies.run import StudyRun, run_study, run_study_file
 from paretune.studies.search.driver import Start
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
@@ -399,3 +399,28 @@ def test_a_design_whose_rows_run_goes_on_with_a_budget_below_them(workplace: Pat
     begin(1.0).driver.begin(Start({"learning_rate": 1e-5}))  # by a command that was killed
     begin(0.11).work()
     assert len(launcher.created) == 2  # both rows, the second one in what the first has left
+
+
+def test_the_cheapest_that_is_good_enough_is_searched_with_probes_and_repeats_and_its_quality_is_stated(
+    workplace: Path,
+) -> None:
+    path = write_study(
+        workplace,
+        name="enough",
+        objectives={"cost_usd": "minimize"},
+        constraints={"f1": {"min": 0.88}},
+        budget_usd=60,
+        sampler="split",
+        n_parallel=1,
+    )
+    result = run_study(path, quiet=True)
+
+    frame = result.trials_dataframe()
+    assert (frame["status"] == "Probe").any()
+    assert frame["repeats"].notna().any()
+    assert result.best is not None
+    assert result.best["means"]["f1"] >= 0.88  # type: ignore[index]
+    assert "the cheapest with F1 at least 0.88" in result.best["titles"]  # type: ignore[operator]
+    assert "; F1 0.8" in str(result)
+    good = frame[(frame["f1"] >= 0.88) & (frame["status"] == "Completed")]
+    assert result.best["means"]["cost_usd"] <= 1.1 * good["cost_usd"].min()  # type: ignore[index]

@@ -50,6 +50,7 @@ from paretune.studies.definition.objectives import (
     default_objectives,
     judged_by,
     objective_faults,
+    with_quality,
 )
 from paretune.studies.definition.points import Design, Points
 from paretune.studies.definition.space import (
@@ -198,7 +199,12 @@ class StudyFile(Parameters):
     @property
     def judged_by(self) -> Objective | None:
         """The metric that measures the model, or None if the study is about seconds and dollars only."""
-        return judged_by(self.objectives)
+        return judged_by(self.goals)
+
+    @property
+    def goals(self) -> dict[str, str]:
+        """The objectives, and the quality that only a constraint asks for: metric to minimize or maximize."""
+        return with_quality(self.objectives, self.constraints)
 
     @property
     def takes_split(self) -> bool:
@@ -263,7 +269,7 @@ class StudyFile(Parameters):
 
 def can_be_split(study: StudyFile) -> bool:
     """Whether one objective measures the model, and all others follow from seconds and dollars of a job."""
-    objectives, quality = study.objectives, study.judged_by
+    objectives, quality = study.goals, study.judged_by
     if quality is None or len(objectives) < 2:
         return False
     others = _MEASURED_FOR_ANY_JOB if study.job.runs_user_code else metrics.OF_THE_CLUSTER

@@ -61,6 +61,19 @@ OBJECTIVES = {objective.metric: objective for objective in _TABLE}
 other metric too."""
 
 
+def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dict[str, str]:
+    """Return the objectives, and the quality of the model that only a constraint asks for.
+
+    "The cheapest with F1 of at least 0.9" is a question about dollars and F1. The direction of an unknown metric is
+    that in which its bound leaves room.
+    """
+    if judged_by(objectives) is not None:
+        return dict(objectives)
+    ends = {name: {"min": "maximize", "max": "minimize"}[next(iter(bounds))] for name, bounds in constraints.items()}
+    quality = judged_by({name: direction for name, direction in ends.items() if name not in metrics.OF_THE_CLUSTER})
+    return {**objectives, **({quality.metric: quality.direction} if quality is not None else {})}
+
+
 def judged_by(objectives: Mapping[str, str]) -> Objective | None:
     """The objective that measures the model: the most informative known one, else the first other one.
 

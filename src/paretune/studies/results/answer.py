@@ -24,6 +24,7 @@ from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
 
 _MOST_REASONS = 6
+_DIGITS = re.compile(r"\d+")
 _NEVER = 0.01  # probability of a collapse below which nothing is said of it
 _RARE = 0.05  # the same after FEWEST_EQUAL repeats and a first run that all trained
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
@@ -81,13 +82,22 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
 
 
 def failures(trials: Sequence[Trial]) -> list[str]:
-    """Trials that ended without a result: a line for each reason, the most frequent first."""
+    """Return a line for each reason why trials ended without a result, the most frequent first.
+
+    Reasons that differ only in numbers, such as those of lines, are one; its first text stands for all.
+    """
     ended = [trial for trial in trials if trial.status not in (TrialStatus.RUNNING, TrialStatus.COMPLETED)]
-    reasons = Counter((trial.status.in_words, trial.reason) for trial in ended)
+    keys = [(trial.status.in_words, _DIGITS.sub("#", trial.reason)) for trial in ended]
+    reasons, texts = Counter(keys), dict(zip(reversed(keys), (trial.reason for trial in reversed(ended)), strict=True))
     listed = reasons.most_common(_MOST_REASONS)
-    lines = [f"{count} {word}" + (f": {reason}" if reason else "") for (word, reason), count in listed]
+    lines = [_counted_reason(count, key[0], texts[key]) for key, count in listed]
     rest = reasons.total() - sum(count for _, count in listed)
     return [*lines, f"{rest} for other reasons"] if rest else lines
+
+
+def _counted_reason(count: int, status: str, reason: str) -> str:
+    rest = reason.removeprefix(status).lstrip(",: ") if reason.startswith(status) else reason
+    return f"{count} {status}" + (f": {rest}" if rest else "")
 
 
 def launch_command(point: Configuration, without: Collection[str] = ()) -> str:
@@ -116,12 +126,15 @@ def _cheapest_good(front: StudyFront) -> _Role:
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
         return min(front.feasible, key=front.cost_of), cheap, "No objective of the study says how good a model is."
+    if front.is_floor:
+        point, bounds = _cheapest(front, front.feasible), " and ".join(front.bounds(name))
+        return point, f"{cheap} with {bounds}", f"Its {label(name)} is {front.stated(point, name)}."
     best, equal = best_in(front, name)
     point = _cheapest(front, equal)
     reason = f"It has the best {label(name)} itself."
     if point.number != best.number:
-        loss = abs(best.expected[name] - point.expected[name])
-        loss += front.noises[name].margin(math.hypot(best.errors[name], point.errors[name]))
+        loss = abs(best.means[name] - point.means[name])
+        loss += front.noises[name].at_most(math.hypot(best.errors[name], point.errors[name]))
         reason = (
             f"It is at most {loss / front.unit(name)[0]:.2g} worse ({INTERVAL:.0%}) than the best {label(name)}, "
             f"{front.stated(best, name)} in trial {best.number}."
@@ -190,13 +203,13 @@ def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configurati
         return cheapest
     goal = {name: front.objectives[name]}
     as_cheap = [point for point in priced if point.is_like(cheapest, [metrics.COST_USD])]
-    return min(as_cheap, key=lambda point: (*costs(point.expected, goal), front.cost_of(point)))
+    return min(as_cheap, key=lambda point: (*costs(point.means, goal), front.cost_of(point)))
 
 
 def best_in(front: StudyFront, name: str) -> tuple[Configuration, list[Configuration]]:
     """The best point in one objective, and all points within noise of it."""
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
-    best = min(front.feasible, key=lambda point: (costs(point.expected, goal), front.cost_of(point)))
+    best = min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
     return best, [point for point in front.feasible if point.is_like(best, [name])]
 
 
@@ -317,15 +330,21 @@ def _nothing(front: StudyFront) -> list[str]:
     trained = [point for point in front.points if not point.trial.is_probe]
     if not trained:
         return [f"{len(front.points)} probes have measured seconds, and no training has completed."]
-    missed = {
-        point.number: sum(max(0.0, amount) for amount in violations(point.means, front.constraints).values())
-        for point in trained
-    }
-    closest = min(trained, key=lambda point: missed[point.number])
+    closest = min(trained, key=lambda point: _missed(front, point))
     absent = [name for name in front.objectives if not any(name in point.means for point in trained)]
-    reasons = [*closest.unmet, *(f"{label(name)} was not measured in any of them" for name in absent)]
-    head = f"{len(trained)} configurations have completed, but none can be recommended; the closest is trial"
+    reasons = [*front.unmet(closest), *(f"{label(name)} was not measured in any of them" for name in absent)]
+    count = "1 configuration has" if len(trained) == 1 else f"{len(trained)} configurations have"
+    head = f"{count} completed, but none can be recommended; the closest is trial"
     return [f"{head} {closest.number}: {'; '.join(reasons)}."]
+
+
+def _missed(front: StudyFront, point: Configuration) -> float:
+    """Return by how much a point misses the constraints, as a sum of shares of their bounds."""
+    missed = 0.0
+    for key, amount in violations(point.means, front.constraints).items():
+        name, end = key.rsplit(" ", 1)
+        missed += max(0.0, amount) / (abs(front.constraints[name][end]) or 1.0)
+    return missed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -448,6 +467,7 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
         **cost,
         "spent_usd": spent_usd,
         "collapse_probability": trial.collapse_probability if point is None else point.collapse_probability,
+        "repeats": trial.repeats,
     }
 
 

@@ -2,8 +2,8 @@
 
 Seconds and dollars are means over all runs on the same cluster with the same batch, because they do not depend on the
 learning rate. Quality is that of the runs that trained: a run that collapsed to what the majority class gets counts
-towards the probability of a collapse instead. It is shrunk towards the prediction of a model of the whole study, for
-the best of many noisy values is too good, but never beyond what the point's own runs have shown.
+towards the probability of a collapse instead. There is one number for each metric of a point: the mean of its runs.
+The best of many noisy values is partly best by luck, so what is recommended is run again with other seeds.
 
 The value of one run is normal around the mean of its job, with an unknown variance that is the same for all jobs. It
 has a scaled inverse chi-square prior; repeats make its posterior, and a mean has Student's t distribution (Gelman et
@@ -16,8 +16,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, compress
-from statistics import fmean, median, pvariance, stdev
+from itertools import compress
+from statistics import fmean, median, stdev
 from typing import Any
 
 import moocore
@@ -57,14 +57,8 @@ _OF_THE_SPREAD = 0.1
 """Assumed deviation of one run of an unknown metric, as a share of the difference between configurations: with more
 noise a search finds nothing."""
 _OF_THE_VALUE = 0.01  # the same as a share of the value, if configurations do not differ
-
-
-FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
-FEWEST_TO_STAND = 3  # runs of a point from which on their own mean is stated: surfaces are not as smooth as a model
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # what one answer for all rows gets
-_MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
-_OWN_DEGREES = 4.0
-"""Degrees of freedom with which the noise of the study tells that of one point, beside the point's own repeats."""
+_MOST_JUDGED = 120  # best points, whose collapses are looked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +83,14 @@ class RunNoise:
 
     def margin(self, error: float) -> float:
         """Half the width of the interval with probability INTERVAL around a mean with this widened error."""
-        return error * float(stdtrit(self.degrees, 0.5 + INTERVAL / 2) / stdtrit(self.degrees, _ONE))
+        return self._quantile(error, 0.5 + INTERVAL / 2)
+
+    def at_most(self, error: float) -> float:
+        """Return by how much a mean with this widened error is exceeded at most, with probability INTERVAL."""
+        return self._quantile(error, INTERVAL)
+
+    def _quantile(self, error: float, probability: float) -> float:
+        return error * float(stdtrit(self.degrees, probability) / stdtrit(self.degrees, _ONE))
 
 
 def pooled_noise(
@@ -135,14 +136,9 @@ class Configuration:
     means: Mapping[str, float]  # metric to its estimated mean over seeds; only measured metrics
     errors: Mapping[str, float]  # metric to the standard error of that mean, of one run as far as it is assumed
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
-    expected: Mapping[str, float] = field(default_factory=dict)
-    """Metric to the mean that the model of the study expects, by which points are ranked. It may lie beyond all runs of
-    the point, where `means` never lies: a single lucky run must not win."""
-    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Metric to the mean of its runs that trained, and its standard error: what verdicts are judged by."""
     collapses: int = 0  # number of its runs that collapsed; its quality is that of the others, if there are any
     collapse_probability: float | None = None  # that a further run of it collapses; None if not estimated
-    unmet: tuple[str, ...] = ()  # a sentence for each constraint that the means do not meet
+    unmet: tuple[tuple[str, str], ...] = ()  # metric and end, min or max, of each constraint that its means miss
     rank: int | None = None
     """0 on the front, 1 on the front of the other points, and so on; None if a constraint is not met or an objective
     was not measured."""
@@ -163,11 +159,9 @@ class Configuration:
         return {name: error for name, error in self.errors.items() if self.counts[name] > 1 or not error}
 
     def is_like(self, other: "Configuration", objectives: Iterable[str]) -> bool:
-        """Whether the two points are within noise in all of these objectives, as expected and as measured."""
+        """Return whether the two points are within noise of each other in all of these objectives."""
         return all(
-            are_alike(self.measured[name][0], other.measured[name][0], self.measured[name][1], other.measured[name][1])
-            and are_alike(self.expected[name], other.expected[name], self.errors[name], other.errors[name])
-            for name in objectives
+            are_alike(self.means[name], other.means[name], self.errors[name], other.errors[name]) for name in objectives
         )
 
 
@@ -211,12 +205,10 @@ def merge(
                 means=means,
                 errors=errors,
                 counts={name: len(numbers) for name, numbers in values.items()},
-                expected=means,
-                measured={name: (mean, errors[name]) for name, mean in means.items()},
             )
         )
     if model is not None:
-        points = _shrunk(points, judged_runs, model, noises[judged.metric], judged)
+        points = _with_collapses(points, judged_runs, model, noises[judged.metric], judged)
     return [replace(point, unmet=_unmet(point.means, constraints)) for point in points], noises
 
 
@@ -270,7 +262,7 @@ def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> lis
     best_first = sorted(
         filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[quality.metric] for trial in runs)
     )
-    return [trial for runs in best_first[:_MOST_TO_SHRINK] for trial in runs]
+    return [trial for runs in best_first[:_MOST_JUDGED] for trial in runs]
 
 
 def _model_of(runs: Sequence[Trial], quality: Objective) -> QualityModel:
@@ -285,42 +277,23 @@ def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
     return F1_SPREAD if quality.is_share and not any(trial.spec.runs_user_code for trial in runs) else None
 
 
-def _shrunk(
+def _with_collapses(
     points: Sequence[Configuration], runs: Sequence[Trial], model: QualityModel, noise: RunNoise, quality: Objective
 ) -> list[Configuration]:
-    """The points with the quality that a surface through all of them predicts, within what their runs have shown.
+    """Return the points with their runs that collapsed last, counted, and the probability that a further one does.
 
-    If there are few points, or if runs do not differ by chance, it is that of their runs. `model` tells which of the
-    `runs` have collapsed.
+    `model` tells which of the `runs` have collapsed.
     """
     index_of = {trial.number: index for index, trial in enumerate(runs)}
     judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
-    name, spread, keys = quality.metric, _spread(runs, quality), _keys(runs)[[at[0] for _, at in judged]]
-    trained = [[quality.sign * runs[i].values[name] for i in at if not model.collapsed[i]] for _, at in judged]
-    deviations = []
-    for values in filter(None, trained):
-        squares = _OWN_DEGREES * noise.of_one_run(fmean(values)) ** 2 + len(values) * pvariance(values)
-        deviations += [math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))] * len(values)
-    expected = [(0.0, 0.0)] * len(judged)
-    if is_shrunk := len(judged) >= FEWEST_TO_SHRINK and any(deviations):
-        rows, fitted = np.repeat(keys, list(map(len, trained)), axis=0), list(chain(*trained))
-        surface = QualityModel(rows, fitted, spread, noise=np.array(deviations))
-        expected = list(zip(*surface.predict(keys), strict=True))
-    may_collapse = noise.deviation and (model.collapsed.any() or spread is not None)
+    keys = _keys(runs)[[at[0] for _, at in judged]]
+    may_collapse = noise.deviation and (model.collapsed.any() or _spread(runs, quality) is not None)
     chances, changed = model.collapse_probability(keys), dict[int, Configuration]()
-    for (point, at), values, (mean, deviation), chance in zip(judged, trained, expected, chances, strict=True):
+    for (point, at), chance in zip(judged, chances, strict=True):
         lost = [runs[index] for index in at if model.collapsed[index]]
         ordered = (*(trial for trial in point.trials if trial not in lost), *lost)
         probability = round(float(chance), 4) if lost or may_collapse else 0.0
         point = replace(point, trials=ordered, collapses=len(lost), collapse_probability=probability)
-        if is_shrunk and 0 < len(values) < FEWEST_TO_STAND:
-            stated = min(max(float(mean), min(values)), max(values))
-            point = replace(
-                point,
-                means={**point.means, name: quality.sign * stated},
-                expected={**point.expected, name: quality.sign * float(mean)},
-                errors={**point.errors, name: noise.widened(math.hypot(deviation, stated - mean))},
-            )
         changed[point.number] = point
     return [changed.get(point.number, point) for point in points]
 
@@ -345,14 +318,9 @@ def _keys(trials: Sequence[Trial]) -> np.ndarray:
     return np.hstack([plans, *(scaled(column, sorted(set(column))) for column in columns if len(set(column)) > 1)])
 
 
-def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:
-    unmet = [f"{label(name)} was not measured" for name in constraints if name not in means]
-    words = {"min": "below", "max": "above"}
-    for key, amount in violations(means, constraints).items():
-        name, end = key.rsplit(" ", 1)
-        if amount > 0 and name in means:
-            unmet.append(f"{label(name)} is {with_error(means[name])}, {words[end]} {constraints[name][end]:g}")
-    return tuple(unmet)
+def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[tuple[str, str], ...]:
+    missed = [key.rsplit(" ", 1) for key, amount in violations(means, constraints).items() if amount > 0]
+    return tuple((name, end) for name, end in missed)
 
 
 CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front
@@ -369,6 +337,7 @@ class StudyFront:
     noises: Mapping[str, RunNoise]  # metric to the noise of one run
     predicted: tuple[Trial, ...] = ()  # predicted points that no point, run or predicted, beats
     judged_by: Objective | None = None  # metric of models; None if a study has only seconds and dollars
+    is_floor: bool = False  # whether the quality is asked for by a constraint only: what meets it is good enough
 
     @classmethod
     def of(
@@ -379,8 +348,9 @@ class StudyFront:
         *,
         predicted: Sequence[Trial] = (),
         quality: Objective | None = None,
+        is_floor: bool = False,
     ) -> "StudyFront":
-        """The front of these trials; of the `predicted` points the best stay.
+        """Return the front of these trials; of the `predicted` points the best stay.
 
         `quality` is by default the best known quality metric among the objectives.
         """
@@ -397,7 +367,25 @@ class StudyFront:
             noises=noises,
             predicted=_unbeaten(ranked, predicted, objectives, constraints),
             judged_by=quality,
+            is_floor=is_floor,
         )
+
+    def unmet(self, point: Configuration) -> list[str]:
+        """Return a sentence for each constraint that the means of a point do not meet."""
+        sentences = []
+        for name, end in point.unmet:
+            if name not in point.means:
+                sentences.append(f"{label(name)} was not measured")
+                continue
+            side, bound = {"min": "below", "max": "above"}[end], self.text(name, self.constraints[name][end], 0.0)
+            sentences.append(f"{label(name)} is {self.text(name, point.means[name])}, {side} {bound}")
+        return sentences
+
+    def bounds(self, name: str) -> list[str]:
+        """Return the bounds that the constraints set to a metric, in words such as "F1 at least 0.9"."""
+        words = {"min": "least", "max": "most"}
+        ends = self.constraints.get(name, {}).items()
+        return [f"{label(name)} at {words[end]} {self.text(name, bound, 0.0)}" for end, bound in ends]
 
     @cached_property
     def feasible(self) -> list[Configuration]:
@@ -560,18 +548,16 @@ def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> lis
     A point is dominated by one that is at least as good in every objective and better in one. It is also dominated by
     one that is better in an objective by TELLING_ERRORS standard errors of the difference, unless the point is better
     in another objective by CREDIBLE_ERRORS. Otherwise a dollar less by chance would keep a useless model on the front.
-    Points with exactly the same means do not dominate each other, whatever the model of the study expects of them.
+    Points with exactly the same means do not dominate each other.
     """
     if not points:
         return []
-    values = np.array([costs(point.expected, objectives) for point in points])
+    values = np.array([costs(point.means, objectives) for point in points])
     errors = np.array([[point.errors[name] for name in objectives] for point in points])
     excess = values[None, :] - values[:, None]  # by how much the second is worse than the first
     spread = np.sqrt(errors[None, :] ** 2 + errors[:, None] ** 2)
     dominates = (excess > TELLING_ERRORS * spread).any(axis=2) & (excess >= -CREDIBLE_ERRORS * spread).all(axis=2)
     dominates |= (excess > 0).any(axis=2) & (excess >= 0).all(axis=2)
-    means = np.array([costs(point.means, objectives) for point in points])
-    dominates &= (means[None, :] != means[:, None]).any(axis=2)
     rank_of, exact = np.full(len(points), -1), moocore.pareto_rank(values)
     for rank in range(len(points)):
         left = rank_of < 0

@@ -27,7 +27,6 @@ from paretune.tracking.store import Tracking
 
 _MOST_POINTS = 30  # rows of the table of the front
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
-_MOST = {"min": "least", "max": "most"}
 _BASELINES = {
     metrics.BASELINE_TFIDF: "TF-IDF + logistic regression",
     metrics.BASELINE_WORDS: "most frequent label of each word",
@@ -72,9 +71,9 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     about = "Chart of all configurations; the tables below have the same values"
     nonce = new_nonce()
     chart = "" if figure is None else chart_html(figure, about, nonce)
-    goals = [f"{way} {label(name)}" for name, way in front.objectives.items()]
-    for name, ends in front.constraints.items():
-        goals += [f"{label(name)} at {_MOST[end]} {front.text(name, bound, 0.0)}" for end, bound in ends.items()]
+    floor = front.quality if front.is_floor else None
+    goals = [f"{way} {label(name)}" for name, way in front.objectives.items() if name != floor]
+    goals += [words for name in front.constraints for words in front.bounds(name)]
     text = template("paretune.studies.results", "page.html").render(
         front=front,
         answer=answer,
@@ -207,7 +206,11 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
     for point in (point for point in front.points if front.objectives.keys() <= point.means.keys()):
         kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
-        lines = [f"Trial {point.number}, {runs}: {MARKS[kind].name}", *([pick.title] if pick else []), *point.unmet]
+        lines = [
+            f"Trial {point.number}, {runs}: {MARKS[kind].name}",
+            *([pick.title] if pick else []),
+            *front.unmet(point),
+        ]
         lines += [f"{name}: {text}" for name, text in front.figures(point).items()]
         row: dict[str, Any] = {"number": point.number, "kind": kind, "url": address(point.trial.run_id)}
         row["text"] = as_html("\n".join([*lines, *point.trial.settings()]))

@@ -61,7 +61,7 @@ class TrialJob:
     """A trial under way."""
 
     def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile) -> None:
-        self.trial, self._objectives = trial, file.objectives
+        self.trial, self._objectives = trial, file.goals
         self.number = trial.number
         self.spec = trial.spec
         self._workplace = workplace

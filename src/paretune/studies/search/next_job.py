@@ -152,7 +152,7 @@ class Split:
         self._is_short = False
         # The search leaves dollars for two further runs of the dearest trial of the front so far: the second of them is
         # admitted by its worst case.
-        goals, constraints = driver.file.objectives, driver.file.constraints
+        goals, constraints = driver.file.goals, driver.file.constraints
         feasible = [trial for trial in driver.history.completed if is_feasible(trial, goals, constraints)]
         is_best = pareto.front([costs(trial.values, goals) for trial in feasible], [False] * len(goals))
         keep_usd = max(map(self._money_of_repeats, compress(feasible, is_best)), default=0.0)

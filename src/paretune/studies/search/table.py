@@ -68,7 +68,7 @@ class StudyTable:
         self._read: tuple[list[FrozenTrial], dict[int, Trial]] | None = None  # since something was written
         try:
             self._storage, self.study = _opened(file, storage)
-            self.objectives = self.study.metric_names or list(file.objectives)  # in the order of Optuna's values
+            self.objectives = self.study.metric_names or list(file.goals)  # in the order of Optuna's values
             self._study_id = self._storage.get_study_id_from_name(file.name)
             count = len(self._all()[0])
         except Exception as error:  # SQLAlchemy's and each driver's own
@@ -280,11 +280,11 @@ def _opened(file: StudyFile, address: str) -> tuple[RDBStorage, optuna.Study]:
     with suppress(Exception):  # the driver of another study may be making the tables at this moment
         storage = RDBStorage(with_driver(address), engine_kwargs=options)
     storage = storage or RDBStorage(with_driver(address), engine_kwargs=options)
-    directions = [StudyDirection[word.upper()] for word in file.objectives.values()]
+    directions = [StudyDirection[word.upper()] for word in file.goals.values()]
     with warnings.catch_warnings(action="ignore"):
         study = optuna.create_study(study_name=file.name, storage=storage, directions=directions, load_if_exists=True)
-        if len(study.directions) == len(file.objectives) and not study.metric_names:
-            study.set_metric_names(list(file.objectives))  # as the dashboard shows them
+        if len(study.directions) == len(file.goals) and not study.metric_names:
+            study.set_metric_names(list(file.goals))  # as the dashboard shows them
     return storage, study
 
 

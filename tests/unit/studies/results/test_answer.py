@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from paretune.specification.job import JobSpec
+from paretune.studies.definition.objectives import with_quality
 from paretune.studies.recorded_front import front
 from paretune.studies.results.answer import (
     Pick,
     StudyAnswer,
     StudyResult,
+    best_in,
+    failures,
     front_table,
     launch_command,
     pareto_csv,
@@ -68,15 +71,15 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
     assert text.splitlines()[0] == (
         "trial,run_id,learning_rate,instance_type,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,"
         "train_seconds,train_seconds_low,train_seconds_high,status,origin,pareto_rank,"
-        "cost_usd,cost_usd_low,cost_usd_high,spent_usd,collapse_probability"
+        "cost_usd,cost_usd_low,cost_usd_high,spent_usd,collapse_probability,repeats"
     )
     rows = [
         {name: cell for name, cell in row.items() if name[-4:] not in ("_low", "high", "lity")} for row in read(text)
     ]
     assert [",".join(row.values()) for row in rows] == [
-        "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,1.5",
-        "1,run1,1e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,4.0",
-        "2,run2,3.0000000000000004e-05,ml.g5.xlarge,3,1,,,OutOfMemory,measured,,0.25,4.25",
+        "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,1.5,",
+        "1,run1,1e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,4.0,0",
+        "2,run2,3.0000000000000004e-05,ml.g5.xlarge,3,1,,,OutOfMemory,measured,,0.25,4.25,",
     ]
 
 
@@ -302,3 +305,54 @@ def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:
 
     assert "5 configurations have completed, but none can be recommended" in said
     assert "the closest is trial 3: F1 is 0.9350, below 0.99." in said
+
+
+FLOOR = {"f1": {"min": 0.9}}
+
+
+def test_the_cheapest_that_is_good_enough_is_recommended_and_its_quality_stated() -> None:
+    """Dollars are the only objective: the most F1 is not asked for, only enough of it."""
+    trials = [trial_of(0, 1.0, 0.80), trial_of(1, 2.0, 0.91), trial_of(2, 9.0, 0.95)]
+    goals = with_quality({"cost_usd": "minimize"}, FLOOR)
+    result = StudyAnswer(name="s", front=StudyFront.of(trials, goals, FLOOR, is_floor=True))
+
+    (pick, *_) = result.picks
+    assert pick.point.number == 1
+    assert "It is the cheapest with F1 at least 0.9. Its F1 is 0.91" in result.text()
+    assert "Wanted: minimize cost, F1 at least 0.9." in page(result)
+
+
+def test_the_best_that_is_named_is_the_best_that_is_stated_also_where_luck_is_taken_out() -> None:
+    for seed in range(5):
+        front = StudyFront.of(many_trials(60, seed), COST_AND_F1, {})
+        best, _ = best_in(front, "f1")
+        assert best.means["f1"] == max(point.means["f1"] for point in front.feasible)
+        (pick, *_) = recommend(front)
+        assert pick.point.means["f1"] <= best.means["f1"]
+
+
+def test_a_point_that_misses_a_bound_by_a_few_seconds_is_closer_than_one_without_half_its_f1() -> None:
+    """Each miss counts as a share of its bound: seconds do not outweigh F1 because they are large numbers."""
+    slow = trial_of(0, 1.0, 0.89, more={"job_seconds": 3660.0})
+    poor = trial_of(1, 1.0, 0.45, more={"job_seconds": 3500.0})
+    bounds = {"f1": {"min": 0.9}, "job_seconds": {"max": 3600.0}}
+    text = " ".join(answer([slow, poor], COST_AND_F1, bounds, name="s").opening())
+
+    assert "the closest is trial 0: F1 is 0.89" in text
+    assert "above 60 min" in text or "above 1 h" in text
+    assert "1 configuration has completed" in " ".join(answer([slow], COST_AND_F1, bounds, name="s").opening())
+
+
+def test_failures_that_differ_in_line_numbers_are_one_reason_and_none_is_named_twice() -> None:
+    broken = [failed(n, TrialStatus.FAILED, f"train.py:{n + 3}: KeyError 'text'") for n in range(3)]
+    full = failed(9, TrialStatus.OUT_OF_MEMORY, "out of memory, with 16 rows a device")
+    assert failures([*broken, full]) == [
+        "3 failed: train.py:3: KeyError 'text'",
+        "1 out of memory: with 16 rows a device",
+    ]
+
+
+def test_a_repeat_says_in_pareto_csv_which_trial_it_repeats() -> None:
+    trials = [trial_of(0, 1.0, 0.9), trial_of(1, 1.0, 0.91, repeats=0)]
+    rows = list(csv.DictReader(io.StringIO(pareto_csv(StudyFront.of(trials, COST_AND_F1, {})))))
+    assert [row["repeats"] for row in rows] == ["", "0"]

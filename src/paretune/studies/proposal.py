@@ -1,0 +1,246 @@
+"""A study without a file: what to search, from the data set or the script of a job and the dollars that may be spent.
+
+For paretune's own training it searches the batch and the rate, in the usual range of the model's kind of fine-tuning,
+and on instances the types that are estimated to be on the front of dollars and hours. Of a script it searches the rate
+and the batch that it declares, around its own defaults.
+"""
+
+import ast
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from paretune.core import pareto
+from paretune.core.errors import BadInput, collecting
+from paretune.core.own_script import read_own_script
+from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
+from paretune.estimating.estimator import Estimate
+from paretune.estimating.workload import data_of
+from paretune.jobs.preparation import inputs_of
+from paretune.jobs.workplace import Workplace, Workplaces
+from paretune.presentation.text import duration, plain
+from paretune.pricing import Price
+from paretune.specification import metrics
+from paretune.specification.catalog import instances
+from paretune.specification.container import JobInputs
+from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
+from paretune.specification.parameters import spell
+from paretune.specification.script_arguments import argument_of
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import OBJECTIVES
+from paretune.studies.definition.wish import Wish
+
+_MOST_TYPES = 8
+_BATCHES = (8, 16, 32, 64, 128, 256)
+_FEWEST_STEPS = 20  # of a training with the largest batch: fewer learn nothing
+_FEWEST_JOBS = 4  # that a budget must pay on an instance type, at their estimate
+_BELOW, _ABOVE = 4.0, 8.0
+"""Ends of the searched rates, as shares of the default: rates that train well grow with the batch."""
+_SCRIPT_FACTOR = 8.0  # between the default of a script and either end of what is searched
+_ROOM = 1.25  # times the upper end of a job's estimated time that its limit allows
+_BILLED = ("confirmed", "single_source", "user")  # confidences of prices that a search relies on
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposedStudy:
+    """A study file, and a sentence for each choice in it."""
+
+    values: Mapping[str, Any]
+    reasons: Sequence[str]
+
+    def text(self) -> str:
+        """Return the file as YAML, with the reasons as comments."""
+        lines = [f"# {reason}" for reason in self.reasons]
+        return "\n".join([*lines, yaml.safe_dump(dict(self.values), sort_keys=False, width=120).rstrip()])
+
+    def file(self) -> StudyFile:
+        """Return the study."""
+        return StudyFile.read(self.values)
+
+
+def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
+    """Choose what a study searches; raises BadInput if nothing can be searched within its dollars."""
+    job, budget_usd = wish.job, float(wish.terms["budget_usd"])
+    search = dict[str, Any]()
+    if wish.types:
+        search["instance_type"] = {"choices": list(wish.types)}
+    given: dict[str, Any] = dict(job.given())
+    if job.entry_script is not None:
+        reasons = [f"{Path(job.entry_script).name}: what it declares, around its own defaults"]
+        search |= _of_script(job)
+        objectives = {metrics.COST_USD: "minimize", str(wish.metric): _direction(str(wish.metric))}
+    else:
+        workplace = workplaces.of(job)
+        inputs = _inputs(job, workplaces)
+        if workplace.launcher.virtual_clock is not None and inputs.dataset is not None:
+            # A simulation reads no rows: it is told their number.
+            given["max_train_samples"] = round(inputs.dataset.facts["train_rows"])
+            job = job.replace(max_train_samples=given["max_train_samples"])
+        search |= _of_training(job, inputs)
+        reasons = [_rate_reason(job)]
+        if wish.types is not None and not wish.types:
+            chosen = _instance_types(job, inputs, workplace, budget_usd)
+            search["instance_type"] = {"choices": list(chosen)}
+            reasons += [f"{name}: {text}" for name, (text, _) in chosen.items()]
+            if "max_runtime_minutes" not in job.model_fields_set:
+                longest_s = max(item.time.seconds_high for _, item in chosen.values())
+                given["max_runtime_minutes"] = math.ceil(_ROOM * longest_s / 60)
+        objectives = {metrics.COST_USD: "minimize", **_quality(job)}
+    if not search:
+        raise BadInput(["nothing is left to search: leave out learning_rate or the batch, or write a study file"])
+    terms = {name: text for name, text in wish.terms.items() if name != "name"}
+    name = wish.terms.get("name") or f"{_title(job)} for {budget_usd:g} USD"
+    if "instance_type" in search:
+        given.pop("instance_type", None)
+    values = {"name": name, "job": given, "search": search, "objectives": objectives, **terms}
+    return ProposedStudy(values={**values, "budget_usd": budget_usd}, reasons=reasons)
+
+
+def _inputs(job: JobSpec, workplaces: Workplaces) -> JobInputs:
+    """Return the prepared rows of the job; none if a simulation knows their number without them."""
+    if job.is_simulated and data_of(job, None) is not None:
+        return JobInputs()
+    here = job.replace(launcher="local", instance_type=None, instance_count=None, simulation=None)
+    return inputs_of(here, workplaces.of(here))
+
+
+def _title(job: JobSpec) -> str:
+    return Path(job.entry_script or job.dataset.partition(":")[2] or job.dataset).stem
+
+
+def _quality(job: JobSpec) -> dict[str, str]:
+    """Return the metric of the task; a simulation without a table of runs knows seconds only."""
+    if job.is_simulated and job.simulation.runs is None:
+        return {metrics.JOB_SECONDS: "minimize"}
+    quality = metrics.TASKS[job.task].quality
+    return {quality: OBJECTIVES[quality].direction}
+
+
+def _direction(metric: str) -> str:
+    if metric in OBJECTIVES:
+        return OBJECTIVES[metric].direction
+    is_less_better = any(word in metric.lower() for word in ("loss", "error", "perplexity", "rmse", "mae", "mse"))
+    return "minimize" if is_less_better else "maximize"
+
+
+def _of_training(job: JobSpec, inputs: JobInputs) -> dict[str, Any]:
+    """Return the batches and rates to search for paretune's own training, unless they were given."""
+    search, given = dict[str, Any](), job.model_fields_set
+    if not given.intersection(OF_THE_BATCH):
+        rows = None if inputs.dataset is None else inputs.dataset.facts["train_rows"] * job.num_train_epochs
+        batches = [size for size in _BATCHES if rows is None or size * _FEWEST_STEPS <= rows] or [_BATCHES[0]]
+        search["global_batch_size"] = {"choices": batches}
+    if "learning_rate" not in given:
+        rate = default_learning_rate(job.fine_tuning)
+        search["learning_rate"] = {"low": rate / _BELOW, "high": rate * _ABOVE, "log": True}
+    return search
+
+
+def _rate_reason(job: JobSpec) -> str:
+    rate = default_learning_rate(job.fine_tuning)
+    return f"rates around {spell(rate)}, the default of {job.fine_tuning} fine-tuning with batch {REFERENCE_BATCH_SIZE}"
+
+
+def _instance_types(
+    job: JobSpec, inputs: JobInputs, workplace: Workplace, budget_usd: float
+) -> dict[str, tuple[str, Estimate]]:
+    """Return instance types with the reason and the estimate of each: the estimated front of dollars and hours.
+
+    Left out are types without a price that can be relied on, types on which the job does not fit, and those on which
+    the budget does not pay for a few jobs.
+    """
+    estimates, dear = dict[str, Estimate](), list[tuple[float, str]]()
+    for name, spec, price in _priced(job, workplace):
+        estimate = workplace.estimate(spec, inputs)
+        if estimate is None or estimate.cost_usd is None or estimate.fits == "no":
+            continue
+        if _FEWEST_JOBS * estimate.cost_usd > budget_usd:
+            dear.append((estimate.cost_usd, name))
+        elif price.confidence in _BILLED:
+            estimates[name] = estimate
+    if not estimates:
+        least = f": the least, on {min(dear)[1]}, costs about {plain(min(dear)[0], 2)} USD" if dear else ""
+        few = f"budget_usd {budget_usd:g} pays for fewer than {_FEWEST_JOBS} of these jobs on any instance type"
+        raise BadInput([f"{few}{least}; raise it, or lower max_train_samples or num_train_epochs"])
+    points = {name: (item.cost_usd or 0.0, item.time.seconds) for name, item in estimates.items()}
+    marks = pareto.front(list(points.values()), [False, False])
+    front = sorted(
+        (name for name, is_best in zip(points, marks, strict=True) if is_best), key=lambda name: points[name]
+    )
+    spread = sorted({round(index * (len(front) - 1) / (_MOST_TYPES - 1)) for index in range(_MOST_TYPES)})
+    chosen = [front[index] for index in spread] if len(front) > _MOST_TYPES else front
+    return {name: (_in_words(estimates[name]), estimates[name]) for name in chosen}
+
+
+def _in_words(estimate: Estimate) -> str:
+    return f"about {duration(estimate.time.seconds)} and {plain(estimate.cost_usd or 0.0, 2)} USD a job"
+
+
+def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, Price]]:
+    """Yield each instance type that may run the job, with the job on it and its price."""
+    for name in instances():
+        with collecting(faults := list[str]()):
+            spec = JobSpec.read({**job.given(), "instance_type": name})
+            workplace.launcher.check(spec)
+        if not faults and (price := workplace.launcher.price(spec)) is not None:
+            yield name, spec, price
+
+
+def _of_script(job: JobSpec) -> dict[str, Any]:
+    """Return the rate and the batch that a script declares with a default, as a range and as choices."""
+    path, search = at_home(str(job.entry_script)).resolve(), dict[str, Any]()
+    rate = argument_of(path, "learning_rate")
+    batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(path, name)), None)
+    lacking = list[str]()
+    if rate is not None and "learning_rate" not in job.model_fields_set:
+        if (default := _default_of(path, rate)) is None:
+            lacking.append("learning_rate")
+        else:
+            low, high = default / _SCRIPT_FACTOR, default * _SCRIPT_FACTOR
+            search["learning_rate"] = {"low": low, "high": high, "log": True}
+    if batch is not None and not job.model_fields_set.intersection(OF_THE_BATCH):
+        if (default := _default_of(path, str(argument_of(path, batch)))) is None:
+            lacking.append(batch)
+        else:
+            choices = sorted({max(1, round(default * factor)) for factor in (0.25, 0.5, 1, 2, 4)})
+            search[batch] = {"choices": choices}
+    if not search:
+        declared = ", ".join(read_own_script(path).arguments) or "none"
+        why = (
+            f"no default of its {' and '.join(lacking)} can be read" if lacking else "it declares no rate and no batch"
+        )
+        raise BadInput([f"{path.name}: {why} (its arguments: {declared}): name what to search in a study file"])
+    return search
+
+
+def _default_of(path: Path, argument: str) -> float | None:
+    """Return the number that a script gives an argument by default, read from its text; None if none is seen.
+
+    The default is the keyword `default` of the call that declares the argument, whatever parser it is, or the value of
+    an annotated field or parameter of that name.
+    """
+    plain_name = argument.replace("-", "_")
+    for node in ast.walk(ast.parse(read_text(str(path), LARGEST_SCRIPT))):
+        value: ast.expr | None = None
+        if isinstance(node, ast.Call):
+            names = {w.value.lstrip("-").replace("-", "_") for w in node.args if _is_text(w)}  # type: ignore[attr-defined]
+            if plain_name in names:
+                value = next((word.value for word in node.keywords if word.arg == "default"), None)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == plain_name:
+            value = node.value
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            defaults = node.args.defaults
+            pairs = zip(node.args.args[len(node.args.args) - len(defaults) :], defaults, strict=True)
+            value = next((default for name, default in pairs if name.arg == plain_name), None)
+        if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and value.value > 0:
+            return float(value.value)
+    return None
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,0 +1,87 @@
+"""A study without a file: what is searched follows from the data set or the script, and the dollars."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from paretune.cli import main
+from paretune.studies.definition.file import StudyFile
+
+SCRIPT = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+parser.add_argument("--batch-size", type=int, default=32)
+args = parser.parse_args()
+print(f"epoch 1: val_f1: {0.9 - abs(args.lr - 0.1):.4f}")
+"""
+REHEARSED = ("study", "--dataset", "bundled:rotten_tomatoes", "--launcher", "simulated", "--max_train_samples", "2000")
+
+
+@pytest.fixture
+def script(workplace: Path) -> Path:
+    path = workplace / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_dry_run_prints_the_study_file_which_runs_as_it_is(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", "train.py", "--budget_usd", "20", "--metric", "val_f1", "--dry_run"]) == 0
+    text = capsys.readouterr().out
+
+    values = yaml.safe_load(text)
+    assert values["search"]["learning_rate"] == {"low": 0.0125, "high": 0.8, "log": True}
+    assert values["search"]["per_device_train_batch_size"] == {"choices": [8, 16, 32, 64, 128]}
+    assert values["objectives"] == {"cost_usd": "minimize", "val_f1": "maximize"}
+    assert values["budget_usd"] == 20
+    (workplace / "saved.yaml").write_text(text)
+    assert StudyFile.read("saved.yaml").takes_split
+    assert main(["study", "saved.yaml", "--dry_run"]) == 0
+
+
+def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*REHEARSED, "--budget_usd", "40", "--dry_run"]) == 0
+    text = capsys.readouterr().out
+
+    types = yaml.safe_load(text)["search"]["instance_type"]["choices"]
+    assert 2 <= len(types) <= 8
+    for name in types:
+        assert f"# {name}: about " in text
+    assert "USD a job" in text
+    assert yaml.safe_load(text)["job"]["max_runtime_minutes"] >= 1
+
+
+def test_a_study_without_a_file_runs_to_its_answer_within_its_dollars(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*REHEARSED, "--budget_usd", "20", "--n_trials", "4"]) == 0
+    output = capsys.readouterr()
+    assert "Take trial" in output.out
+    assert "of 20 USD" in output.out or "of 20.00 USD" in output.out
+    assert "about " in output.err  # why these instance types
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "study must name a file, such as studies/smoke.yaml, or a script"),
+        (["train.py", "--metric", "val_f1"], "budget_usd is missing: say how many dollars the study may spend"),
+        (["train.py", "--budget_usd", "3"], "metric is missing: name what measures the model of train.py"),
+        (["train.py", "--budget_usd", "3"], "it reports: val_f1"),
+        (["--dataset", "no.csv", "--budget_usd", "3"], "no.csv"),
+        (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "x"], "budget_usd must be a number"),
+        (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "3", "--metric", "f1"], "metric is for a script"),
+        (["train.py", "--budget_usd", "3", "--metric", "val_f1", "--learning_rate", "1", "--batch_size", "8"], "batch"),
+        ([*REHEARSED[1:], "--budget_usd", "0.01"], "budget_usd 0.01 pays for fewer than 4 of these jobs"),
+        (["smoke", "--metric", "f1"], "metric is for a study without a file"),
+    ],
+)
+def test_a_wrong_wish_is_refused_in_one_sentence_before_anything_starts(
+    workplace: Path, script: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main(["study", *words]) == 2
+    assert sentence in capsys.readouterr().err
