@@ -1,6 +1,7 @@
 """The command `demo`: the shipped study `demo` on the virtual clock, in a store of its own, and its page."""
 
 import contextlib
+import fcntl
 import os
 import shutil
 import sys
@@ -40,10 +41,17 @@ class DemoRequest(Parameters):
 def run_demo(request: DemoRequest) -> CommandOutput:
     """Play the demo; it replaces an earlier one in the folder `demo` of paretune's home folder."""
     from paretune.jobs.workplace import Workplaces
+
+    folder = Workplaces.of_process().home.resolve() / "demo"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _alone_in(folder):
+        return _played(request, folder)
+
+
+def _played(request: DemoRequest, folder: Path) -> CommandOutput:
     from paretune.storage.database import without_waiting_for_the_disk
     from paretune.studies.run import run_study_file
 
-    folder = Workplaces.of_process().home.resolve() / "demo"
     if (folder / _MARK).exists():
         shutil.rmtree(folder)
     elif folder.exists():
@@ -65,6 +73,18 @@ def run_demo(request: DemoRequest) -> CommandOutput:
         text=_text(result.answer, page, result.open_command, is_opened=is_opened),
         document=result.to_dict() | {"page": str(page), "tracking_uri": store, "is_opened": is_opened},
     )
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep other demos out of the folder, which each of them would remove first."""
+    with folder.with_name(f"{folder.name}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = f"another demo is running in {folder}: wait for its end, or set PARETUNE_HOME to another folder"
+            raise BadInput([text]) from None
+        yield
 
 
 @contextlib.contextmanager

@@ -112,13 +112,14 @@ def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowC
 
 def _differing(given: Mapping[str, str], used: Mapping[str, str]) -> str:
     """The parameters of a job that its training has logged with another number or word, with both values."""
-    plain = {name.removeprefix("training_arguments.").replace("-", "_"): text for name, text in given.items()}
+    plain = {
+        name.removeprefix("training_arguments.").replace("-", "_"): masked(name, text) for name, text in given.items()
+    }
     if "learning_rate_scaling" in plain:
         plain.pop("learning_rate", None)  # it gets the scaled one
-    names = {name.replace("-", "_"): text for name, text in used.items()}
+    names = {name.replace("-", "_"): masked(name, text) for name, text in used.items()}  # as an earlier copy is
     differing = [name for name in plain.keys() & names.keys() if not _is_same(plain[name], names[name])]
-    texts = {name: (masked(name, names[name]), masked(name, plain[name])) for name in sorted(differing)}
-    return printable(", ".join(f"{name}={other} (given: {own})" for name, (other, own) in texts.items()))
+    return printable(", ".join(f"{name}={names[name]} (given: {plain[name]})" for name in sorted(differing)))
 
 
 def _is_same(one: str, other: str) -> bool:

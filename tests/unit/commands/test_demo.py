@@ -7,6 +7,7 @@ import pytest
 
 from paretune.cli import main
 from paretune.commands import demo
+from paretune.core.errors import BadInput
 from paretune.core.result import as_document
 
 
@@ -47,3 +48,26 @@ def test_a_folder_demo_of_the_user_is_left_alone(workplace: Path, capsys: pytest
 
     assert "is not of an earlier demo: move it" in capsys.readouterr().err
     assert thesis.read_text() == "mine"
+
+
+def test_a_second_demo_at_the_same_time_does_not_remove_the_first_ones_store(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = workplace / ".paretune" / "demo"
+    answers = []
+
+    def second(*_: object, **__: object) -> None:
+        (folder / "runs.db").write_text("of the first")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PARETUNE_HOME", str(folder.parent))
+            patch.setattr("paretune.studies.run.run_study_file", lambda *_, **__: pytest.fail("it plays"))
+            answers.append((main(["demo", "--open", "false"]), (folder / "runs.db").read_text()))
+        raise BadInput(["the first one ends here"])
+
+    monkeypatch.setattr("paretune.studies.run.run_study_file", second)  # begins while the first one plays
+    assert main(["demo", "--open", "false"]) == 2
+
+    assert answers == [(2, "of the first")]
+    assert f"another demo is running in {folder}" in capsys.readouterr().err.replace("\n", " ")
+    assert main(["demo", "--open", "false"]) == 2  # after the first one nothing keeps the next one out
+    assert len(answers) == 2
