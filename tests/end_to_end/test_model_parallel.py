@@ -94,6 +94,7 @@ ON_ONE: Mapping[str, Mapping[str, Any]] = {
 ON_TWO: Mapping[str, Mapping[str, Any]] = {
     "replicated": OWN_ROWS | {"strategy": "ddp", "training_arguments.gradient_checkpointing": True},
     "sharded": OWN_ROWS | SAVERS | {"cpu_offload": True},
+    "copies": {"hybrid_shard_degree": 1, "per_device_train_batch_size": 3},  # three micro-batches a step
     "tensor": SAVERS | {"tensor_parallel_degree": 2},
     "pipeline": {"pipeline_parallel_degree": 2, "per_device_train_batch_size": 8},
     "pipeline-offloaded": SAVERS | {"pipeline_parallel_degree": 2, "cpu_offload": True},
@@ -107,7 +108,7 @@ WAYS = {"alone": {}, **ON_ONE, **ON_TWO, **ON_FOUR}
 PROCESSES = {name: count for count, ways in ((2, ON_TWO), (4, ON_FOUR)) for name in ways}
 CASES = (
     ("llama", "activations"),
-    *(("llama", way) for way in ("sharded", "tensor", "pipeline", "tensor-data")),
+    *(("llama", way) for way in ("sharded", "copies", "tensor", "pipeline", "tensor-data")),
     ("gpt2", "offloaded"),
     *(("gpt2", way) for way in ("replicated", "pipeline", "pipeline-offloaded", "hybrid")),
     *(("gpt_neox", way) for way in ("tensor", "pipeline")),

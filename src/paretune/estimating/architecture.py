@@ -15,6 +15,7 @@ from typing import Any
 from paretune.core.errors import BadInput, did_you_mean, first_line
 from paretune.core.hub import accepts_connections, hub_address, is_offline
 from paretune.core.untrusted import LARGEST_CONFIG, at_home, is_folder, parse_json, read_text
+from paretune.estimating.formats import kind_of
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
 
@@ -114,7 +115,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
     parameters. Not counted: biases, norms, adapters, routers, pictures.
     """
-    kind_of_all, config = str(config.get("model_type", "")), _of_text(config)
+    kind_of_all, config = kind_of(config), _of_text(config)
     hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))
     vocabulary = _first(config, ("vocab_size", "n_words"))
     if not (hidden and layers and vocabulary):

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paretune.estimating.architecture import Architecture
+from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.phases import BOOT_SECONDS, kind_of, usual
 from paretune.estimating.workload import (
     Workload,
-    has_masters,
     model_key,
     quantised_weights,
     recomputes,
@@ -119,26 +119,28 @@ def describe(
 
     dearer = 1 + (_ATTENTION - 1) * work.attention_share
     evaluated = work.evaluations * work.evaluated_rows * work.forward_flops_per_row
-    rounds = has_masters(spec, share.precision) and not share.on_processor
+    formats = share.formats(built.kind)
+    rounds, is_half = formats.has_masters and not share.on_processor, formats.is_half
     fused = _FUSED if spec.is_compiled else 1.0
     # With bf16 weights, also those gathered from shards, all but the loss is computed in half precision.
     units = rows * work.tokens * built.layers * built.hidden_size * work.passes / 3
     moved = units * share_in_layers(degrees.tensor) / degrees.pipeline
-    moved *= fused * (_MOVED_BYTES if share.half and (is_sharded or rounds) else _MOVED_BYTES_CAST)
+    moved *= fused * (_MOVED_BYTES if is_half and not (formats.autocast or share.on_processor) else _MOVED_BYTES_CAST)
     passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
     packed = quantised_weights(spec, built)
-    of_trained = _READ_BYTES_BF16 if rounds else _READ_BYTES
-    each = of_trained if is_trained else passes * (2.0 if share.half else 4.0)
+    of_trained = _READ_BYTES_BF16 if formats.weights == "bf16" else _READ_BYTES
+    each = of_trained if is_trained else passes * (2.0 if is_half else 4.0)
     read = (each * (built.matrices - packed) + passes * _READ_BYTES_UNPACKED * packed) / row_devices
 
     # Autocast casts weights that are trained and not sharded; on a processor that shows in no time.
-    casts = share.half and is_trained and not (is_sharded or rounds or share.on_processor)
+    casts = formats.autocast and is_trained and not (is_sharded or share.on_processor)
     per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts] * fused
     # Adapters have as many again: two products, a dropout, casts, a factor and a sum beside each linear layer.
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
     optimiser = str(spec.training_arguments.get("optim", "adamw_torch_fused"))
     is_loop = optimiser == "adamw_torch"
-    updated = (_LOOP_BYTES if is_loop else _UPDATE_BYTES) + (_MASTER_BYTES if rounds else 0.0)
+    updated = (_LOOP_BYTES if is_loop else _UPDATE_BYTES) * BYTES[formats.updated] / 4
+    updated += _MASTER_BYTES if rounds else 0.0
 
     # A small instance uses up its burst within minutes. SageMaker's own library sends to all nodes at a time, others in
     # a ring, in few flows. A local cluster is one machine.
@@ -168,12 +170,12 @@ def describe(
         updated=updated * work.trained_parameters / (row_devices * share.sharers),
         update_kernels=_LOOP_KERNELS * built.layers if is_loop else _UPDATE_KERNELS,
         bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
-        **_sent(spec, plan, built, work, half=share.half),
+        **_sent(spec, plan, built, work, formats),
         evaluated_flops=dearer * evaluated / (share.instances * share.devices),
         saved=0.0 if is_local else _BYTES_OF_A_WEIGHT * built.parameters,
         before=before * (1 + _GROWTH * math.log(share.instances)),
         after=usual("uploading", kind).seconds if kind else 0.0,
-        arithmetic=_MATMUL * (device.half_flops * device.sustained if share.half else device.fp32_flops),
+        arithmetic=_MATMUL * (device.half_flops * device.sustained if is_half else device.fp32_flops),
         memory=device.memory_bytes_per_s * (1.0 if share.on_processor else _STREAM),
         link=device.link_bytes_per_s,
         network=gbps * _GBPS,
@@ -206,17 +208,17 @@ def _constants(
     }
 
 
-def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, *, half: bool) -> dict[str, float]:
+def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, formats: Formats) -> dict[str, float]:
     """Bytes that devices exchange: fields of Work.
 
     An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
     all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009). Shards are gathered for the
     forward and again for the backward pass, and gradients scattered, in every micro-batch; else gradients are reduced
-    once a step. Copies of shards reduce gradients between them, over the network. Devices of a tensor group all-reduce
-    activations twice forward and twice backward in every layer (Shoeybi et al., arXiv 1909.08053, section 3), stages
-    of a pipeline hand them on and gradients back.
+    once a step. So are those of copies of shards, over the links of a machine and the network between machines. Devices
+    of a tensor group all-reduce activations twice forward and twice backward in every layer (Shoeybi et al., arXiv
+    1909.08053, section 3), stages of a pipeline hand them on and gradients back.
     """
-    degrees, is_sharded, bytes_each = spec.degrees, spec.strategy in SHARDED, 2.0 if half else 4.0
+    degrees, is_sharded, bytes_each = spec.degrees, spec.strategy in SHARDED, BYTES[formats.compute]
     tensor, stages, trained = degrees.tensor, degrees.pipeline, work.trained_parameters
     of_stage = degrees.devices // stages
     here = max(1, min(degrees.per_instance, of_stage) // tensor)  # devices of an instance with rows of their own
@@ -226,16 +228,21 @@ def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, *
     link, network = (within - 1) / within / (tensor * stages), (across - 1) / across / stages
     gathers = 1 if stages > 1 else 2  # a pipeline keeps what it has gathered for the way back
     sharded = gathers * bytes_each * built.parameters + 4 * trained if is_sharded else 0.0
-    reduced = 0.0 if is_sharded else 8 * trained
+    # DDP reduces gradients in the format of the weights, FSDP in fp32.
+    reduced = 0.0 if is_sharded else 2 * BYTES[formats.weights] * trained
+    near = max(1, here // members)  # copies of an instance
+    far = copies / near
+    copied_link = 8 * trained / members * (near - 1) / near / (tensor * stages)
+    copied_network = 8 * trained * min(1.0, here / members) * (far - 1) / far / stages
     activations = bytes_each * plan.per_device_train_batch_size * work.tokens * built.hidden_size
     all_reduces = (6 if recomputes(spec) else 4) * built.layers / stages
     handed = 2 * activations if stages > 1 else 0.0
     is_spread = of_stage >= degrees.per_instance  # each stage fills an instance
     return {
         "micro_link": sharded * link,
-        "micro_network": sharded * network + 8 * trained * (copies - 1) / copies * max(1, here / members) / stages,
-        "step_link": reduced * link,
-        "step_network": reduced * network,
+        "micro_network": sharded * network,
+        "step_link": reduced * link + copied_link,
+        "step_network": reduced * network + copied_network,
         "blocking_link": all_reduces * 2 * (tensor - 1) / tensor * activations + (0.0 if is_spread else handed),
         "blocking_network": degrees.per_instance * handed if is_spread else 0.0,
     }

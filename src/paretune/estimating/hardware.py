@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from paretune.core import machine
+from paretune.estimating.formats import Formats, formats_of
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, SHARDED
@@ -161,8 +162,10 @@ def precision_faults(precision: str, instance: Instance) -> list[str]:
     chip, name = accelerator_of(instance), instance.instance_type
     if precision == "fp16" and not instance.has_gpu:
         return [f"precision fp16 needs a GPU, {name} has none: use auto or fp32"]
-    if precision == "bf16" and chip is not None and not chip.has_bf16:
-        return [f"precision bf16 needs a GPU that has it; {name} has {instance.accelerator}: use auto, fp16 or fp32"]
+    if precision in {"bf16", "bf16-true"} and chip is not None and not chip.has_bf16:
+        return [
+            f"precision {precision} needs a GPU that has it; {name} has {instance.accelerator}: use auto, fp16 or fp32"
+        ]
     return []
 
 
@@ -178,12 +181,22 @@ class DeviceShare:
         self.device = gpu or _processor_share(self.instance, self.devices)
         self.on_processor = gpu is None
         self.precision = resolved_precision(spec.precision, gpu)  # `auto` stays on a processor
-        is_open = self.precision == "auto" and self.instance is None
-        self.half = self.precision in {"bf16", "fp16"} or (is_open and multiplies_bf16(machine.processor_flags()))
         gib = self.device.usable_gib
         self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # that a training may take
         self.degrees = spec.degrees
         self.sharers = spec.degrees.sharers if spec.strategy in {*SHARDED, *DEEPSPEED} else 1  # of weights and state
+        self._spec = spec
+
+    @property
+    def computes_in(self) -> str:
+        """The precision of the job; for `auto` on processors bf16 if this machine has it, and fp32 on others."""
+        if self.precision != "auto":
+            return self.precision
+        return "bf16" if self.instance is None and multiplies_bf16(machine.processor_flags()) else "fp32"
+
+    def formats(self, kind: str) -> Formats:
+        """Return the number formats of the job with a model of this kind."""
+        return formats_of(self._spec, kind, self.computes_in)
 
 
 def _processor_share(instance: Instance | None, processes: int) -> Accelerator:

@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 
 from paretune.core.noise import Z80
 from paretune.estimating.architecture import Architecture
+from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.workload import (
     evaluation_batch,
     frozen_weight_bytes,
-    has_masters,
     model_key,
     recomputes,
     share_in_layers,
@@ -68,7 +68,8 @@ class MemorySetting:
     logit_bytes: float  # of a language model; 0 for classification
     frozen_bytes: float = 4.0  # bytes of a weight that is not trained
     kept_bytes: float = 0.0  # of a trained weight, for its best value so far
-    has_masters: bool = False  # whether trained weights are bf16 and have fp32 copies
+    state_bytes: float = 16.0  # of a trained weight: it, its gradient, moments, masters or the copy that is multiplied
+    update_bytes: float = 0.0  # of a trained weight, in the update only
     offloads_weights: bool = False  # whether weights and state are in the memory of the machine
     usable_gib: float = math.inf  # memory of the device that the job may use
 
@@ -92,7 +93,7 @@ def describe(
         return None
     share = DeviceShare(spec)
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
-    computed_in = "fp32" if not share.half else "fp16" if share.precision == "fp16" else "bf16"
+    formats = share.formats(built.kind)
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):
@@ -104,10 +105,13 @@ def describe(
         on_processor=share.on_processor,
         parameters=built.parameters / parts,
         trained_parameters=work.trained_parameters / parts,
-        frozen_bytes=frozen_weight_bytes(spec, built, computed_in),
-        kept_bytes=4.0 if share.on_processor and spec.training_arguments.get("load_best_model_at_end") else 0.0,
-        half=share.half,
-        has_masters=has_masters(spec, computed_in),
+        frozen_bytes=frozen_weight_bytes(spec, built, formats),
+        kept_bytes=BYTES[formats.updated]
+        if share.on_processor and spec.training_arguments.get("load_best_model_at_end")
+        else 0.0,
+        half=formats.is_half,
+        state_bytes=_state_bytes(formats),
+        update_bytes=4.0 if formats.has_masters else 0.0,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
@@ -135,6 +139,14 @@ class MemoryModel:
         return MemoryPrediction(gib=gib, gib_low=gib / factor, gib_high=gib * factor, usable_gib=setting.usable_gib)
 
 
+def _state_bytes(formats: Formats) -> float:
+    """Return the bytes of a trained weight: weight, gradient, two moments, and a master or the copy for products."""
+    weight, updated = BYTES[formats.weights], BYTES[formats.updated]
+    master = updated if formats.has_masters else 0.0
+    copy = BYTES[formats.compute] if formats.weights != formats.compute else 0.0
+    return 2 * weight + 2 * updated + master + copy
+
+
 def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float, float]]:
     return _OF_PROCESSOR if setting.on_processor else _OF_DEVICE
 
@@ -144,11 +156,10 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
     (activations, _), (framework, _) = _constants(setting)
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
-    of_state = 16 if setting.has_masters or not setting.half else 18
-    each = of_state + setting.kept_bytes  # bytes of a trained weight
+    each = setting.state_bytes + setting.kept_bytes  # bytes of a trained weight
     held = (each * trained + setting.frozen_bytes * (setting.parameters - trained)) / setting.sharers
     held = 0.0 if setting.offloads_weights else held
-    passed, updated = activations + setting.logit_bytes, 4 * trained if setting.has_masters else 0.0
+    passed, updated = activations + setting.logit_bytes, setting.update_bytes * trained
     if updated > passed:
         return updated + framework + held, 0.0, framework
     return passed + framework + held, activations, framework
@@ -193,7 +204,7 @@ class Footprint:
             dataset=spec.dataset,
             max_seq_length=spec.max_seq_length,
             units_per_row=math.nan if memory is None else memory.units / plan.per_device_train_batch_size,
-            half=share.half,
+            half=share.computes_in != "fp32",
             sharers=share.sharers,
             usable_gib=share.usable_gib,
         )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
+from paretune.estimating.formats import BYTES, Formats
 from paretune.specification import metrics
 from paretune.specification.job import ADAPTERS, JobSpec
-from paretune.specification.parallelism import DEVICE_MAP, MICRO_BATCH_TOKENS, SHARDED, BatchPlan
+from paretune.specification.parallelism import MICRO_BATCH_TOKENS, BatchPlan
 
 EVALUATIONS = 4  # of a training with eval_strategy=steps, spread over it, unless eval_steps is given
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, fewer if they are long; at least those trained
@@ -17,7 +18,6 @@ EVALUATED_LOGITS = 2**26
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of the bundled data sets."""
 
-_HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 """Bytes of a weight in nf4 with double quantisation, 0.516: 4 bits, an 8-bit constant for 64 of them, and a 32-bit one
 for 256 such constants (Dettmers et al., arXiv 2305.14314, section 3)."""
@@ -196,28 +196,10 @@ def output_weights(spec: JobSpec, built: Architecture) -> int:
     return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
 
 
-def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
-    """Whether the weights beside adapters that are neither trained nor quantised are loaded in bf16.
-
-    Norms, adapters and trained heads stay fp32. `precision` is the one the job computes in: the range of fp16 is too
-    small for weights, and smp and deepspeed keep weights of one format.
-    """
-    return spec.fine_tuning in ADAPTERS and precision == "bf16" and spec.strategy in _HALF_BASES
-
-
-def has_masters(spec: JobSpec, precision: str) -> bool:
-    """Whether trained weights are bf16 and the optimiser has an fp32 copy of each, its master, so that nothing is cast.
-
-    Shards are fp32. A few kinds of models have none (`training.model.weight_format`); here all are taken to have some.
-    """
-    return spec.fine_tuning == "full" and precision == "bf16" and spec.strategy not in SHARDED
-
-
-def frozen_weight_bytes(spec: JobSpec, built: Architecture, precision: str) -> float:
-    """The mean bytes of a frozen weight; `precision` is fp32, bf16 or fp16."""
-    each = 2.0 if keeps_frozen_weights_in_half(spec, precision) else 4.0
+def frozen_weight_bytes(spec: JobSpec, built: Architecture, formats: Formats) -> float:
+    """Return the mean bytes of a frozen weight."""
     packed = quantised_weights(spec, built) / built.parameters
-    return NF4_BYTES * packed + each * (1 - packed)
+    return NF4_BYTES * packed + BYTES[formats.frozen] * (1 - packed)
 
 
 def quantised_weights(spec: JobSpec, built: Architecture) -> float:

@@ -161,10 +161,10 @@ class JobSpec(Parameters):
     seed: int = parameter(42, "noise", ge=0, le=2**32 - 1, also="seed_everything")
     """seed of initialisation, order and dropout"""
 
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = parameter(
+    precision: Literal["auto", "fp32", "bf16", "fp16", "bf16-true"] = parameter(
         "auto", "quality seconds memory", group="how it is trained", also="dtype bf16 fp16 fp32"
     )
-    """auto: bf16 if the hardware supports it, else fp16 on GPUs with tensor cores, else fp32"""
+    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: weights and optimiser, too"""
     fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter("full", "quality seconds memory")
     """full: all weights; head: the head; lora: low-rank adapters; qlora: on 4-bit weights"""
     lora: Lora = parameter(Lora(), "quality seconds memory", example={"r": 8})

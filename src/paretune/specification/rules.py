@@ -104,6 +104,9 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "be sharded; use one of these, or fine_tuning=lora": lambda job: (
         job.fine_tuning == "qlora" and job.strategy not in ("ddp", "smddp", DEVICE_MAP)
     ),
+    "precision=bf16-true goes with fine_tuning=full, got {fine_tuning}: set precision=bf16": lambda job: (
+        job.precision == "bf16-true" and job.fine_tuning != "full" and not job.runs_user_code
+    ),
     "training_arguments must not set torch_compile with fine_tuning=qlora: leave it out": lambda job: (
         job.fine_tuning == "qlora" and job.is_compiled and job.entry_script is None
     ),

@@ -17,6 +17,7 @@ from paretune.specification.container import ALLOW_NO_GPU
 from paretune.specification.job import JobSpec
 
 LONGEST_ROWS = 512  # tokens of rows for attention by matrix products: beyond it the matrices become too large
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _BYTE_VALUES = 256
 _TOLERANCE = 0.05  # relative difference between the requested dropout probability and the nearest 256th
 _dropout = torch.nn.functional.dropout
@@ -40,11 +41,6 @@ def choose_precision(precision: str) -> str:
         return precision
     capability = torch.cuda.get_device_capability() if has_gpu() else None
     return hardware.usual_precision(has_bf16=has_bf16(), compute_capability=capability)
-
-
-def half_format(precision: str) -> torch.dtype | None:
-    """PyTorch's dtype for the format that `choose_precision` takes; None for fp32."""
-    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(choose_precision(precision))
 
 
 def device_name() -> str:

@@ -18,8 +18,14 @@ from paretune.training import device, mlflow_model, processes, strategies
 from paretune.training.arguments import training_arguments
 from paretune.training.evaluation import evaluate
 from paretune.training.loop import Loop
-from paretune.training.model import build_model, load_tokenizer, use_causal_attention, use_fused_norms, write_model
-from paretune.training.optimizer import MasterAdamW
+from paretune.training.model import (
+    build_model,
+    find_formats,
+    load_tokenizer,
+    use_causal_attention,
+    use_fused_norms,
+    write_model,
+)
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, pad_multiple
 from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
@@ -58,6 +64,7 @@ class _Job:
         transformers.set_seed(self._spec.seed)
         self._labels = PreparedDataset.read(folder.dataset).labels
         self._tokenizer = load_tokenizer(folder.model_source.resolve())
+        self._formats = find_formats(self._spec, folder.model_source.resolve())
         self._strategy = self._make_strategy()
         self._architecture = of_config(self._strategy.model.config.to_dict(), self._spec.task)
         is_judged = self._spec.task != metrics.CAUSAL_LM  # a language model has a loss only
@@ -67,24 +74,24 @@ class _Job:
     def _make_strategy(self) -> Replicas:
         spec = self._spec
         if not strategies.divides(spec):
-            return Replicas(spec, self._build)
+            return Replicas(spec, self._formats, self._build)
         if spec.degrees.pipeline > 1:
             from paretune.training.experiments.pipeline import Stages
 
-            return Stages(spec, self._build)
+            return Stages(spec, self._formats, self._build)
         if spec.degrees.tensor > 1:
             from paretune.training.experiments.tensor import TensorGroups
 
-            return TensorGroups(spec, self._build)
-        return Shards(spec, self._build)
+            return TensorGroups(spec, self._formats, self._build)
+        return Shards(spec, self._formats, self._build)
 
     def _build(self, drawn: Sequence[str] | None = None) -> tuple[Any, list[str]]:
         spec, source = self._spec, self._folder.model_source.resolve()
-        model, missing = build_model(spec, source, self._labels, self._tokenizer, drawn=drawn)
+        model, missing = build_model(spec, source, self._labels, self._tokenizer, self._formats, drawn=drawn)
         strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
             device.use_cpu_kernels(model, spec.max_seq_length)
-        use_causal_attention(model, spec)
+        use_causal_attention(model, spec, self._formats)
         use_fused_norms(model, spec)
         return model, missing
 
@@ -92,17 +99,9 @@ class _Job:
         spec, plan, strategy = self._spec, self._document.plan, self._strategy
         rows = self._rows("train")
         arguments = training_arguments(spec, spec.probe_steps or training_steps(spec, plan, len(rows)))
-        optimizer = MasterAdamW(
-            strategy.model.named_parameters(),
-            arguments,
-            plan.learning_rate,
-            half=strategy.half,
-            scales=device.choose_precision(spec.precision) == "fp16",
-        )
-        strategy.wrap(arguments)
         return Loop(
             strategy,
-            optimizer,
+            strategy.optimizer(arguments, plan.learning_rate),
             rows,
             GlobalBatchSampler(rows.lengths, plan, rank=strategy.rank, seed=spec.seed),
             arguments,
@@ -187,7 +186,7 @@ class _Job:
         if throughput is None:
             return measured
         measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = throughput
-        peak = device.peak_flops(device.choose_precision(self._spec.precision))
+        peak = device.peak_flops(self._formats.compute)
         if peak is not None and built is not None:
             flops = metrics.training_flops(
                 parameters=built.matrices,

@@ -18,7 +18,7 @@ from transformers.models.auto import modeling_auto
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import length_faults, positions_of
-from paretune.estimating.workload import keeps_frozen_weights_in_half
+from paretune.estimating.formats import PLAIN_DECODERS, Formats, formats_of, kind_of
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
@@ -26,10 +26,6 @@ from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device, processes
 from paretune.training.rows import hub
 
-PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
-"""Types of encoders whose layers all have the same mask, and whose weights all have gradients in each step."""
-PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"})
-"""Types of decoders whose weights all have gradients in each step."""
 _CAUSAL = "sdpa_causal"  # the name under which transformers knows attention without masks
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
@@ -126,19 +122,32 @@ def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
     return [f"lora.target_modules must name linear layers of {spec.model}: {allowed}; got {', '.join(unknown)}"]
 
 
+def find_formats(spec: JobSpec, folder: Path) -> Formats:
+    """Return the number formats in which the model in `folder` is trained on this device."""
+    kind = kind_of(load_config(spec.model, folder).to_dict())
+    return formats_of(spec, kind, device.choose_precision(spec.precision))
+
+
 def build_model(
-    spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any, *, drawn: Sequence[str] | None = None
+    spec: JobSpec,
+    folder: Path,
+    labels: tuple[str, ...],
+    tokenizer: Any,
+    formats: Formats,
+    *,
+    drawn: Sequence[str] | None = None,
 ) -> tuple[Any, list[str]]:
     """The model with a head for `labels`, with the trainable parameters of `fine_tuning`, and names of drawn layers.
 
-    Trained weights are fp32. The frozen weights beside adapters are bf16 if the job computes in bf16, and with qlora
-    those of linear layers have four bits. The folder lacks the weights of `drawn` layers, so random ones were drawn for
-    them. If they are given, the model is on the device meta: its layers, without memory for their weights.
+    Trained weights have the format in which they are updated; the optimiser rounds those that the model holds in
+    another. With qlora, frozen weights of linear layers have four bits. The folder lacks the weights of `drawn` layers,
+    so random ones were drawn for them. If they are given, the model is on the device meta: its layers, without memory
+    for their weights.
     """
     if drawn is None:
-        model, missing = _load(spec, folder, labels)
+        model, missing = _load(spec, folder, labels, formats)
     else:
-        model, missing = _from_config(spec, folder, labels), list(drawn)
+        model, missing = _from_config(spec, folder, labels, form=_loaded_in(spec, formats)), list(drawn)
     config = model.config
     if config.pad_token_id is None or config.model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         config.pad_token_id = tokenizer.pad_token_id  # by which decoders find the last token of a padded row
@@ -154,16 +163,16 @@ def build_model(
     return model, missing
 
 
-def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
+def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats) -> tuple[Any, list[str]]:
     """The model with its weights, or with random ones, and the layers that the folder has no weights for."""
     if spec.init == "random":
-        return _from_config(spec, folder, labels, place="cpu"), []
+        return _from_config(spec, folder, labels, form=_loaded_in(spec, formats), place="cpu"), []
     kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
-    options: dict[str, Any] = {"dtype": _number_format(spec)}
+    options: dict[str, Any] = {"dtype": _loaded_in(spec, formats)}
     if head:
         options["ignore_mismatched_sizes"] = True
     if spec.fine_tuning == "qlora":
-        options |= _four_bits(spec, _heads(_from_config(spec, folder)))
+        options |= _four_bits(formats, _heads(_from_config(spec, folder)))
     if spec.strategy == DEVICE_MAP:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
     # transformers quantises no subclass of PyTorch's linear layer (5.23), as Falcon's is, which computes the same.
@@ -193,17 +202,23 @@ def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers, **several}
 
 
-def _number_format(spec: JobSpec) -> torch.dtype:
-    half = keeps_frozen_weights_in_half(spec, device.choose_precision(spec.precision))
-    return torch.bfloat16 if half else torch.float32
+def _loaded_in(spec: JobSpec, formats: Formats) -> torch.dtype:
+    return device.DTYPES[formats.frozen if spec.fine_tuning in ADAPTERS else formats.updated]
 
 
-def _from_config(spec: JobSpec, folder: Path, labels: tuple[str, ...] = (), *, place: str = "meta") -> Any:
+def _from_config(
+    spec: JobSpec,
+    folder: Path,
+    labels: tuple[str, ...] = (),
+    *,
+    form: torch.dtype = torch.float32,
+    place: str = "meta",
+) -> Any:
     """The model in `folder` with random weights; on PyTorch's meta device without memory for any."""
     head = _head_settings(spec.task, labels)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
     with torch.device(place):
-        return auto_class(spec.task).from_config(config, dtype=_number_format(spec))
+        return auto_class(spec.task).from_config(config, dtype=form)
 
 
 def _heads(model: Any) -> list[str]:
@@ -249,7 +264,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     return adapted
 
 
-def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
+def _four_bits(formats: Formats, heads: Iterable[str]) -> dict[str, Any]:
     """Arguments of `from_pretrained` for weights in nf4 with double quantisation (Dettmers et al., arXiv 2305.14314).
 
     The heads are not quantised, because they are trained or tied to the embeddings.
@@ -260,7 +275,7 @@ def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=device.half_format(spec.precision) or torch.float32,
+        bnb_4bit_compute_dtype=device.DTYPES[formats.compute],
         llm_int8_skip_modules=[f"^{head}" for head in heads],  # patterns; without ^ they match any ending
     )
     here = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
@@ -287,17 +302,7 @@ def _correct_four_bits(model: Any) -> None:
             model.set_submodule(name, plain)
 
 
-def mask_format(model: Any, spec: JobSpec) -> torch.dtype | None:
-    """The format of a mask that is added to the scores of all layers; None for a model that makes its own masks."""
-    config = model.config
-    if config.model_type not in PLAIN_ENCODERS or getattr(config, "is_decoder", False):
-        return None
-    if config._attn_implementation not in {"eager", "sdpa"}:
-        return None
-    return device.half_format(spec.precision) or torch.float32
-
-
-def use_causal_attention(model: Any, spec: JobSpec) -> None:
+def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
     """Let a decoder attend without masks in bf16: padding is at the ends of rows, where no token before it sees it.
 
     transformers reads each mask, for which the host waits, and computes padded rows with a slower kernel. It makes no
@@ -306,8 +311,7 @@ def use_causal_attention(model: Any, spec: JobSpec) -> None:
     config, longest = model.config, spec.max_seq_length
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
     is_whole = longest <= (getattr(config, "sliding_window", None) or longest)
-    is_bf16 = device.half_format(spec.precision) is torch.bfloat16
-    if is_causal and is_whole and is_bf16 and config._attn_implementation == "sdpa":
+    if is_causal and is_whole and formats.compute == "bf16" and config._attn_implementation == "sdpa":
         AttentionInterface.register(_CAUSAL, sdpa_attention_forward)
         model.set_attn_implementation(_CAUSAL)
 
@@ -330,17 +334,6 @@ def use_fused_norms(model: Any, spec: JobSpec) -> None:
             fused = torch.nn.RMSNorm(norm.weight.shape, norm.variance_epsilon, device="meta")
             fused.weight = norm.weight
             model.set_submodule(name, fused)
-
-
-def has_plain_layers(model: Any) -> bool:
-    """Whether all weights of the model have gradients in each step, and all of them may be bf16."""
-    return getattr(model.config, "model_type", "") in PLAIN_ENCODERS | PLAIN_DECODERS
-
-
-def weight_format(model: Any, spec: JobSpec) -> torch.dtype | None:
-    """Format of weights that are trained in it without autocast, beside fp32 masters: bf16, or None for all others."""
-    is_bf16 = device.half_format(spec.precision) is torch.bfloat16
-    return torch.bfloat16 if is_bf16 and spec.fine_tuning == "full" and has_plain_layers(model) else None
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:

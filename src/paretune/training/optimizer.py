@@ -1,7 +1,7 @@
-"""AdamW whose weights and moments are fp32, whatever the number format of the model.
+"""AdamW whose weights and moments are fp32, whatever the number format of the model, except with bf16-true.
 
-A weight in bf16 has 8 significant bits: an update below 1/512 of it is lost. So the optimiser has an fp32 copy of each
-bf16 weight, its master, updates that, and rounds it into the model. A model in bf16 needs no autocast, which casts
+The optimiser has an fp32 copy of each bf16 weight, its master (`estimating.formats`), updates that, and rounds it into
+the model. A model in bf16 needs no autocast, which casts
 each fp32 weight and many activations in every pass. Memory for a weight in the backward pass is the same: with masters
 2 + 2 (gradient) + 4 + 8 (moments) bytes, with autocast 4 + 4 + 8. Gradients in fp16 are those of a scaled loss.
 """
@@ -12,16 +12,19 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
+from paretune.estimating.formats import Formats
+from paretune.training import device
 from paretune.training.device import LARGEST_KEPT
 
 _FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # of PyTorch's GradScaler
 
 
 class MasterAdamW:
-    """Fused AdamW of the trained weights among `named`, which with `half` are rounded to that number format.
+    """Fused AdamW of the trained weights among `named`, which are rounded to the format in which the model holds them.
 
-    Without `half` each weight is its own master. Matrices decay, vectors (biases, norms) do not. `inner` is for a
-    schedule of the learning rate. With `scales` the loss is multiplied by `scale`, halved when gradients overflow.
+    If that is the format in which they are updated, each weight is its own master. Matrices decay, vectors (biases,
+    norms) do not. `inner` is for a schedule of the learning rate. With a format that scales the loss, it is multiplied
+    by `scale`, which is halved when gradients overflow.
     """
 
     def __init__(
@@ -29,18 +32,17 @@ class MasterAdamW:
         named: Iterable[tuple[str, torch.nn.Parameter]],
         arguments: TrainingArguments,
         learning_rate: float,
-        *,
-        half: torch.dtype | None = None,
-        scales: bool = False,
+        formats: Formats,
     ) -> None:
+        rounded = device.DTYPES[formats.weights] if formats.has_masters else None
         self._masters: dict[str, torch.Tensor] = {}
         self._rounded: list[tuple[torch.nn.Parameter, torch.Tensor]] = []  # weights of the model with their masters
         for name, weight in named:
             if not weight.requires_grad:
                 continue
-            self._masters[name] = master = weight if half is None else weight.data.float()
-            if half is not None:
-                weight.data = master.to(half)
+            self._masters[name] = master = weight if rounded is None else weight.data.float()
+            if rounded is not None:
+                weight.data = master.to(rounded)
                 self._rounded.append((weight, master))
         self._all = list(self._masters.values())
         # Memory for large fp32 gradients is kept on a processor, where the system would zero it anew in each step: for
@@ -58,7 +60,7 @@ class MasterAdamW:
         )
         self._limit = arguments.max_grad_norm or float("inf")
         first = self._all[0]
-        self.scale = torch.full((), _FIRST_SCALE, device=first.device) if scales else None
+        self.scale = torch.full((), _FIRST_SCALE, device=first.device) if formats.scales else None
         self._good_steps = torch.zeros((), dtype=torch.int32, device=first.device)
 
     @torch.no_grad()
@@ -88,7 +90,7 @@ class MasterAdamW:
 
     def _clipping(self, norm: torch.Tensor) -> torch.Tensor:
         """The divisor that clips gradients of this norm as PyTorch does. AdamW divides them as it reads them."""
-        return ((norm + 1e-6) / self._limit).clamp(min=1)
+        return ((norm.float() + 1e-6) / self._limit).clamp(min=1)
 
     @torch.no_grad()
     def round(self) -> None:

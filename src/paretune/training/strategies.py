@@ -26,9 +26,11 @@ from torch.utils.checkpoint import checkpoint
 
 from paretune.core.errors import BadInput
 from paretune.core.packages import can_be_imported
+from paretune.estimating.formats import Formats, is_plain, kind_of
 from paretune.specification.job import JobSpec
 from paretune.training import device, processes
-from paretune.training.model import has_plain_layers, layers_of, mask_format, needs_masks, weight_format
+from paretune.training.model import layers_of, needs_masks
+from paretune.training.optimizer import MasterAdamW
 from paretune.training.rows.tokenised import masked
 
 PROCESS_TIMEOUT_S = 600
@@ -87,20 +89,19 @@ class Replicas:
     """The whole model in each process. Processes have rows of their own, and average their gradients.
 
     `rank` is the index of this process's rows among the `shares` of all. Of several processes with equal rows one
-    `reports` what it has evaluated. `half` is the number format of weights that have fp32 masters in the optimiser,
-    None if the weights are fp32 themselves.
+    `reports` what it has evaluated. Make the `optimizer` before the first step.
     """
 
     reports = True
 
-    def __init__(self, spec: JobSpec, build: Build) -> None:
+    def __init__(self, spec: JobSpec, formats: Formats, build: Build) -> None:
         self.device = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
         is_alone = not distributed.is_initialized()
         self.rank, self.shares = (0, 1) if is_alone else (distributed.get_rank(), distributed.get_world_size())
-        self._format = device.half_format(spec.precision)
+        self.formats = formats
         self._build(spec, build)
-        self._wrapped, self._mask_format = self.model, mask_format(self.model, spec)
-        self._is_plain = spec.fine_tuning == "full" and has_plain_layers(self.model)
+        self._wrapped = self.model
+        self._is_plain = spec.fine_tuning == "full" and is_plain(kind_of(self.model.config.to_dict()))
         self.uses_cache = bool(getattr(self.model.config, "use_cache", False))  # to generate text
         if self.uses_cache:  # keys and values would be copied in each layer
             self.model.config.use_cache = False
@@ -110,11 +111,15 @@ class Replicas:
         self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
         if getattr(self.model, "hf_device_map", None) is None:  # else it is where it belongs
             self.model.to(self.device)
-        self.half = weight_format(self.model, spec)  # of weights with fp32 masters
-        self._casts = self.half is None and self._format is not None
 
-    def wrap(self, arguments: Any) -> None:
-        """Add the exchange of gradients and the compiler, after the optimiser has chosen the format of the weights."""
+    def optimizer(self, arguments: Any, learning_rate: float) -> MasterAdamW:
+        """Return the optimiser of the model, whose weights now have the format in which they are trained."""
+        optimizer = MasterAdamW(self.model.named_parameters(), arguments, learning_rate, self.formats)
+        self._wrap(arguments)  # DDP and the compiler take the weights as they are now
+        return optimizer
+
+    def _wrap(self, arguments: Any) -> None:
+        """Add the exchange of gradients and the compiler."""
         if self.shares > 1:
             self._wrapped = DistributedDataParallel(
                 self.model,
@@ -151,7 +156,8 @@ class Replicas:
             return model(**inputs)["logits"], labels
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, self._format) if self._casts else nullcontext()
+        formats = self.formats
+        return torch.autocast(self.device.type, device.DTYPES[formats.compute]) if formats.autocast else nullcontext()
 
     def _on_device(self, batch: Batch) -> dict[str, torch.Tensor]:
         batch = self._masked(dict(batch))
@@ -160,7 +166,8 @@ class Replicas:
         return {name: value.pin_memory().to(self.device, non_blocking=True) for name, value in batch.items()}
 
     def _masked(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return masked(batch, self._mask_format) if needs_masks(self.model) else batch
+        form = None if self.formats.mask is None else device.DTYPES[self.formats.mask]
+        return masked(batch, form) if needs_masks(self.model) else batch
 
     def reshard(self) -> None:
         """Free weights that were gathered from shards: they would be old after the next change of these."""
@@ -178,9 +185,9 @@ class Shards(Replicas):
     """A model that the processes share: outside forward and backward each has a part of every weight.
 
     Every parameter, also a frozen one, is then a DTensor, sharded along its first dimension over the sharers of the
-    mesh; trained ones are fp32. With bf16 or fp16 a layer is gathered and computed in that format, and gradients are
-    summed in fp32. Several replicas have a whole copy each. With `cpu_offload` shards and optimiser stay in the
-    machine's memory. With a single sharer and replica nothing is sharded, unless offloaded.
+    mesh; trained ones have the format in which they are updated. With bf16 or fp16 a layer is gathered and computed in
+    that format, and gradients are summed in fp32. Several replicas have a whole copy each. With `cpu_offload` shards
+    and optimiser stay in the machine's memory. With a single sharer and replica nothing is sharded, unless offloaded.
 
     The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism
     (transformers 5.23). Only the first process ever holds the whole model, in the machine's memory, while it sends one
@@ -202,25 +209,30 @@ class Shards(Replicas):
         self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
         self._divide(spec, mesh)
         is_sharded = degrees.replicas * degrees.sharers > 1 or spec.cpu_offload
-        self.half = None  # shards are fp32
-        gathers_half = is_sharded and weight_format(self.model, spec) is not None
-        self._casts = self._format is not None and not gathers_half
         if is_sharded:
             offload = CPUOffloadPolicy(pin_memory=device.has_gpu()) if spec.cpu_offload else OffloadPolicy()
             for module in (*layers_of(self.model), self.model):
                 fully_shard(
                     module,
                     mesh=mesh["replicate", "shard"] if degrees.replicas > 1 else mesh["shard"],
-                    mp_policy=MixedPrecisionPolicy(param_dtype=self._format, reduce_dtype=torch.float32),
+                    mp_policy=MixedPrecisionPolicy(
+                        param_dtype=device.DTYPES[self.formats.compute], reduce_dtype=torch.float32
+                    ),
                     offload_policy=offload,
                     reshard_after_forward=None if self._gathers_again else False,
                 )
         self._fill(whole, torch.device("cpu") if spec.cpu_offload else self.device)
 
+    def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
+        """Compute a micro-batch as `Replicas` do; copies of the shards average gradients after the last one only."""
+        if isinstance(self.model, FSDPModule):
+            self.model.set_requires_all_reduce(is_last)
+        return super().backward(batch, loss_of, scale=scale, is_last=is_last)
+
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
         """Divide the model further before it is sharded; here it is not."""
 
-    def wrap(self, arguments: Any) -> None:
+    def _wrap(self, arguments: Any) -> None:
         """Gradients are exchanged by the shards, which nothing compiles."""
 
     @torch.no_grad()

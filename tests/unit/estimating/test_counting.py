@@ -1,5 +1,6 @@
 """The work of a job, against counts by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from paretune.estimating.hardware import accelerator_of, processor
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
 
-BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080)
+BUILT = Architecture(
+    parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080, kind="bert"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +26,9 @@ def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "processor_flags", set)
 
 
-def work_of(**changes: Any) -> Work:
+def work_of(*, kind: str = "bert", **changes: Any) -> Work:
     spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
-    work = describe(spec, spec.plan(), BUILT)
+    work = describe(spec, spec.plan(), replace(BUILT, kind=kind))
     assert work is not None
     return work
 
@@ -72,6 +75,9 @@ ONE_GPU: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "per_device_train_ba
         ({"precision": "fp32"}, 51),
         ({"precision": "fp16"}, 86),  # casts
         ({"precision": "bf16"}, 51),  # of weights that are bf16, with fp32 masters
+        ({"precision": "bf16-true"}, 51),
+        ({"precision": "bf16", "kind": "deberta-v2"}, 86),  # trained under autocast: no masters
+        ({"precision": "bf16", "kind": "gemma", "task": "causal-lm"}, 151),
         ({"precision": "bf16", "strategy": "fsdp"}, 51),  # shards are gathered in bf16
         ({"precision": "fp16", "task": "causal-lm"}, 151),
         ({"precision": "bf16", "fine_tuning": "lora"}, 2 * 51),  # as many again for the adapters
@@ -132,9 +138,12 @@ EIGHT: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "per_device_train_b
 def test_gradients_are_reduced_once_a_step_and_cross_the_network_once_for_each_machine() -> None:
     work = work_of(**EIGHT, instance_count=2)
 
-    assert work.step_link == pytest.approx(7 / 8 * 8 * 1500)
-    assert work.step_network == pytest.approx(1 / 2 * 8 * 1500)
+    assert work.step_link == pytest.approx(7 / 8 * 4 * 1500)  # an all-reduce of bf16 gradients
+    assert work.step_network == pytest.approx(1 / 2 * 4 * 1500)
     assert work.micro_link == work.micro_network == work.blocking_link == 0
+    for kind, precision in (("bert", "fp32"), ("bert", "fp16"), ("modernbert", "bf16")):
+        cast = work_of(**EIGHT, instance_count=2, kind=kind, precision=precision)
+        assert cast.step_network == 2 * work.step_network  # of fp32 gradients
 
 
 @pytest.mark.parametrize(("precision", "size"), [("bf16", 2), ("fp32", 4)])
@@ -145,7 +154,19 @@ def test_shards_are_gathered_twice_in_every_micro_batch(precision: str, size: in
     assert work.step_link == work.step_network == 0
     assert work.micro_link == pytest.approx(7 / 8 * (2 * size + 4) * 1500)
     assert work.micro_network == pytest.approx(1 / 2 * (2 * size + 4) * 1500)
-    assert shards_of_one.micro_network == pytest.approx(2 * 1 / 2 * 4 * 1500)  # of one instance: only gradients
+    assert shards_of_one.micro_network == 0
+    assert shards_of_one.step_network == pytest.approx(2 * 1 / 2 * 4 * 1500)  # of two instances: only gradients
+
+
+def test_copies_of_shards_on_one_machine_exchange_once_a_step_and_not_over_the_network() -> None:
+    job: dict[str, Any] = EIGHT | {"precision": "fp32"}
+    whole, copies = work_of(**job), work_of(**job, strategy="fsdp", hybrid_shard_degree=1)
+    pairs = work_of(**job, strategy="fsdp", hybrid_shard_degree=2)
+
+    assert (copies.micro_link, copies.micro_network, copies.step_network) == (0, 0, 0)
+    assert copies.step_link == pytest.approx(whole.step_link)  # what data parallelism sends
+    assert pairs.step_link == pytest.approx(2 * 3 / 4 * 4 * 1500 / 2)  # of four copies, half of the weights each
+    assert pairs.micro_network == pairs.step_network == 0
 
 
 @pytest.mark.parametrize(("recomputes", "times"), [(False, 4), (True, 6)])
@@ -158,7 +179,8 @@ def test_devices_of_a_tensor_group_all_reduce_activations_in_every_layer(recompu
     assert work.blocking_link == pytest.approx(times * 6 * 2 * 3 / 4 * 2 * 128 * 10)  # 128 tokens of two bytes, 10 wide
     # Two sharers in each instance hold a quarter of the weights, and the two copies are on two instances.
     assert work.micro_link == pytest.approx(1 / 2 * (2 * 2 * 1500 / 4 + 4 * 1500 / 4))
-    assert work.micro_network == pytest.approx(4 * 2 * (2 * 1 / 2 * 4 * 1500 / 4 / 2))  # each its shard, twice half way
+    assert work.micro_network == 0
+    assert work.step_network == pytest.approx(4 * 2 * (2 * 1 / 2 * 4 * 1500 / 4 / 2))  # each its shard, twice half way
 
 
 def test_stages_of_several_instances_pass_those_of_all_devices_over_the_network() -> None:

@@ -30,11 +30,14 @@ def gib(setting: MemorySetting, model: MemoryModel | None = None) -> float:
     ("setting", "gigabytes"),
     [
         (FP32, 4 + 12 + 2 * 4.5),  # weights, gradients and moments, 2 x 45 bytes a unit in fp32
-        (replace(FP32, half=True), 6 + 12 + 4.5),  # weights in both formats, activations in one half
-        (replace(FP32, half=True, has_masters=True), 2 + 4 + 2 + 8 + 4.5),  # weights, masters, gradients, moments
-        (replace(FP32, half=True, has_masters=True, units=1e7), 2 + 4 + 2 + 8 + 4),  # gradients in fp32 in the update
+        (replace(FP32, half=True, state_bytes=18.0), 6 + 12 + 4.5),  # weights in both formats, activations in one half
+        (replace(FP32, half=True, update_bytes=4.0), 2 + 4 + 2 + 8 + 4.5),  # weights, masters, gradients, moments
+        (replace(FP32, half=True, update_bytes=4.0, units=1e7), 2 + 4 + 2 + 8 + 4),  # gradients in fp32 in the update
         (replace(FP32, trained_parameters=1e7), 4 + 0.12 + 9),  # adapters
-        (replace(FP32, half=True, trained_parameters=1e7), 4 + 0.02 + 0.12 + 4.5),  # frozen weights are not kept twice
+        (
+            replace(FP32, half=True, state_bytes=18.0, trained_parameters=1e7),
+            4 + 0.02 + 0.12 + 4.5,
+        ),  # frozen weights are not kept twice
         (replace(FP32, sharers=8), 0.5 + 1.5 + 9),  # fsdp
         (replace(FP32, kept_bytes=4.0), 4 + 12 + 4 + 9),  # the best weights so far
         (replace(FP32, logit_bytes=12e9), 4 + 12 + 9 + 12),  # a language model's
@@ -46,13 +49,37 @@ def test_memory_is_the_sum_by_hand(setting: MemorySetting, gigabytes: float) -> 
     assert gib(setting) == pytest.approx(gigabytes * 1e9 / GIB + FRAMEWORK)
 
 
+@pytest.mark.parametrize(
+    ("kind", "precision", "state", "in_the_update"),
+    [
+        ("bert", "fp32", 4 + 4 + 8, 0),
+        ("bert", "bf16", 2 + 2 + 4 + 8, 4),  # masters, and their gradients in the update
+        ("deberta-v2", "bf16", 4 + 4 + 8 + 2, 0),  # trained under autocast
+        ("bert", "fp16", 4 + 4 + 8 + 2, 0),
+        ("bert", "bf16-true", 2 + 2 + 4, 0),  # neither masters nor anything else in fp32
+    ],
+)
+def test_a_trained_weight_takes_what_training_keeps_of_it(
+    kind: str, precision: str, state: int, in_the_update: int
+) -> None:
+    built = Architecture(
+        parameters=9, matrices=6, layers=1, hidden_size=1, vocabulary=1, adapted_widths=1, kind=kind, positions=None
+    )
+    spec = JobSpec(instance_type="ml.g5.xlarge", precision=precision, dataset="a/b", max_train_samples=900)
+    setting = describe(spec, spec.plan(), built)
+
+    assert setting is not None
+    assert (setting.state_bytes, setting.update_bytes) == (state, in_the_update)
+
+
 def test_a_peak_teaches_the_activations_of_its_model() -> None:
     truth = 60.0  # bytes a unit
     peaks = [
-        (replace(FP32, units=units, half=True), (18e9 + truth * units) / GIB + 0.5) for units in (1e7, 1e8, 5e8, 1e9)
+        (replace(FP32, units=units, half=True, state_bytes=18.0), (18e9 + truth * units) / GIB + 0.5)
+        for units in (1e7, 1e8, 5e8, 1e9)
     ]
     model = MemoryModel(peaks)
-    larger = replace(FP32, units=2e9, half=True)
+    larger = replace(FP32, units=2e9, half=True, state_bytes=18.0)
 
     assert gib(larger, model) == pytest.approx((18e9 + truth * 2e9) / GIB + 0.5, rel=0.05)
     assert gib(replace(larger, model="other"), model) == pytest.approx((18e9 + 45 * 2e9) / GIB, rel=0.05)

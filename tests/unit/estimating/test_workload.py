@@ -6,6 +6,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
+from paretune.estimating.formats import formats_of
 from paretune.estimating.workload import NF4_BYTES, Workload, evaluation_batch, frozen_weight_bytes, workload
 from paretune.specification.job import JobSpec
 
@@ -70,7 +71,8 @@ def test_a_causal_model_attends_to_half_of_the_tokens_and_makes_no_logits_again(
 def test_frozen_weights_beside_adapters_take_two_bytes_or_half_a_byte(
     changes: dict[str, Any], precision: str, expected: float
 ) -> None:
-    assert 1500 * frozen_weight_bytes(JobSpec(**changes), BUILT, precision) == pytest.approx(expected)
+    spec = JobSpec(**changes)
+    assert 1500 * frozen_weight_bytes(spec, BUILT, formats_of(spec, "llama", precision)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
 from paretune.training import evaluation, processes
 from paretune.training.evaluation import evaluate, evaluate_share
@@ -37,7 +38,7 @@ def rows(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenRow
 def strategy(tiny_model: Path) -> Replicas:
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=3)
-    return Replicas(JobSpec(precision="fp32"), lambda: (model, []))
+    return Replicas(JobSpec(), formats_of(JobSpec(), "bert", "fp32"), lambda: (model, []))
 
 
 def measure(strategy: Replicas, rows: TokenRows) -> dict[str, float]:

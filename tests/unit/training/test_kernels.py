@@ -11,20 +11,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig
 
+from paretune.estimating.formats import PLAIN_DECODERS, PLAIN_ENCODERS, formats_of
 from paretune.specification.container import JobFolder
 from paretune.specification.job import JobSpec
 from paretune.training import meter
+from paretune.training.device import DTYPES
 from paretune.training.loop import Loop
 from paretune.training.meter import Meter
-from paretune.training.model import (
-    PLAIN_DECODERS,
-    PLAIN_ENCODERS,
-    auto_class,
-    mask_format,
-    needs_masks,
-    use_causal_attention,
-    use_fused_norms,
-)
+from paretune.training.model import auto_class, needs_masks, use_causal_attention, use_fused_norms
 from paretune.training.rows.tokenised import MOST_LENGTHS, TokenRows, masked, pad_multiple
 from tests.unit.training.conftest import SPEC
 from tests.unit.training.test_job import report_of
@@ -62,11 +56,16 @@ def batch_of(lengths: list[int]) -> dict[str, torch.Tensor]:
     return {"input_ids": torch.randint(5, 60, inside.shape) * inside, "attention_mask": inside}
 
 
+def mask_format(kind: str, precision: str) -> torch.dtype | None:
+    mask = formats_of(JobSpec(), kind, precision).mask
+    return None if mask is None else DTYPES[mask]
+
+
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("kind", sorted(PLAIN_ENCODERS))
 def test_a_mask_that_is_added_gives_the_logits_of_the_plain_one(kind: str, attention: str) -> None:
     model, batch = small(kind, attention=attention).eval(), batch_of([9, 4, 0])
-    prepared = masked(dict(batch), mask_format(model, JobSpec(precision="fp32")))
+    prepared = masked(dict(batch), mask_format(kind, "fp32"))
 
     assert prepared["attention_mask"].shape == (3, 1, 1, 9)
     logits = model(**prepared).logits
@@ -77,8 +76,8 @@ def test_a_mask_that_is_added_gives_the_logits_of_the_plain_one(kind: str, atten
 def test_rows_without_padding_have_no_mask_and_other_models_keep_theirs() -> None:
     assert "attention_mask" not in masked(batch_of([9, 9]), None)
     assert masked(batch_of([9, 4]), None)["attention_mask"].shape == (2, 9)
-    assert mask_format(small("gpt2"), JobSpec()) is None
-    assert mask_format(small("bert"), JobSpec(precision="fp16")) == torch.float16
+    assert mask_format("gpt2", "bf16") is None
+    assert mask_format("bert", "fp16") == torch.float16
 
 
 class Calls(TorchDispatchMode):
@@ -104,7 +103,7 @@ def test_a_decoder_needs_no_mask_and_reads_nothing_of_a_batch(kind: str, task: s
     inside = batch["attention_mask"].bool() if task == "causal-lm" else slice(None)
     expected = model(**batch).logits[inside]
 
-    use_causal_attention(model, JobSpec(precision="bf16", max_seq_length=9))
+    use_causal_attention(model, JobSpec(max_seq_length=9), formats_of(JobSpec(), kind, "bf16"))
     assert not needs_masks(model)
     with Calls(READS) as reads:
         logits = model(**batch).logits
@@ -135,9 +134,10 @@ def test_masks_of_windows_of_other_models_and_in_other_formats_stay() -> None:
     windowed.config.sliding_window = 8
     sees_all, precise = small("llama"), small("llama")
     sees_all.config.is_causal = False
-    spec = JobSpec(precision="bf16", max_seq_length=9)
+    spec = JobSpec(max_seq_length=9)
     for model in (windowed, eager, encoder, sees_all, precise):
-        use_causal_attention(model, spec.replace(precision="fp32") if model is precise else spec)
+        precision = "fp32" if model is precise else "bf16"
+        use_causal_attention(model, spec, formats_of(spec, model.config.model_type, precision))
         assert needs_masks(model)
 
 
@@ -150,7 +150,7 @@ def test_masks_of_windows_of_other_models_and_in_other_formats_stay() -> None:
 def test_all_weights_have_gradients_in_fp32_and_in_bf16(kind: str, task: str, form: torch.dtype) -> None:
     model = small(kind, task).to(form)
 
-    logits = model(**masked(batch_of([9, 4]), mask_format(model, JobSpec(precision=NAMES[form])))).logits
+    logits = model(**masked(batch_of([9, 4]), mask_format(kind, NAMES[form]))).logits
     logits.float().sum().backward()
 
     assert logits.dtype == form

@@ -16,7 +16,7 @@ from safetensors import safe_open
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.training.model import build_model, find_model, load_tokenizer, model_faults, write_model
+from paretune.training.model import build_model, find_formats, find_model, load_tokenizer, model_faults, write_model
 
 pytestmark = [
     # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
@@ -32,7 +32,8 @@ LABELS = ("bad", "fair", "good")
 
 def build(folder: Path, **values: Any) -> Any:
     labels = () if values.get("task") == "causal-lm" else LABELS
-    return build_model(JobSpec(**{"precision": "fp32", **values}), folder, labels, load_tokenizer(folder))[0]
+    spec = JobSpec(**{"precision": "fp32", **values})
+    return build_model(spec, folder, labels, load_tokenizer(folder), find_formats(spec, folder))[0]
 
 
 def trainable(model: Any) -> set[str]:
@@ -212,7 +213,7 @@ def make(tmp_path: Path) -> Make:
     def trained(base: Path, **values: Any) -> Trained:
         spec = JobSpec(model=str(base), **{"precision": "fp32", "fine_tuning": "lora", **values})
         labels = () if spec.task == "causal-lm" else LABELS
-        model, _ = build_model(spec, base, labels, load_tokenizer(base))
+        model, _ = build_model(spec, base, labels, load_tokenizer(base), find_formats(spec, base))
         torch.manual_seed(1)
         with torch.no_grad():
             for item in model.parameters():

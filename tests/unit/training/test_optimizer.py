@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
 from paretune.training import optimizer as module
 from paretune.training.arguments import training_arguments
@@ -13,10 +14,10 @@ from paretune.training.optimizer import MasterAdamW
 from paretune.training.strategies import Replicas
 
 
-def optimizer_of(*weights: torch.nn.Parameter, **options: Any) -> MasterAdamW:
+def optimizer_of(*weights: torch.nn.Parameter, precision: str = "fp32") -> MasterAdamW:
     named = [(f"weight {number}", weight) for number, weight in enumerate(weights)]
     arguments = training_arguments(JobSpec(training_arguments={"weight_decay": 0.1}), 10)
-    return MasterAdamW(named, arguments, 1e-4, **options)
+    return MasterAdamW(named, arguments, 1e-4, formats_of(JobSpec(), "bert", precision))
 
 
 def step(optimizer: MasterAdamW, gradients: list[Any] | None = None) -> float:
@@ -37,7 +38,7 @@ def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoi
     monkeypatch.setattr(module, "LARGEST_KEPT", largest)
     start = torch.linspace(1, 2, 12).reshape(3, 4).bfloat16().float()
     weight, plain = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
-    optimizer, reference = optimizer_of(weight, half=torch.bfloat16), optimizer_of(plain)
+    optimizer, reference = optimizer_of(weight, precision="bf16"), optimizer_of(plain)
     gradients: list[Any] = []
     for _ in range(40):
         weight.grad, plain.grad = torch.ones(3, 4, dtype=torch.bfloat16), torch.ones(3, 4)
@@ -56,7 +57,7 @@ def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoi
 
 def test_gradients_of_a_scaled_loss_update_as_those_of_the_loss_and_an_overflow_only_halves_the_scale() -> None:
     weight, plain = (torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2))
-    optimizer, reference = optimizer_of(weight, scales=True), optimizer_of(plain)
+    optimizer, reference = optimizer_of(weight, precision="fp16"), optimizer_of(plain)
     assert optimizer.scale is not None
     scale = optimizer.scale.item()
     weight.grad, plain.grad = torch.full((2, 2), 3.0 * scale), torch.full((2, 2), 3.0)
@@ -83,3 +84,18 @@ def test_gradients_are_clipped_as_pytorch_clips_them() -> None:
 
     assert torch.allclose(weight, plain, rtol=0, atol=1e-7)
     assert (weight - 1).abs().min() > 1e-4
+
+
+def test_with_bf16_true_weights_and_moments_are_bf16_and_small_updates_are_lost() -> None:
+    weight = torch.nn.Parameter(torch.ones(3, 4, dtype=torch.bfloat16))
+    optimizer = optimizer_of(weight, precision="bf16-true")
+    weight.grad = torch.ones(3, 4, dtype=torch.bfloat16)
+
+    assert step(optimizer) == pytest.approx(12**0.5, rel=0.01)
+    assert {name.partition(".")[0]: item.dtype for name, item in optimizer.state().items()} == {
+        "weight": torch.bfloat16,
+        "exp_avg": torch.bfloat16,
+        "exp_avg_sq": torch.bfloat16,
+        "step": torch.float32,
+    }
+    assert torch.equal(weight, torch.ones_like(weight))  # 1e-4 of a weight of 1 is below 1/512

@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
 from paretune.training import device, strategies
 from paretune.training.experiments.tensor import divide_matrices
@@ -54,3 +57,44 @@ def test_every_parameter_lies_on_the_mesh_and_a_tied_head_stays_tied(mesh: Any, 
     result = model(input_ids=tokens).logits
     assert type(result) is torch.Tensor
     assert torch.allclose(result, expected, atol=1e-6)
+
+
+@pytest.fixture
+def two_processes() -> Iterator[None]:
+    """The first of two processes, whose messages nobody answers."""
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+class Reductions(TorchDispatchMode):
+    """Counts the all-reduces between processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
+        self.count += function is torch.ops.c10d.allreduce_.default
+        return function(*inputs, **(options or {}))
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_copies_of_shards_exchange_gradients_after_the_last_micro_batch_only() -> None:
+    spec = JobSpec(strategy="fsdp", instance_count=2, hybrid_shard_degree=1)
+
+    def build(drawn: Any = None) -> Any:
+        with torch.device("cpu" if drawn is None else "meta"):
+            return small("gpt2"), []
+
+    shards = strategies.Shards(spec, formats_of(spec, "gpt2", "fp32"), build)
+    batch = {"input_ids": torch.ones(2, 4).long(), "attention_mask": torch.ones(2, 4).long()}
+    counts = []
+    for is_last in (False, False, True):
+        with Reductions() as reductions:
+            loss = lambda logits, labels: logits.sum()  # noqa: E731
+            shards.backward({**batch, "labels": torch.zeros(2)}, loss, scale=None, is_last=is_last)
+        counts.append(reductions.count)
+
+    assert counts[:2] == [0, 0]
+    assert counts[2] > 0

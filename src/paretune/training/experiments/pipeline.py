@@ -75,7 +75,7 @@ class Stages(Shards):
     _gathers_again = False  # a layer would be gathered anew for each micro-batch
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
-        if device.choose_precision(spec.precision) == "fp16":  # each stage would scale the loss itself
+        if self.formats.scales:  # each stage would scale the loss itself
             raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
         self._group = mesh["pipeline"].get_group()
         self._number, self._stages = mesh.get_local_rank("pipeline"), self._degrees.pipeline

@@ -1,0 +1,73 @@
+"""The number formats of a training, decided once: `training` computes in them, and `estimating` counts them.
+
+A weight in bf16 has 8 significant bits: an update below 1/512 of it is lost. So the optimiser usually changes an fp32
+copy of each weight, its master, or the weights are fp32 and each product casts them (autocast).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.parallelism import DEVICE_MAP, SHARDED
+
+PLAIN_ENCODERS = frozenset({"bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"})
+"""Kinds of encoders whose layers all have the same mask, and whose weights all have gradients in each step."""
+PLAIN_DECODERS = frozenset({"gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"})
+"""Kinds of decoders whose weights all have gradients in each step."""
+BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
+_HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Formats:
+    """The number formats of a training: fp32, bf16 or fp16 each."""
+
+    weights: str  # trained weights, as the model holds them outside a layer, and their gradients
+    updated: str  # trained weights as the optimiser changes them: their masters, if this is another format
+    frozen: str  # weights that are neither trained nor in 4 bits
+    compute: str  # products
+    autocast: bool  # whether each product casts its inputs; else the weights of a layer have the format of products
+    mask: str | None  # of a mask that is added to the scores of all layers; None if the model makes its own
+    scales: bool  # whether the loss is scaled, so that gradients do not underflow
+
+    @property
+    def has_masters(self) -> bool:
+        """Whether the optimiser has a copy of each weight in another format."""
+        return self.updated != self.weights
+
+    @property
+    def is_half(self) -> bool:
+        """Whether products are computed in bf16 or fp16."""
+        return self.compute != "fp32"
+
+
+def formats_of(spec: JobSpec, kind: str, precision: str) -> Formats:
+    """Return the formats of a job that trains a model of this `kind` (`kind_of`) in `precision`, which is not auto."""
+    compute, is_pure = precision.removesuffix("-true"), precision.endswith("-true")
+    is_divided = spec.strategy in SHARDED and (spec.degrees.devices > 1 or spec.cpu_offload)
+    is_sharded = is_divided and (spec.degrees.data > 1 or spec.cpu_offload)
+    # Without autocast all weights of a layer are bf16: those that the model holds, or those gathered from shards.
+    is_whole_bf16 = compute == "bf16" and spec.fine_tuning == "full" and is_plain(kind)
+    has_bf16_layers = is_whole_bf16 and (is_sharded or not is_divided)
+    adapts_half = spec.fine_tuning in ADAPTERS and compute == "bf16" and spec.strategy in _HALF_BASES
+    return Formats(
+        weights="bf16" if is_pure or (has_bf16_layers and not is_divided) else "fp32",
+        updated="bf16" if is_pure else "fp32",
+        frozen="bf16" if is_pure or adapts_half else "fp32",  # the range of fp16 is too small for weights
+        compute=compute,
+        autocast=compute != "fp32" and not has_bf16_layers,
+        mask=compute if kind in PLAIN_ENCODERS else None,
+        scales=compute == "fp16",
+    )
+
+
+def is_plain(kind: str) -> bool:
+    """Return whether all weights of such a model have gradients in each step, and all of them may be bf16."""
+    return kind in PLAIN_ENCODERS | PLAIN_DECODERS
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """Return the kind of a model by its configuration, "" for an encoder that is used as a decoder."""
+    kind = str(config.get("model_type", ""))
+    return "" if kind in PLAIN_ENCODERS and config.get("is_decoder") else kind
