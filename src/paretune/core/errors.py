@@ -3,7 +3,8 @@
     ParetuneError              exit code  what the caller should do
     ├── BadInput                   2      change the request: nothing was launched
     ├── TrackingUnavailable        2      start or repair the tracking server, then try again
-    ├── LaunchRefused              2      do what AWS asks for (credentials, permission, quota), then try again
+    ├── LaunchRefused              2      do what AWS asks for (permission, quota), then try again
+    │   └── NoAccount              2      sign in to AWS, and set a region
     ├── JobFailed                  3      read the reason: the job ran and did not finish
     │   └── OutOfMemory            3      use a smaller batch or a larger instance
     ├── LostContact                3      sign in again, then `paretune sync`: the job continues meanwhile
@@ -49,6 +50,10 @@ class LaunchRefused(ParetuneError):
     """AWS refused to create the job or does not answer; nothing was launched."""
 
     exit_code = 2
+
+
+class NoAccount(LaunchRefused):
+    """There are no usable credentials or there is no region, so that AWS cannot be asked anything."""
 
 
 class JobFailed(ParetuneError):

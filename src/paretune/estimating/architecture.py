@@ -15,7 +15,7 @@ from typing import Any
 from paretune.core.errors import BadInput, did_you_mean, first_line
 from paretune.core.hub import accepts_connections, hub_address, is_offline
 from paretune.core.untrusted import LARGEST_CONFIG, at_home, is_folder, parse_json, read_text
-from paretune.estimating.formats import kind_of
+from paretune.estimating.formats import kind_of, stored_in
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.metrics import CAUSAL_LM
 
@@ -47,7 +47,7 @@ class Architecture:
     `matrices` is the number of weights that multiply every token; embedding tables are looked up, not multiplied.
     `vocabulary` is the number of tokens with an embedding, `adapted_widths` the sum of inputs and outputs of all linear
     layers below the head: the adapters' weights at rank 1. `kind` is the `model_type` of transformers, "" if unknown,
-    and `positions` the longest row in tokens, None if nothing limits it.
+    `positions` the longest row in tokens, None if nothing limits it, and `stored` the number format of its files.
     """
 
     parameters: int
@@ -58,6 +58,7 @@ class Architecture:
     adapted_widths: int
     kind: str = ""
     positions: int | None = None
+    stored: str = "fp32"
 
 
 def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
@@ -149,6 +150,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
         adapted_widths=adapted_widths(config, hidden, layers + decoder),
         kind=kind_of_all,
         positions=positions_of(config),
+        stored=stored_in(config),
     )
 
 
@@ -254,6 +256,7 @@ def _architectures() -> Mapping[str, tuple[Architecture, int]]:
             Architecture(
                 **{name: int(row[name]) for name in _COUNTED},
                 kind=row["kind"],
+                stored=row["stored"],
                 positions=int(row["positions"]) if row["positions"] else None,
             ),
             int(row["output_layer"]),

@@ -26,7 +26,8 @@ from paretune.specification.parameters import spell
 
 TCP = "tcp"
 """Name of the constant of networks without EFA."""
-_MATMUL = 0.5  # share of peak arithmetic that matrix products reach
+# Share of peak arithmetic that matrix products reach on a GPU in fp32 and in half precision, and on processors.
+_MATMUL_FP32, _MATMUL = 0.64, 0.5
 _STREAM = 0.75  # share of memory bandwidth that a GPU reaches between the products
 _ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
 _GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
@@ -51,7 +52,6 @@ _KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
 # bf16 weights take 6 bytes for their gradient and 6 to be rounded into the model.
 _UPDATE_BYTES, _MASTER_BYTES, _UPDATE_KERNELS = 24.0, 12.0, 41
 _LOOP_BYTES, _LOOP_KERNELS = 84.0, 150
-_BYTES_OF_A_WEIGHT = 4.0  # as it is saved
 # Parameters that divide the devices, with their defaults.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in DIVISIONS}
 
@@ -119,7 +119,7 @@ def describe(
 
     dearer = 1 + (_ATTENTION - 1) * work.attention_share
     evaluated = work.evaluations * work.evaluated_rows * work.forward_flops_per_row
-    formats = share.formats(built.kind)
+    formats = share.formats(built)
     rounds, is_half = formats.has_masters and not share.on_processor, formats.is_half
     fused = _FUSED if spec.is_compiled else 1.0
     # With bf16 weights, also those gathered from shards, all but the loss is computed in half precision.
@@ -172,15 +172,23 @@ def describe(
         bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
         **_sent(spec, plan, built, work, formats),
         evaluated_flops=dearer * evaluated / (share.instances * share.devices),
-        saved=0.0 if is_local else _BYTES_OF_A_WEIGHT * built.parameters,
+        saved=0.0 if is_local else BYTES[formats.saved] * built.parameters,
         before=before * (1 + _GROWTH * math.log(share.instances)),
         after=usual("uploading", kind).seconds if kind else 0.0,
-        arithmetic=_MATMUL * (device.half_flops * device.sustained if is_half else device.fp32_flops),
+        arithmetic=_arithmetic(share, formats),
         memory=device.memory_bytes_per_s * (1.0 if share.on_processor else _STREAM),
         link=device.link_bytes_per_s,
         network=gbps * _GBPS,
         flow=(instance.flow_gbps if instance and by_tcp else gbps) * _GBPS,
     )
+
+
+def _arithmetic(share: DeviceShare, formats: Formats) -> float:
+    """Return the FLOP/s that products reach on a device."""
+    device = share.device
+    if formats.is_half:
+        return _MATMUL * device.half_flops * device.sustained
+    return (_MATMUL if share.on_processor else _MATMUL_FP32) * device.fp32_flops * device.sustained_fp32
 
 
 def _constants(

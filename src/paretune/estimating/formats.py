@@ -30,6 +30,7 @@ class Formats:
     autocast: bool  # whether each product casts its inputs; else the weights of a layer have the format of products
     mask: str | None  # of a mask that is added to the scores of all layers; None if the model makes its own
     scales: bool  # whether the loss is scaled, so that gradients do not underflow
+    saved: str  # of the files that are written: that of the files of the model
 
     @property
     def has_masters(self) -> bool:
@@ -42,8 +43,11 @@ class Formats:
         return self.compute != "fp32"
 
 
-def formats_of(spec: JobSpec, kind: str, precision: str) -> Formats:
-    """Return the formats of a job that trains a model of this `kind` (`kind_of`) in `precision`, which is not auto."""
+def formats_of(spec: JobSpec, kind: str, precision: str, stored: str = "fp32") -> Formats:
+    """Return the formats of a job that trains a model of this `kind` in `precision`, which is not auto.
+
+    `kind_of` and `stored_in` read kind and stored format from a configuration.
+    """
     compute, is_pure = precision.removesuffix("-true"), precision.endswith("-true")
     is_divided = spec.strategy in SHARDED and (spec.degrees.devices > 1 or spec.cpu_offload)
     is_sharded = is_divided and (spec.degrees.data > 1 or spec.cpu_offload)
@@ -59,6 +63,7 @@ def formats_of(spec: JobSpec, kind: str, precision: str) -> Formats:
         autocast=compute != "fp32" and not has_bf16_layers,
         mask=compute if kind in PLAIN_ENCODERS else None,
         scales=compute == "fp16",
+        saved=stored,
     )
 
 
@@ -71,3 +76,9 @@ def kind_of(config: Mapping[str, Any]) -> str:
     """Return the kind of a model by its configuration, "" for an encoder that is used as a decoder."""
     kind = str(config.get("model_type", ""))
     return "" if kind in PLAIN_ENCODERS and config.get("is_decoder") else kind
+
+
+def stored_in(config: Mapping[str, Any]) -> str:
+    """Return the format of a model's files by its configuration: fp32, bf16 or fp16."""
+    name = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.")
+    return {"bfloat16": "bf16", "float16": "fp16"}.get(name, "fp32")

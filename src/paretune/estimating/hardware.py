@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from paretune.core import machine
+from paretune.estimating.architecture import Architecture
 from paretune.estimating.formats import Formats, formats_of
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
@@ -29,6 +30,7 @@ class Accelerator:
     usable_gib: float  # memory that CUDA reports; less than the nominal figure
     has_bf16: bool = True
     sustained: float = 1.0  # share of `half_flops` that its power limit allows, relative to other accelerators
+    sustained_fp32: float = 1.0  # the same of `fp32_flops`
     compute_capability: tuple[int, int] | None = None
     """Of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run. None for others."""
     name: str = ""  # as instances.csv spells it, or its driver, if it is not listed here
@@ -41,13 +43,16 @@ class Accelerator:
 # Usable memory: MemoryInfo of EC2 DescribeInstanceTypes, MiB / 1024.
 # Links: half of NVLink's two-way figure (V100 300, A100 600, H100 and H200 900, B200 and B300 1800 GB/s), else PCIe.
 # Sustained: products of 4096 x 4096 matrices in fp16 reach 24 of a T4's 65 TFLOP/s, whose limit of 70 W lowers the
-# clock (NVIDIA developer forum, thread 264462, read 2026-11-21). Of 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54
-# to 59 of 121, H100 736 to 797 of 989 (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read 2026-11-23);
-# A100 271 of 312 (stas00/ml-engineering). Trainings reach 0.5 of a V100's peak and 0.5 to 0.64 of an A100's, whose
-# copies overlap with products; of an A10's 0.40 where 0.49 of an A100's (karpathy/llm.c, pull request 621).
+# clock (NVIDIA developer forum, thread 264462, read 2026-11-21), in fp32 by less (fitted on Pollux's single machines).
+# Of 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54 to 59 of 121, H100 736 to 797 of 989
+# (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read 2026-11-23); A100 271 of 312
+# (stas00/ml-engineering). Trainings reach 0.5 of a V100's peak and 0.5 to 0.64 of an A100's, whose copies overlap with
+# products; of an A10's 0.40 where 0.49 of an A100's (karpathy/llm.c, pull request 621).
 _ACCELERATORS = {
     "NVIDIA K80": Accelerator(4.1e12, 4.1e12, 240e9, 16e9, 11441 / 1024, has_bf16=False, compute_capability=(3, 7)),
-    "NVIDIA T4": Accelerator(8.1e12, 65e12, 320e9, 16e9, 16, has_bf16=False, sustained=0.5, compute_capability=(7, 5)),
+    "NVIDIA T4": Accelerator(
+        8.1e12, 65e12, 320e9, 16e9, 16, has_bf16=False, sustained=0.5, sustained_fp32=0.7, compute_capability=(7, 5)
+    ),
     "NVIDIA V100": Accelerator(15.7e12, 125e12, 900e9, 150e9, 16.0, has_bf16=False, compute_capability=(7, 0)),
     "NVIDIA A10G": Accelerator(31.2e12, 70e12, 600e9, 32e9, 22888 / 1024, sustained=0.85, compute_capability=(8, 6)),
     "NVIDIA L4": Accelerator(30.3e12, 121e12, 300e9, 32e9, 22888 / 1024, sustained=0.75, compute_capability=(8, 9)),
@@ -194,9 +199,9 @@ class DeviceShare:
             return self.precision
         return "bf16" if self.instance is None and multiplies_bf16(machine.processor_flags()) else "fp32"
 
-    def formats(self, kind: str) -> Formats:
-        """Return the number formats of the job with a model of this kind."""
-        return formats_of(self._spec, kind, self.computes_in)
+    def formats(self, built: Architecture) -> Formats:
+        """Return the number formats of the job with this model."""
+        return formats_of(self._spec, built.kind, self.computes_in, built.stored)
 
 
 def _processor_share(instance: Instance | None, processes: int) -> Accelerator:

@@ -93,7 +93,7 @@ def describe(
         return None
     share = DeviceShare(spec)
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
-    formats = share.formats(built.kind)
+    formats = share.formats(built)
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):

@@ -11,7 +11,7 @@ from paretune.specification import metrics
 from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import MICRO_BATCH_TOKENS, BatchPlan
 
-EVALUATIONS = 4  # of a training with eval_strategy=steps, spread over it, unless eval_steps is given
+_EVALUATIONS = 4  # of a training with eval_strategy=steps, spread over it, unless eval_steps is given
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, fewer if they are long; at least those trained
 EVALUATED_LOGITS = 2**26
 """Logits of a language model's evaluation batch on one device, 256 MiB in fp32; more only if a training batch has."""
@@ -56,26 +56,51 @@ def workload(
     train_rows, length = data.rows, data.tokens
     widths = built.adapted_widths if spec.fine_tuning in ADAPTERS else 0
     steps = spec.probe_steps or training_steps(spec, plan, train_rows)
-    attention = length * 4 * built.layers * built.hidden_size * length  # of a forward pass; beside 2 x weights
-    attention /= 2 if spec.task == metrics.CAUSAL_LM else 1
-    products = length * 2 * built.matrices
-    forward, adapters = products + attention, length * 2 * spec.lora.r * widths
-    again = forward - length * 2 * output_weights(spec, built) + adapters if recomputes(spec) else 0.0
-    # The gradients of activations need as much as the forward pass, those of weights, too; of attention, twice as much.
-    backward = products * (1 if widths else 2) + 2 * attention + 2 * adapters
-    if spec.fine_tuning == "head":  # below it there are no gradients
-        backward = length * 2 * output_weights(spec, built)
+    flops = flops_of_row(spec, built, length)
+    per_epoch = math.ceil(train_rows / plan.global_batch_size)
     return Workload(
         tokens=length,
         steps=steps,
         evaluated_rows=data.evaluated_rows,
-        evaluations=_evaluations(spec, steps, math.ceil(train_rows / plan.global_batch_size)),
-        flops_per_row=forward + adapters + backward + again,
-        forward_flops_per_row=forward,
-        attention_share=attention / forward,
+        evaluations=0 if spec.probe_steps else evaluation_schedule(spec, steps).evaluations(steps, per_epoch),
+        flops_per_row=flops.once + flops.again,
+        forward_flops_per_row=flops.forward,
+        attention_share=flops.attention_share,
         trained_parameters=trained_weights(spec, built),
         passes=1.0 if spec.fine_tuning == "head" else 4.0 if recomputes(spec) else 3.0,
         adapted_widths=widths,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flops:
+    """Floating-point operations of a training row."""
+
+    forward: float  # of the model without adapters, attention included
+    once: float  # forward and backward with adapters: what MFU counts
+    again: float  # what the backward pass recomputes
+    attention_share: float  # share of `forward` for attention matrices
+
+
+def flops_of_row(spec: JobSpec, built: Architecture, tokens: float) -> Flops:
+    """Return the operations of a row of so many tokens: 2 a weight and token forward, and as many for each gradient.
+
+    A layer's attention has 4 x width x tokens^2, half of it in a causal model, which attends to earlier tokens only
+    (Chowdhery et al., arXiv 2204.02311, appendix B, for the whole matrix). Gradients of activations need as much as the
+    forward pass, those of weights, too; of attention, twice as much. Below a head that is trained alone there are none.
+    """
+    widths = built.adapted_widths if spec.fine_tuning in ADAPTERS else 0
+    attention = tokens * 4 * built.layers * built.hidden_size * tokens / (2 if spec.task == metrics.CAUSAL_LM else 1)
+    products, of_output = tokens * 2 * built.matrices, tokens * 2 * output_weights(spec, built)
+    forward, adapters = products + attention, tokens * 2 * spec.lora.r * widths
+    backward = products * (1 if widths else 2) + 2 * attention + 2 * adapters
+    if spec.fine_tuning == "head":
+        backward = of_output
+    return Flops(
+        forward=forward,
+        once=forward + adapters + backward,
+        again=forward - of_output + adapters if recomputes(spec) else 0.0,
+        attention_share=attention / forward,
     )
 
 
@@ -163,23 +188,38 @@ def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation
 
 
-def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> float:
-    """The number of evaluations: at least that of the returned model; 0 for a probe."""
-    if spec.probe_steps:
-        return 0
-    strategy = spec.training_arguments.get(
-        "eval_strategy", "steps" if "eval_steps" in spec.training_arguments else "no"
-    )
-    if strategy == "no":
-        return 1
-    if strategy == "epoch":
-        return math.ceil(steps / steps_per_epoch)
-    if strategy != "steps":
+@dataclass(frozen=True)
+class Schedule:
+    """When a training evaluates, or saves: at the end of each epoch, every so many steps, or never."""
+
+    strategy: str  # no, steps, epoch, or best
+    every: float  # steps; below 1 a share of all of them
+
+    def is_due(self, step: int, steps: int, steps_per_epoch: int) -> bool:
+        """Return whether it is due after `step` of `steps` steps."""
+        if self.strategy == "steps":
+            return self.every > 0 and step % self._interval(steps) == 0
+        return self.strategy == "epoch" and (step % steps_per_epoch == 0 or step == steps)
+
+    def evaluations(self, steps: int, steps_per_epoch: int) -> int:
+        """Return the number of evaluations of a training: those that are due, and that of the returned model."""
+        due = {"steps": steps // self._interval(steps), "epoch": math.ceil(steps / steps_per_epoch)}
+        return due.get(self.strategy, 0) + (not self.is_due(steps, steps, steps_per_epoch))
+
+    def _interval(self, steps: int) -> int:
+        return int(self.every if self.every >= 1 else max(1, math.ceil(steps * self.every)))
+
+
+def evaluation_schedule(spec: JobSpec, steps: int) -> Schedule:
+    """Return when a training of so many steps evaluates; raises BadInput for another strategy than the Trainer's."""
+    given = spec.training_arguments
+    strategy = str(given.get("eval_strategy", "steps" if "eval_steps" in given else "no"))
+    if strategy not in {"no", "steps", "epoch"}:
         raise BadInput([f"training_arguments: eval_strategy must be no, steps or epoch, got {strategy!r}"])
-    every = spec.training_arguments.get("eval_steps")
-    if isinstance(every, float) and 0 < every < 1:  # a share of all steps
-        return math.ceil(1 / every)
-    return max(1, math.ceil(steps / (_whole_argument(spec, "eval_steps") or math.ceil(steps / EVALUATIONS))))
+    every = given.get("eval_steps")
+    if not (isinstance(every, float) and 0 < every < 1):
+        every = _whole_argument(spec, "eval_steps") or math.ceil(steps / _EVALUATIONS)
+    return Schedule(strategy, every)
 
 
 def _whole_argument(spec: JobSpec, name: str) -> int | None:

@@ -290,9 +290,14 @@ def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -
 
 
 def batch_in_words(plan: BatchPlan) -> str:
-    """The global batch size with its factors, and the learning rate."""
-    factors = f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}"
-    return f"global batch size {plan.global_batch_size} = {factors}, learning rate {plan.learning_rate:g}"
+    """Return the global batch size with its factors, or how it is cut if they do not give it, and the learning rate."""
+    batch, devices, parts = plan.per_device_train_batch_size, plan.devices, plan.gradient_accumulation_steps
+    size, factors = f"global batch size {plan.global_batch_size}", f"{batch} x {devices} x {parts}"
+    if plan.global_batch_size == batch * devices * parts:
+        cut = f"= {factors}"
+    else:  # the last part is smaller
+        cut = f"in {parts} parts of at most {batch} rows" + (f" on each of {devices} devices" if devices > 1 else "")
+    return f"{size} {cut}, learning rate {plan.learning_rate:g}"
 
 
 def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:

@@ -119,17 +119,3 @@ def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[st
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job
 OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
 """Metrics that depend on the cluster of a job and not on what its model learnt."""
-
-
-def training_flops(
-    *, parameters: int, trained_share: float, layers: int, hidden_size: int, mean_length: float
-) -> float:
-    """Floating-point operations of a forward and backward pass per token.
-
-    2 x parameters forward, 4 backward (2 for weights without gradient), plus 12 x layers x hidden size x sequence
-    length for the attention matrices (Chowdhery et al., arXiv 2204.02311, appendix B).
-
-    `parameters` are the weights that multiply every token (embedding tables are looked up, not multiplied); the share
-    `trained_share` of them, 0 to 1, gets gradients. Padding does not count as tokens.
-    """
-    return (4 + 2 * trained_share) * parameters + 12 * layers * hidden_size * mean_length

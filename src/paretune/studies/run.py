@@ -23,6 +23,7 @@ from paretune.core.errors import (
     Interrupted,
     JobFailed,
     LaunchRefused,
+    NoAccount,
     ParetuneError,
     TrackingUnavailable,
     collecting,
@@ -154,12 +155,19 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
         return run_study_file(file)
     workplaces = Workplaces.of_process()
     file = file.replace(job={**charged(file.job.given(), workplaces.environment), "dry_run": None})
-    jobs, workplace, _ = _check(file, workplaces, say_on_stderr)
+    unasked = ""
+    try:
+        jobs, workplace, _ = _check(file, workplaces, say_on_stderr)
+    except NoAccount as error:
+        unasked = f"your AWS account was not asked: {error}"
+        file = file.replace(job=file.job.given() | {"launcher": "simulated"})
+        jobs, workplace, _ = _check(file, workplaces, say_on_stderr, is_played=False)
     pattern = file.name.replace("'", "_")  # of any one character, for a quotation mark cannot be searched for
     condition = f"tags.`{schema.TRIAL}` LIKE '%' and tags.`{schema.STUDY}` LIKE '{pattern}'"
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
     remarks, common = _remarks(jobs, workplace, is_new=is_new), file.job.changed()
+    remarks = [*([unasked] if unasked else []), *remarks]
     listed = [spec for _, spec in file.jobs_at()] if file.tries_all else jobs
     rows, lines = list[dict[str, object]](), list[str]()
     with closing(StudyTable(file, "sqlite://")) as table:  # in memory
@@ -206,8 +214,13 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
             return StudyRun(file, table, workplace, given=uncharged, say=say, show=show).work()
 
 
-def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) -> tuple[list[JobSpec], Workplace, str]:
-    """Some jobs of a study that may begin, their workplace, its storage. Raises before anything is written or paid."""
+def _check(
+    file: StudyFile, workplaces: Workplaces, say: Callable[[str], None], *, is_played: bool = True
+) -> tuple[list[JobSpec], Workplace, str]:
+    """Some jobs of a study that may begin, their workplace, its storage. Raises before anything is written or paid.
+
+    A simulated study that is not going to be played needs no values of its objectives.
+    """
     jobs = some_jobs(file)
     workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
     budgets = workplace.budget_ledger(file.job.budget)  # its file may be faulty
@@ -222,7 +235,8 @@ def _check(file: StudyFile, workplaces: Workplaces, say: Callable[[str], None]) 
     if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
         say("preparing model and data")
     _check_jobs(jobs, workplace)
-    _check_quality(file, jobs, workplace)
+    if is_played:
+        _check_quality(file, jobs, workplace)
     return jobs, workplace, storage
 
 

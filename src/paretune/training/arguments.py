@@ -1,6 +1,5 @@
 """The `training_arguments` that a training reads, with the names and meanings of transformers' TrainingArguments."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,7 @@ import torch
 from transformers import TrainingArguments, get_scheduler
 
 from paretune.core.errors import did_you_mean
-from paretune.estimating.workload import EVALUATIONS
+from paretune.estimating.workload import evaluation_schedule
 from paretune.specification import metrics
 from paretune.specification.container import CHECKPOINTS_KEPT
 from paretune.specification.job import JobSpec
@@ -53,11 +52,12 @@ def argument_faults(spec: JobSpec) -> list[str]:
 
 def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
     """The arguments of a training of so many steps; those of the user replace the defaults."""
+    evaluates = evaluation_schedule(spec, steps)
     given: dict[str, Any] = {
         "logging_steps": max(1, min(50, steps // LOG_POINTS)),
         # The returned model is evaluated in any case.
-        "eval_strategy": "steps" if "eval_steps" in spec.training_arguments else "no",
-        "eval_steps": max(1, -(-steps // EVALUATIONS)),
+        "eval_strategy": evaluates.strategy,
+        "eval_steps": evaluates.every,
         "save_strategy": "epoch",
         "save_total_limit": CHECKPOINTS_KEPT if spec.runs_on.files_travel else 1,
         **spec.training_arguments,
@@ -73,13 +73,6 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
     arguments = TrainingArguments(**given | {"max_steps": steps, "seed": spec.seed}, **fixed)
     arguments.load_best_model_at_end = keeps_best
     return arguments
-
-
-def is_due(strategy: str, every: float, step: int, arguments: TrainingArguments, steps_per_epoch: int) -> bool:
-    """Whether an evaluation or checkpoint comes after `step` steps; `every` below 1 is a share of all of them."""
-    if strategy == "steps":
-        return every > 0 and step % int(every if every >= 1 else math.ceil(arguments.max_steps * every)) == 0
-    return strategy == "epoch" and (step % steps_per_epoch == 0 or step == arguments.max_steps)
 
 
 def schedule_of(arguments: TrainingArguments, learning_rate: float) -> Callable[[int], float]:

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from paretune.estimating.architecture import of_config
-from paretune.estimating.workload import evaluation_batch, training_steps
+from paretune.estimating.workload import evaluation_batch, flops_of_row, training_steps
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.training import device, mlflow_model, processes, strategies
@@ -49,7 +49,7 @@ def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[],
     if not job.loop.run(stop_requested, spec.profile_steps):
         return False
     job.write_results(is_resumed=is_resumed)
-    processes.gather(None)  # returns when all have come here
+    processes.wait_for_all()  # the first one writes
     if processes.is_first(of_instance=True):
         for path in folder.checkpoints.glob("checkpoint-*"):
             shutil.rmtree(path, ignore_errors=True)
@@ -164,7 +164,14 @@ class _Job:
         if strategy.uses_cache:
             strategy.model.config.use_cache = True
         if shards is not None or processes.is_first():
-            write_model(strategy.model, folder, self._spec, lambda text: loop.events.write(0, {}, message=text), shards)
+            write_model(
+                strategy.model,
+                folder,
+                self._spec,
+                self._formats,
+                lambda text: loop.events.write(0, {}, message=text),
+                shards,
+            )
         if processes.is_first():
             if self._judge is not None:  # who loads it cuts texts as they were cut here
                 self._tokenizer.model_max_length = self._spec.max_seq_length
@@ -188,12 +195,6 @@ class _Job:
         measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = throughput
         peak = device.peak_flops(self._formats.compute)
         if peak is not None and built is not None:
-            flops = metrics.training_flops(
-                parameters=built.matrices,
-                trained_share=trainable / total,
-                layers=built.layers,
-                hidden_size=built.hidden_size,
-                mean_length=float(self.loop.rows.lengths.mean()),
-            )
-            measured[metrics.MFU] = flops * throughput[1] / (peak * self._spec.degrees.devices)
+            flops = flops_of_row(self._spec, built, float(self.loop.rows.lengths.mean())).once
+            measured[metrics.MFU] = flops * throughput[0] / (peak * self._spec.degrees.devices)
         return measured

@@ -29,9 +29,10 @@ from torch import distributed
 from torch.profiler import record_function
 from transformers import TrainingArguments
 
+from paretune.estimating.workload import Schedule
 from paretune.specification.container import CHECKPOINT_EVERY_S, JobFolder
 from paretune.training import checkpoints, processes
-from paretune.training.arguments import is_due, schedule_of
+from paretune.training.arguments import schedule_of
 from paretune.training.meter import EventWriter, Meter
 from paretune.training.optimizer import MasterAdamW
 from paretune.training.profile import BATCH, Profile
@@ -176,11 +177,16 @@ class Loop:
     def _after_step(self, rate: float, norm: torch.Tensor, stop_requested: bool) -> bool:
         """Write curves, evaluate and save if it is time. Returns whether to stop, which all processes do together."""
         arguments, step = self.arguments, self.progress.step
-        due = partial(is_due, step=step, arguments=arguments, steps_per_epoch=self._sampler.steps)
         is_last = step == arguments.max_steps
-        logs = due("steps", arguments.logging_steps)
-        evaluates = due(arguments.eval_strategy.value, arguments.eval_steps or 1)
-        saves, stops = due(arguments.save_strategy.value, arguments.save_steps), False
+        logs, evaluates, saves = (
+            Schedule(strategy, every).is_due(step, arguments.max_steps, self._sampler.steps)
+            for strategy, every in (
+                ("steps", arguments.logging_steps),
+                (arguments.eval_strategy.value, arguments.eval_steps or 1),
+                (arguments.save_strategy.value, arguments.save_steps),
+            )
+        )
+        stops = False
         stops_now = stop_requested and not distributed.is_initialized()  # it has nobody to agree with
         if logs or evaluates or saves or is_last or stops_now or step >= self.meter.next_exchange:
             is_late = self._on_spot and time.perf_counter() >= self._save_due_at

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +18,7 @@ from transformers.models.auto import modeling_auto
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.architecture import length_faults, positions_of
-from paretune.estimating.formats import PLAIN_DECODERS, Formats, formats_of, kind_of
+from paretune.estimating.formats import PLAIN_DECODERS, Formats, formats_of, is_plain, kind_of, stored_in
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.specification.job import ADAPTERS, ALL_LINEAR, JobSpec
@@ -26,6 +26,7 @@ from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device, processes
 from paretune.training.rows import hub
 
+_FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary and width of a model that is only tried
 _CAUSAL = "sdpa_causal"  # the name under which transformers knows attention without masks
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
@@ -107,7 +108,35 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
         needs = "task causal-lm needs a causal language model such as gpt2 or llama"
         faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
     faults += length_faults(spec.model, positions_of(config.to_dict()), spec.max_seq_length)
-    return faults or (_adapter_faults(spec, folder) if spec.fine_tuning in ADAPTERS else [])
+    faults = faults or (_adapter_faults(spec, folder) if spec.fine_tuning in ADAPTERS else [])
+    return faults or ([] if spec.task == metrics.CAUSAL_LM else _padding_faults(spec, config))
+
+
+@torch.no_grad()
+def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
+    """Return the fault of a model whose answers to a row depend on padding behind it, as those of XLNet do.
+
+    Rows of a batch are padded to the longest one, so such a model would learn from how they were put together, and
+    answer otherwise when it is used. A random model of one layer with the same code shows it, if there can be one.
+    """
+    if is_plain(kind_of(config.to_dict())) or (getattr(config, "hidden_size", None) or 0) > _WIDEST_TRIED:
+        return []
+    answers = []
+    with suppress(Exception), torch.random.fork_rng(devices=[]):  # of any architecture
+        torch.manual_seed(0)
+        sizes = {"num_hidden_layers": 1, "vocab_size": _FEW_TOKENS, "pad_token_id": 0}
+        changed = type(config).from_dict({**config.to_dict(), **sizes})
+        model = auto_class(spec.task).from_config(changed).eval()
+        tokens = torch.randint(1, _FEW_TOKENS, (1, 8))
+        for padding in (0, 5):
+            padded = torch.nn.functional.pad(tokens, (0, padding))
+            mask = torch.nn.functional.pad(torch.ones_like(tokens), (0, padding))
+            logits = model(input_ids=padded, attention_mask=mask).logits
+            answers.append(logits[:, :8] if spec.task == metrics.TOKEN_CLASSIFICATION else logits)
+    if len(answers) < 2 or torch.allclose(answers[0], answers[1], rtol=1e-3, atol=1e-5):
+        return []
+    rule = f"model {spec.model} is a {config.model_type} model, whose answers depend on padding behind a text"
+    return [f"{rule}: rows of a batch would change each other; set model to another one, such as bert-base-uncased"]
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
@@ -124,8 +153,8 @@ def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
 
 def find_formats(spec: JobSpec, folder: Path) -> Formats:
     """Return the number formats in which the model in `folder` is trained on this device."""
-    kind = kind_of(load_config(spec.model, folder).to_dict())
-    return formats_of(spec, kind, device.choose_precision(spec.precision))
+    config = load_config(spec.model, folder).to_dict()
+    return formats_of(spec, kind_of(config), device.choose_precision(spec.precision), stored_in(config))
 
 
 def build_model(
@@ -347,14 +376,21 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
     return layers
 
 
-def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], None], division: Any = None) -> None:
+def write_model(
+    model: Any,
+    folder: Path,
+    spec: JobSpec,
+    formats: Formats,
+    tell: Callable[[str], None],
+    division: Any = None,
+) -> None:
     """Write a model that may be divided over processes, which must all call it; the first one writes.
 
     Adapters are merged, or written alone with merge=false in `lora`. If merging fails, the adapters stay, because they
     were paid for, and `tell` gets the reason.
     """
     if spec.fine_tuning not in ADAPTERS:
-        _write(model, folder, division)
+        _write(model, folder, formats, division)
         return
     path = at_home(spec.model)
     base_name = str(path.resolve()) if path.is_dir() else spec.model
@@ -374,7 +410,7 @@ def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], N
         return
     try:
         _merge_adapters(base)
-        _write(base, folder, division)
+        _write(base, folder, formats, division)
     except (MemoryError, RuntimeError, OSError) as error:  # out of memory, or the disk is full
         for path in folder.glob("model*.safetensors*"):
             path.unlink()
@@ -385,8 +421,14 @@ def write_model(model: Any, folder: Path, spec: JobSpec, tell: Callable[[str], N
         path.unlink()
 
 
-def _write(model: Any, folder: Path, division: Any) -> None:
-    """Write the weights and the configuration; those of a divided model are gathered first."""
+def _write(model: Any, folder: Path, formats: Formats, division: Any) -> None:
+    """Write weights, in the format of the model's own files, and configuration; those of a divided model are gathered.
+
+    So a model of 7 billion bf16 weights comes back with 14 GB, not with the 28 GB that it was trained in.
+    """
+    for weight in model.parameters():
+        if weight.is_floating_point():
+            weight.data = weight.data.to(device.DTYPES[formats.saved])
     weights = None if division is None else division.gather_weights(model)
     if processes.is_first():
         with patch.object(transformers.GenerationConfig, "validate"):  # 5.3 writes none that it would warn of

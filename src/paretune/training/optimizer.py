@@ -22,9 +22,10 @@ _FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # of Py
 class MasterAdamW:
     """Fused AdamW of the trained weights among `named`, which are rounded to the format in which the model holds them.
 
-    If that is the format in which they are updated, each weight is its own master. Matrices decay, vectors (biases,
-    norms) do not. `inner` is for a schedule of the learning rate. With a format that scales the loss, it is multiplied
-    by `scale`, which is halved when gradients overflow.
+    If that is the format in which they are updated, each weight is its own master. Matrices decay; vectors (biases,
+    norms) and tables of biases, as T5's of relative positions, do not, as in the Trainer. `inner` is for a schedule of
+    the learning rate. With a format that scales the loss, it is multiplied by `scale`, which is halved when gradients
+    overflow.
     """
 
     def __init__(
@@ -49,9 +50,11 @@ class MasterAdamW:
         # the embedding of MiniLM 12 of 100 ms.
         on_processor = [master for _, master in self._rounded if master.device.type == "cpu"]
         self._wide = {master: torch.empty_like(master) for master in on_processor if master.nbytes > LARGEST_KEPT}
+        decaying = [weight for name, weight in self._masters.items() if weight.ndim >= 2 and "bias" not in name]
+        others = [weight for name, weight in self._masters.items() if weight.ndim < 2 or "bias" in name]
         groups = [
-            {"params": [weight for weight in self._all if weight.ndim >= 2], "weight_decay": arguments.weight_decay},
-            {"params": [weight for weight in self._all if weight.ndim < 2], "weight_decay": 0.0},
+            {"params": decaying, "weight_decay": arguments.weight_decay},
+            {"params": others, "weight_decay": 0.0},
         ]
         betas = (arguments.adam_beta1, arguments.adam_beta2)
         groups = [group for group in groups if group["params"]]

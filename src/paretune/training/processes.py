@@ -11,6 +11,7 @@ the job ends as soon as one instance fails.
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,8 @@ from paretune.specification.parallelism import DEVICE_MAP
 
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint is killed
 SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
+_ASKS_EVERY_S = 0.5
+_waits = 0  # how often this process has waited for all
 Value = TypeVar("Value")
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
@@ -100,6 +103,24 @@ def gather(value: Value) -> list[Value]:
     values = [value] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(values, value)
     return values
+
+
+def wait_for_all() -> None:
+    """Return when all processes have come here, which may take one of them hours: it may read or write a large model.
+
+    They count themselves in the store of the group and ask it again and again, because a collective operation would
+    fail after the timeout of the group.
+    """
+    global _waits
+    if not torch.distributed.is_initialized():
+        return
+    _waits += 1
+    store, key = torch.distributed.distributed_c10d._get_default_store(), f"paretune waits {_waits}"
+    arrived = store.add(key, 1)
+    while arrived < torch.distributed.get_world_size():
+        time.sleep(_ASKS_EVERY_S)
+        arrived = store.add(key, 0)
+    gather(None)  # the process that has the store may end after this
 
 
 def of_first(value: Value, source: int = 0) -> Value:

@@ -35,7 +35,7 @@ from paretune.training.rows.tokenised import masked
 
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
-the other processes fail after this time. No process may work alone for longer, as when it writes a file."""
+the other processes fail after this time. `processes.wait_for_all` is for a process that works alone for longer."""
 
 Build = Callable[..., tuple[Any, list[str]]]
 """Makes the whole model, or with `drawn` its layers on the device meta; also returns the names of drawn layers."""
@@ -205,6 +205,7 @@ class Shards(Replicas):
         self.rank, self.shares = replica * degrees.sharers + sharer, degrees.data
         self.reports = member == 0 and stage == degrees.pipeline - 1
         whole, drawn = build() if distributed.get_rank() == 0 else (None, [])
+        processes.wait_for_all()  # the first one reads
         self.model, _ = build(drawn=processes.of_first(drawn))
         self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
         self._divide(spec, mesh)

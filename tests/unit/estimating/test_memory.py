@@ -60,7 +60,7 @@ def test_memory_is_the_sum_by_hand(setting: MemorySetting, gigabytes: float) -> 
     ],
 )
 def test_a_trained_weight_takes_what_training_keeps_of_it(
-    kind: str, precision: str, state: int, in_the_update: int
+    kind: str, precision: Any, state: int, in_the_update: int
 ) -> None:
     built = Architecture(
         parameters=9, matrices=6, layers=1, hidden_size=1, vocabulary=1, adapted_widths=1, kind=kind, positions=None

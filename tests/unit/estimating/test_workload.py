@@ -88,11 +88,11 @@ def test_frozen_weights_beside_adapters_take_two_bytes_or_half_a_byte(
         ("evaluations", {}, 1),  # the returned model is judged in any case
         ("evaluations", {"num_train_epochs": 9.0}, 1),
         ("evaluations", {"training_arguments": {"eval_strategy": "no"}}, 1),
-        ("evaluations", {"training_arguments": {"eval_strategy": "steps"}}, 4),
+        ("evaluations", {"training_arguments": {"eval_strategy": "steps"}}, 4),  # after 15, 30, 45 and 57 steps
         ("evaluations", {"training_arguments": {"eval_strategy": "epoch"}, "num_train_epochs": 4.5}, 5),
         ("evaluations", {"training_arguments": {"eval_strategy": "epoch"}, "num_train_epochs": 2.0}, 2),
         ("evaluations", {"training_arguments": {"eval_steps": 10}}, 6),  # of 57 steps
-        ("evaluations", {"training_arguments": {"eval_steps": 0.1}}, 10),
+        ("evaluations", {"training_arguments": {"eval_steps": 0.1}}, 10),  # of 57 steps: after each sixth, and the last
         ("evaluations", {"probe_steps": 40}, 0),
         ("evaluated_rows", {}, 100),  # a ninth of 900
         ("evaluated_rows", {"max_eval_samples": 64}, 64),

@@ -9,7 +9,7 @@ import pytest
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
-from paretune.jobs.preview import ForeseenJob, _summary, limit_refusal, warnings_of
+from paretune.jobs.preview import ForeseenJob, _summary, batch_in_words, limit_refusal, warnings_of
 from paretune.pricing import Price
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -169,3 +169,21 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
     assert lines["worst case"] == "2.90 USD; the job is ended after 1 h"
     assert lines["budgets"] == "budget team: 10 of 20 USD left"
     assert lines["leaves this machine"].endswith("dataset, model, code")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}, "global batch size 8 = 4 x 1 x 2, "),
+        (
+            {"global_batch_size": 7, "per_device_train_batch_size": 4},
+            "global batch size 7 in 2 parts of at most 4 rows,",
+        ),
+        (
+            {"global_batch_size": 14, "per_device_train_batch_size": 4, "instance_count": 2},
+            "global batch size 14 in 2 parts of at most 4 rows on each of 2 devices, ",
+        ),
+    ],
+)
+def test_a_batch_is_shown_as_an_equation_only_if_it_is_one(changes: dict[str, Any], words: str) -> None:
+    assert batch_in_words(JobSpec(**changes).plan()).startswith(words)

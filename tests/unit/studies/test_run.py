@@ -204,6 +204,23 @@ def test_a_dry_run_lists_each_point_once_and_no_more_than_the_study_tries(
     assert all(re.fullmatch(r"  learning_rate \S+, worst case \d\.\d USD", line) for line in lines)
 
 
+def test_a_dry_run_of_a_study_on_sagemaker_needs_no_account(
+    workplace: Path, no_settings: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(workplace / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(workplace / "none"))
+    search = {"instance_type": {"choices": ["ml.g5.xlarge", "ml.g5.12xlarge"]}}
+    job = {"max_train_samples": 800, "max_runtime_minutes": 60, "region": "us-east-1"}
+    path = write_study(workplace, job=job, search=search, sampler="grid", n_trials=2, budget_usd=20)
+
+    assert main(["study", str(path), "--dry_run"]) == 0
+
+    output = capsys.readouterr().out
+    assert "your AWS account was not asked: no usable AWS credentials" in output
+    assert len(re.findall(r"instance_type ml\.g5\.\w+, worst case \d+\.\d+ USD", output)) == 2
+
+
 def test_a_dry_run_bounds_jobs_as_the_study_does_and_names_those_above_max_cost_usd(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.estimating.workload import Schedule
 from paretune.specification.job import JobSpec
-from paretune.training.arguments import READ, argument_faults, is_due, training_arguments
+from paretune.training.arguments import READ, argument_faults, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
 
@@ -50,11 +51,12 @@ def test_a_page_names_what_a_training_reads() -> None:
 
 
 def test_steps_may_be_a_number_a_share_of_all_or_none() -> None:
-    made = training_arguments(BASE, 10)
+    def due_at(strategy: str, every: float) -> list[int]:
+        return [step for step in range(1, 11) if Schedule(strategy, every).is_due(step, 10, 3)]
 
-    due = {every: [step for step in range(1, 11) if is_due("steps", every, step, made, 3)] for every in (4, 0.5, 0)}
+    due = {every: due_at("steps", every) for every in (4, 0.5, 0)}
     assert due == {4: [4, 8], 0.5: [5, 10], 0: []}
-    assert [step for step in range(1, 11) if is_due("epoch", 4, step, made, 3)] == [3, 6, 9, 10]
+    assert due_at("epoch", 4) == [3, 6, 9, 10]
 
 
 @pytest.mark.parametrize(("steps", "warmed_up_after"), [(7, 7), (0, 50)])

@@ -1,6 +1,7 @@
 """What can be said about a device on any machine."""
 
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def test_a_gpu_instance_without_a_visible_gpu_is_refused_with_the_versions_that_
     ],
 )
 def test_a_sagemaker_job_is_checked_against_its_instances_and_not_this_machine(
-    instance_type: str, precision: str, fault: str | None
+    instance_type: str, precision: Any, fault: str | None
 ) -> None:
     result = device.device_faults(JobSpec(instance_type=instance_type, precision=precision, instance_count=64))
 

@@ -15,6 +15,7 @@ from peft import PeftModel
 from safetensors import safe_open
 
 from paretune.core.errors import BadInput
+from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
 from paretune.training.model import build_model, find_formats, find_model, load_tokenizer, model_faults, write_model
 
@@ -74,8 +75,9 @@ def test_code_that_comes_with_a_model_is_never_run(tiny_model: Path, tmp_path: P
 
     with pytest.raises(BadInput, match="has no configuration that transformers can load"):
         model_faults(JobSpec(model=str(folder)), folder)
+    formats = formats_of(JobSpec(), "", "fp32")
     with pytest.raises(ValueError, match="trust_remote_code"):
-        build(folder)
+        build_model(JobSpec(), folder, LABELS, load_tokenizer(tiny_model), formats)
     assert not mark.exists()
 
 
@@ -178,7 +180,8 @@ class Trained:
     messages: list[str]
 
     def write(self, **options: Any) -> None:
-        write_model(self.model, self.path, self.spec, self.messages.append, **options)
+        formats = formats_of(self.spec, "", "fp32")
+        write_model(self.model, self.path, self.spec, formats, self.messages.append, **options)
 
 
 Make = Callable[..., Trained]
@@ -312,3 +315,33 @@ def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
     with safe_open(trained.path / "adapter_model.safetensors", "pt") as adapters:
         assert len([*adapters.keys()]) > 0
     assert "No space left on device" in trained.messages[0]
+
+
+@pytest.mark.parametrize("fine_tuning", ["full", "lora"])
+def test_a_model_comes_back_in_the_number_format_of_its_files(
+    base_of: Callable[..., Path], tmp_path: Path, fine_tuning: str
+) -> None:
+    base = base_of("gpt2")
+    transformers.AutoModel.from_pretrained(base, dtype=torch.bfloat16).save_pretrained(base)
+    spec = JobSpec(model=str(base), precision="fp32", fine_tuning=fine_tuning)
+    formats = find_formats(spec, base)
+    model, _ = build_model(spec, base, LABELS, load_tokenizer(base), formats)
+    assert {item.dtype for item in model.parameters() if item.requires_grad} == {torch.float32}
+
+    write_model(model, tmp_path / "written", spec, formats, [].append)
+
+    written = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "written")
+    assert written.dtype == written.config.dtype == torch.bfloat16
+    (file,) = (tmp_path / "written").glob("*.safetensors")
+    assert file.stat().st_size < 2.5 * sum(item.numel() for item in written.parameters())
+
+
+@pytest.mark.parametrize(("kind", "is_refused"), [("xlnet", True), ("electra", False), ("mpnet", False)])
+def test_a_model_whose_answers_depend_on_padding_is_refused(tmp_path: Path, kind: str, is_refused: bool) -> None:
+    sizes = {"d_model": 32, "n_head": 2, "d_inner": 32} if kind == "xlnet" else {"hidden_size": 32}
+    sizes |= {} if kind == "xlnet" else {"num_attention_heads": 2, "intermediate_size": 32}
+    transformers.AutoConfig.for_model(kind, **sizes).save_pretrained(tmp_path)
+
+    faults = model_faults(JobSpec(model=str(tmp_path), max_seq_length=64), tmp_path)
+
+    assert bool([fault for fault in faults if "whose answers depend on padding behind a text" in fault]) is is_refused

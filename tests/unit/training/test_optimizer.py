@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import Trainer
 
 from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
@@ -12,6 +13,7 @@ from paretune.training import optimizer as module
 from paretune.training.arguments import training_arguments
 from paretune.training.optimizer import MasterAdamW
 from paretune.training.strategies import Replicas
+from tests.unit.training.test_kernels import small
 
 
 def optimizer_of(*weights: torch.nn.Parameter, precision: str = "fp32") -> MasterAdamW:
@@ -99,3 +101,16 @@ def test_with_bf16_true_weights_and_moments_are_bf16_and_small_updates_are_lost(
         "step": torch.float32,
     }
     assert torch.equal(weight, torch.ones_like(weight))  # 1e-4 of a weight of 1 is below 1/512
+
+
+@pytest.mark.parametrize("kind", ["t5", "mpnet", "bert", "llama", "modernbert"])
+def test_the_weights_that_decay_are_those_of_the_trainer(kind: str) -> None:
+    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 16} if kind == "t5" else {}
+    model = small(kind, attention="eager", **sizes)
+    arguments = training_arguments(JobSpec(training_arguments={"weight_decay": 0.1}), 10)
+    named = dict(model.named_parameters())
+    optimizer = MasterAdamW(named.items(), arguments, 1e-4, formats_of(JobSpec(), kind, "fp32"))
+
+    decaying = next(group["params"] for group in optimizer.inner.param_groups if group["weight_decay"])
+    names = {name for name, weight in named.items() if any(weight is other for other in decaying)}
+    assert names == {*Trainer.get_decay_parameter_names(None, model)} & named.keys()  # it names tied ones twice

@@ -1,5 +1,9 @@
-"""How torchrun is called on each instance."""
+"""How torchrun is called on each instance, and how processes wait for each other."""
 
+import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +47,28 @@ def test_the_network_is_the_cluster_s_unless_the_user_chose_one() -> None:
     result = network_environment(hosts("algo-1"), {"NCCL_SOCKET_IFNAME": "ib0"})
 
     assert result == {"GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}
+
+
+_WAITS = """
+import sys, time
+from paretune.specification.job import JobSpec
+from paretune.training import processes, strategies
+strategies.PROCESS_TIMEOUT_S = 3
+strategies.begin(JobSpec(instance_count=2))
+if processes.is_first():
+    time.sleep(7)  # writes a large model
+processes.wait_for_all()
+"""
+
+
+@pytest.mark.slow
+def test_the_others_wait_for_longer_than_their_time_limit_while_the_first_one_writes() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    started = [
+        subprocess.Popen([sys.executable, "-c", _WAITS], env=os.environ | group | {"RANK": rank}) for rank in "01"
+    ]
+
+    assert [each.wait(120) for each in started] == [0, 0]

@@ -18,7 +18,7 @@ from botocore.config import Config
 from botocore.model import OperationModel
 
 from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
-from paretune.core.errors import BadInput, LaunchRefused, first_line
+from paretune.core.errors import BadInput, NoAccount, first_line
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, NO_REGION, code, explain, is_denied, refused_to
 from paretune.specification.job import JobSpec
 
@@ -61,7 +61,7 @@ class Account:
             # AWS_REGION is what AWS itself sets in its services; boto reads AWS_DEFAULT_REGION and the profile.
             self.session = boto3.Session(region_name=region or environment.get("AWS_REGION"))
         if self.session.region_name is None:
-            raise LaunchRefused(NO_REGION)
+            raise NoAccount(NO_REGION)
         self.region: str = self.session.region_name
         self._environment, self._clients, self._arns = environment, dict[str, Any](), dict[str, str]()
 

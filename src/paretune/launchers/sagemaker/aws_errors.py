@@ -16,7 +16,7 @@ from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from paretune.core.errors import LaunchRefused, ParetuneError, first_line
+from paretune.core.errors import LaunchRefused, NoAccount, ParetuneError, first_line
 from paretune.specification.container import FailureKind
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError, S3UploadFailedError)
@@ -130,7 +130,8 @@ def refused_to(doing: str, kind: type[ParetuneError] = LaunchRefused) -> Iterato
     try:
         yield
     except AWS_ERRORS as error:
-        raise kind(explain(error, doing)) from error
+        is_unknown = kind is LaunchRefused and isinstance(error, (exceptions.NoRegionError, *_NO_CREDENTIALS))
+        raise (NoAccount if is_unknown else kind)(explain(error, doing)) from error
 
 
 def explain(error: BaseException, doing: str) -> str:
