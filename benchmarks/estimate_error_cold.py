@@ -8,6 +8,8 @@ out in turn; and with half of the rows of its own source known. Groups of rows a
 trained on what. The published memory is compared with what the formula says, and with whether the job is said to fit.
 A rate is that of steps; published figures whose time contains evaluations or compiling are said to in `note`.
 
+Rows in tf32 and pre-trainings of BERT, with packed rows and LAMB, are left out: paretune trains neither.
+
 Columns: model, layers, hidden_size, sequence_length, precision, strategy, per_device_batch, accumulation,
 instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source; and optionally
 config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler, optimizer (Trainer's `optim`),
@@ -28,10 +30,12 @@ from pathlib import Path
 import arguments
 import published
 
+from paretune.core.errors import BadInput
 from paretune.estimating.architecture import of_config
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
+from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.timing import Measurement, fit
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
@@ -68,6 +72,11 @@ class Rate:
         return self.spec.instance().accelerator.removeprefix("NVIDIA ")
 
     @property
+    def is_listed(self) -> bool:
+        """Whether paretune has a data sheet of its GPU."""
+        return DeviceShare(self.spec).device.is_listed
+
+    @property
     def is_llm(self) -> bool:
         """Whether it is a language model's."""
         return self.spec.task == "causal-lm"
@@ -91,8 +100,20 @@ def _on(chip: str) -> Callable[[Rate], bool]:
     return lambda rate: rate.chip == chip
 
 
+FITTED_ON = (
+    *("Lambda", "MosaicML", "QwenLM", "philschmid fine-tune"),
+    *(f"Pollux OSDI21 g4dn.12xlarge BERT SQuAD {nodes}" for nodes in ("1 node", "2 to 4")),
+)
+"""Beginnings of the names of the sources that constants are chosen on. All others judge them, and nothing else."""
 _UPDATES_IN_A_LOOP = "Pollux"
 """Whose optimiser updates one weight after another: benchmark/models/bert/run_squad.py in github.com/petuum/adaptdl."""
+KINDS: Mapping[str, Callable[[Rate], bool]] = {
+    "one GPU": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices * rate.work.instances == 1,
+    "several GPUs": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices > 1 == rate.work.instances,
+    "several machines": lambda rate: rate.is_listed and rate.work.instances > 1,
+    "LLM": lambda rate: rate.is_llm and rate.is_listed and rate.work.instances == 1,
+    "GPUs without a data sheet": lambda rate: not rate.is_listed,
+}
 GROUPS: Mapping[str, Callable[[Rate], bool]] = {
     "small models on one GPU": lambda rate: not rate.is_llm and rate.work.devices * rate.work.instances == 1,
     "small models on several GPUs of a machine": lambda rate: (
@@ -129,6 +150,7 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
             network_gbps=facts["network_gbps"],
             vcpus=facts["vcpus"],
             memory_gib=facts["memory_gib"],
+            launcher="sagemaker",
         )
     arguments: dict[str, object] = {"gradient_checkpointing": True} if row.get("checkpointing") == "yes" else {}
     arguments |= {"torch_compile": True} if row.get("compiler") == "inductor" else {}
@@ -154,7 +176,19 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
 def read(paths: Sequence[Path]) -> list[Rate]:
     """Every row of the tables."""
     rows = (row for path in paths for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-    return [_rate(Estimator(Evidence()), row) for row in rows]
+    rates = list[Rate]()
+    for row in filter(_is_comparable, rows):
+        try:
+            rates.append(_rate(Estimator(Evidence()), row))
+        except BadInput as error:
+            print(f"left out, {row['source']}, {row['model']}: {error}")
+    return rates
+
+
+def _is_comparable(row: Mapping[str, str]) -> bool:
+    """Return whether paretune could train so: in its number formats, and no pre-training with packed rows."""
+    is_tf32 = "tf32" in (row.get("note") or "").lower() or row["precision"] not in {"fp32", "bf16", "fp16", "bf16-true"}
+    return not is_tf32 and "pretraining" not in row["model"]
 
 
 def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
@@ -208,6 +242,11 @@ def tables(rates: Sequence[Rate]) -> list[str]:
     groups = {name: [item for item in cold if holds(item.rate)] for name, holds in GROUPS.items()}
     lines = ["From data sheets alone:", ""]
     lines += published.table(header, [summary(name, made) for name, made in groups.items() if made])
+    for half, is_fitted in (("The sources that constants were chosen on", True), ("The sources left out", False)):
+        of_half = [item for item in cold if item.rate.source.startswith(FITTED_ON) is is_fitted]
+        kinds = {name: [item for item in of_half if holds(item.rate)] for name, holds in KINDS.items()}
+        lines += ["", f"{half}, from data sheets alone:", ""]
+        lines += published.table(header, [summary(name, made) for name, made in kinds.items() if made])
     sources = dict.fromkeys(rate.source for rate in rates)
     by_source = {source: [item for item in cold if item.rate.source == source] for source in sources}
     lines += ["", "The same by source:", ""]
