@@ -41,6 +41,7 @@ class ScriptedJob(Job):
     f1: float = 0.75
     eval_loss: float = 0.5
     model: str = "model"
+    chosen: str = ""  # the instance type that the service has chosen of several
 
     @property
     def run_id(self) -> str:
@@ -77,6 +78,9 @@ class ScriptedJob(Job):
             failure=None if isinstance(self.ending, str) else self.ending,
             model=self.model,
         )
+
+    def chosen_instance_type(self) -> str:
+        return self.chosen
 
     def log_tail(self, lines: int = 15) -> list[str]:
         return ["last line"]

@@ -100,6 +100,10 @@ class Attempts:
             self.begin()
             return None
         has_ended = self.current.state().is_terminal
+        chosen = self.current.chosen_instance_type()
+        if chosen not in ("", self.document.spec.instance_type):
+            spec = self.record.spec.on_instance_type(chosen)
+            self._move(replace(self.document, spec=spec, plan=spec.plan()))
         self._take_events()
         if not has_ended:
             return None
@@ -145,7 +149,8 @@ class Attempts:
             title = self._launcher.traits.title
             return again, f"{title} had an internal error: the job goes on from its last checkpoint"
         if kind is FailureKind.CAPACITY and may_retry:
-            _, *types = dropwhile(ran.spec.instance_type.__ne__, job.instance_types())
+            *_, last = self._launcher.types_of_request(ran.spec)
+            _, *types = dropwhile(last.__ne__, job.instance_types())
             if not types:
                 return None, ""
             following, *further = types  # with further ones to try, it waits half an hour at most
@@ -262,23 +267,27 @@ class Attempts:
         """Turn to the next attempt, which the next poll begins or adopts."""
         is_smaller = document.plan != self.document.plan
         has_moved = document.spec.instance_type != self.document.spec.instance_type
-        ran, self.document, self.current = self.document, document, None
+        self.current = None
         if self.record.spec.entry_script is not None:
             self.inputs = JobInputs()  # SageMaker has those of the first attempt; here the script runs where it lies
-        if has_moved:  # from here on its price counts
-            self.bill.ran, self.bill.price = document.spec, self.record.price(document.spec)
-            count = str(document.spec.instance_count)
-            name = self.record.run.tags().get(schema.RUN_NAME, "").replace(run_name(ran.spec), run_name(document.spec))
-            tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
-            self.record.log_attempt(
-                document.plan, {**price_tags(self.bill.price), **tags, schema.RUN_NAME: name or None}
-            )
+        if has_moved:
+            self._move(document)
         else:
+            self.document = document
             if is_smaller:
                 self._memory_retries += 1
                 self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
             self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
         self.record.workplace.say(message)
+
+    def _move(self, document: JobDocument) -> None:
+        """Turn to another instance type, whose price counts from here on."""
+        ran, self.document = self.document, document
+        self.bill.ran, self.bill.price = document.spec, self.record.price(document.spec)
+        count = str(document.spec.instance_count)
+        name = self.record.run.tags().get(schema.RUN_NAME, "").replace(run_name(ran.spec), run_name(document.spec))
+        tags = {schema.USED_INSTANCE_TYPE: document.spec.instance_type, schema.USED_INSTANCE_COUNT: count}
+        self.record.log_attempt(document.plan, {**price_tags(self.bill.price), **tags, schema.RUN_NAME: name or None})
 
     def _release_instances(self, *, tries_again: bool = False) -> None:
         if problem := self.bill.release_instances(tries_again=tries_again):

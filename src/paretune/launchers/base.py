@@ -123,6 +123,10 @@ class Job(ABC):
     def status(self) -> JobStatus:
         """State, seconds and results."""
 
+    def chosen_instance_type(self) -> str:
+        """The instance type that the service has chosen of those in the request; "" if it had, or made, no choice."""
+        return ""
+
     def detail(self) -> str:
         """The launcher's own word for the job's phase, such as Downloading; "" if it has none."""
         return ""
@@ -254,6 +258,10 @@ class Launcher(ABC):
     def deadline_s(self, document: JobDocument) -> float:
         """Seconds of an attempt of a job after which it stops itself; without any left there is no such attempt."""
         return document.max_seconds
+
+    def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
+        """The instance types, best first, of which one request for the job lets the service take the first free one."""
+        return (spec.instance_type,)
 
     def location_tags(self) -> Mapping[str, str]:
         """The location that `attach` looks in, as tags without prefix: account and region, or the machine."""

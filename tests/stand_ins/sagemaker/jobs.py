@@ -49,7 +49,10 @@ class Job:
         self.request = request
         self.name: str = request["TrainingJobName"]
         self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{self.name}"
-        self.resources = request["ResourceConfig"]
+        self.resources = dict(request["ResourceConfig"])
+        if preferences := self.resources.get("InstancePreferences"):  # the last one has capacity here
+            self.resources["SelectedInstanceType"] = preferences[-1]["InstanceType"]
+            self.resources["SelectedInstanceCount"] = self.resources["InstanceCount"]
         self.is_spot = bool(request.get("EnableManagedSpotTraining"))
         self.hosts = [f"algo-{number + 1}" for number in range(self.resources["InstanceCount"])]
         self.output = f"{request['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{self.name}/output"
@@ -139,6 +142,7 @@ class Job:
     def describe(self) -> Answer:
         """As DescribeTrainingJob shows it."""
         view = {name: value for name, value in self.request.items() if name != "Tags"} | self.summary()
+        view["ResourceConfig"] = self.resources
         view["SecondaryStatusTransitions"] = [dict(transition) for transition in self.transitions]
         view["FailureReason"] = self.failure
         view["TrainingStartTime"] = self.started
@@ -290,5 +294,11 @@ def _broken_rules(request: Answer) -> Iterator[str]:
         yield "MaxWaitTimeInSeconds can only be given with EnableManagedSpotTraining."
     if is_spot and (wait is None or wait < runtime):
         yield "Invalid MaxWaitTimeInSeconds. It must be present and be greater than or equal to MaxRuntimeInSeconds"
+    if "ResourceConfig" in request and "TrainingJobName" in request and "RoleArn" in request:
+        resources = request["ResourceConfig"]
+        if ("InstanceType" in resources) == ("InstancePreferences" in resources):
+            yield "Exactly one of InstanceType and InstancePreferences must be given."
+        if is_spot and "InstancePreferences" in resources:
+            yield "InstancePreferences is not supported with EnableManagedSpotTraining."
     if is_spot and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
         yield "KeepAlivePeriodInSeconds is not supported with EnableManagedSpotTraining."

@@ -67,7 +67,7 @@ def furnish(folder: Path, job: Job, host: str, image: Path, keep: list[Path], *,
     for name in ("log", "nothing"):
         (folder / name).touch()
     channels = [channel["ChannelName"] for channel in job.request.get("InputDataConfig", [])]
-    kind = job.resources["InstanceType"]
+    kind = job.resources.get("SelectedInstanceType") or job.resources["InstanceType"]
     configuration = {
         "resourceconfig": {
             "current_host": host,

@@ -211,6 +211,42 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
     assert desk.metrics["f1"] == 0.75
 
 
+class Choosing(ScriptedLauncher):
+    """A service that takes the first free one of all types of a request."""
+
+    def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
+        return spec.instance_types()
+
+
+def test_a_job_is_billed_at_the_price_of_the_type_that_the_service_has_chosen(desk: Desk) -> None:
+    launcher = Choosing([DONE])
+    attempts = desk.attempts(launcher, fallback_instance_types=LARGE)
+    assert attempts.current is not None
+    attempts.current.chosen = launcher.jobs[launcher.created[0]].chosen = LARGE  # type: ignore[attr-defined]
+    outcome = desk.follow(attempts)
+
+    assert outcome.metrics["cost_usd"] == pytest.approx(PRICES[LARGE] * SECONDS / 3600)
+    assert outcome.ran is not None
+    assert outcome.ran.instance_type == desk.tags["used_instance_type"] == LARGE
+    assert desk.tags["price_usd_per_hour"] == "2"
+
+
+def test_types_that_were_all_in_one_request_are_not_tried_again_and_others_are(desk: Desk) -> None:
+    class Two(ScriptedLauncher):
+        def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
+            return spec.instance_types()[:2]
+
+    launcher = Two([CAPACITY, DONE])
+    desk.follow(desk.attempts(launcher, fallback_instance_types=f"{LARGE},{OTHER}"))
+    assert [document.spec.instance_type for document in launcher.documents] == [SMALL, OTHER]
+
+    desk.run_id = None
+    failed = desk.attempts(Choosing([CAPACITY]), fallback_instance_types=LARGE)
+    while (end := failed.poll()) is None:
+        desk.clock.sleep(0.5)
+    assert end.failure == CAPACITY
+
+
 def test_a_job_goes_on_after_an_internal_error_of_aws_at_most_twice(desk: Desk) -> None:
     launcher = ScriptedLauncher([INTERNAL, INTERNAL, INTERNAL, DONE])
 

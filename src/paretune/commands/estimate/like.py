@@ -97,7 +97,8 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
     seconds = answer.get("TrainingTimeInSeconds" if is_spot else "BillableTimeInSeconds")
     if status != "Completed" or not seconds:
         raise BadInput([f"like must name a training that has completed, training job {name} is {status}"])
-    if "InstanceType" not in resources:
+    instance_type = resources.get("SelectedInstanceType", resources.get("InstanceType"))  # the first: of several types
+    if instance_type is None:
         raise BadInput([f"training job {name} has instance groups of several types: no cluster here is like that"])
     given = {key: value_of(str(text).strip('"')) for key, text in (answer.get("HyperParameters") or {}).items()}
     texts = {
@@ -109,7 +110,7 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
     program = str(given.get("sagemaker_program", ""))
     adapters = "qlora" if given.get("load_in_4bit") is True else "lora" if "lora_r" in given else ""
     texts |= {
-        "instance_type": resources["InstanceType"],
+        "instance_type": instance_type,
         "instance_count": str(resources.get("InstanceCount", 1)),
         "dataset": "its/own",
         "precision": halves[0] if halves else "fp32",

@@ -196,6 +196,9 @@ class SageMakerJob(Job):
             self._asked_to_stop = True
             self._request_stop()
 
+    def chosen_instance_type(self) -> str:
+        return str(self.description.get("ResourceConfig", {}).get("SelectedInstanceType", ""))
+
     def status(self) -> JobStatus:
         """State and results; BillableTimeInSeconds, or until AWS gives it the time since the training started."""
         state, description = self.state(), self.description

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +62,7 @@ _READS_SECRETS = "boto3"  # which AWS's images hold
 _PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # of an address, where a password could stand
 _SPOT_WAIT_S = 3600.0
 _PENDING_S = 1800  # AWS, StoppingCondition: the least
+_MOST_PREFERENCES = 5  # AWS, InstancePreferences
 _LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
 _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
 _RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}  # as the SDK's driver sets them
@@ -215,6 +217,27 @@ class SageMakerLauncher(Launcher):
         """Seconds after its container's start: those of the job, less the billed ones of earlier attempts."""
         return deadline_s(document.spec, self._environment) - document.spent_seconds
 
+    def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
+        """Return the types that InstancePreferences takes: on demand, at most five, with one request for all of them.
+
+        Image, batch and kind of disk are the same for all; a pool is kept of one type only.
+        """
+        clusters = spec.clusters()[: 1 if spec.spot or spec.sagemaker.keep_alive_minutes else _MOST_PREFERENCES]
+
+        def rest(each: JobSpec) -> tuple[Any, ...]:
+            is_rdma = each.instance().family in _RDMA_FAMILIES
+            return (
+                each.plan(),
+                choose_image(each, self.account.region),
+                is_rdma,
+                bool(each.instance().local_storage_gib),
+            )
+
+        if len(clusters) == 1:
+            return (spec.instance_type,)
+        same = rest(spec)
+        return tuple(each.instance_type for each in takewhile(lambda each: rest(each) == same, clusters))
+
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob request, exactly; nothing is uploaded."""
         spec = document.spec.replace(**self.settings(document.spec))
@@ -250,11 +273,11 @@ class SageMakerLauncher(Launcher):
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
         job["packages"] = packages  # not in the code: another instance type may have another image
         job["request_key"] = _request_key(document)
-        if first is not None and spec.instance_type == first.description["ResourceConfig"]["InstanceType"]:
+        if first is not None and spec.instance_type == _type_that_ran(first):
             job["packages"] = first.document["packages"]
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
         body = self._body(document, inputs, channels, command)
-        if first is not None and spec.instance_type == first.description["ResourceConfig"]["InstanceType"]:
+        if first is not None and spec.instance_type == _type_that_ran(first):
             algorithm = first.description["AlgorithmSpecification"]
             body["AlgorithmSpecification"]["TrainingImage"] = algorithm["TrainingImage"]
         return body
@@ -268,8 +291,9 @@ class SageMakerLauncher(Launcher):
         smp = {name: value for name, value in smp.items() if value is not None and value is not False}
         runtime_s = max(1, math.ceil(document.max_seconds))
         wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # and running, together
+        types = self.types_of_request(spec)
         # AWS provisions no volume beside an instance's own NVMe disks (ResourceConfig, botocore 1.44.5).
-        most_gib = spec.instance().local_storage_gib or LARGEST_VOLUME_GIB
+        most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
         needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
         if settings.keep_alive_minutes:  # the next job can take its instances only if it asks for the same volume
             needed_gib = most_gib if spec.instance().local_storage_gib else pooled_volume_gib(spec, inputs)
@@ -305,7 +329,8 @@ class SageMakerLauncher(Launcher):
                 "LocalPath": "/opt/ml/checkpoints",
             },
             "ResourceConfig": {
-                "InstanceType": spec.instance_type,
+                "InstanceType": spec.instance_type if len(types) == 1 else None,
+                "InstancePreferences": [{"InstanceType": name} for name in types] if len(types) > 1 else None,
                 "InstanceCount": spec.instance_count,
                 "VolumeSizeInGB": volume_gib,
                 "KeepAlivePeriodInSeconds": int(settings.keep_alive_minutes * 60),
@@ -315,8 +340,8 @@ class SageMakerLauncher(Launcher):
             "StoppingCondition": {
                 "MaxRuntimeInSeconds": runtime_s,
                 "MaxWaitTimeInSeconds": wait_s if spec.spot else None,
-                # A GPU job waits for capacity as Pending; with other types to try, no longer than it must.
-                "MaxPendingTimeInSeconds": _PENDING_S if spec.fallback_instance_types and not spec.spot else None,
+                # A GPU job waits for capacity as Pending; with other types to try after it, no longer than it must.
+                "MaxPendingTimeInSeconds": _PENDING_S if types != spec.instance_types() and not spec.spot else None,
             },
             "EnableManagedSpotTraining": spec.spot,
             "VpcConfig": network if any(network.values()) else None,
@@ -569,6 +594,12 @@ def _inputs(
             channels[channel], below = s3_source(address)
             moved[name] = f"/opt/ml/input/data/{channel}{below}"
     return channels, moved, files
+
+
+def _type_that_ran(first: "_FirstAttempt") -> str:
+    """Return the instance type of a job; "" if AWS has chosen none of its types."""
+    resources = first.description["ResourceConfig"]
+    return str(resources.get("SelectedInstanceType", resources.get("InstanceType", "")))
 
 
 def _channel(name: str, uri: str, data_mode: str) -> dict[str, Any]:

@@ -400,6 +400,44 @@ def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, orde
     assert (channel(sent(aws), "data"), modes["data"]) == ("s3://corp/train/", "FastFile")
 
 
+@pytest.mark.parametrize(
+    ("fallbacks", "changes", "in_one_request", "waits_s"),
+    [
+        ("ml.g5.2xlarge,ml.g6.xlarge", {}, 3, None),
+        ("ml.g5.2xlarge,ml.g5.12xlarge", {}, 2, 1800),  # of which the last has four GPUs: another batch
+        ("ml.g5.12xlarge", {}, 1, 1800),
+        ("ml.g5.2xlarge", {"spot": True}, 1, None),
+        ("ml.g5.2xlarge", {"sagemaker.keep_alive_minutes": 10}, 1, 1800),
+        ("ml.g5.2xlarge,ml.g5.4xlarge,ml.g5.8xlarge,ml.g6.xlarge,ml.g6.2xlarge", {}, 5, 1800),
+    ],
+)
+def test_aws_takes_the_first_free_one_of_the_types_with_equal_requests(
+    launcher: SageMakerLauncher,
+    order: Make,
+    aws: Aws,
+    fallbacks: str,
+    changes: dict[str, Any],
+    in_one_request: int,
+    waits_s: int | None,
+) -> None:
+    document = order(instance_type="ml.g5.xlarge", fallback_instance_types=fallbacks, global_batch_size=16, **changes)
+    expected = [*document.spec.instance_types()][:in_one_request]
+
+    job = launcher.submit(document, JobInputs())
+
+    resources = sent(aws)["ResourceConfig"]
+    if in_one_request == 1:
+        assert resources["InstanceType"] == "ml.g5.xlarge"
+        assert job.chosen_instance_type() == ""
+    else:
+        assert [each["InstanceType"] for each in resources["InstancePreferences"]] == expected
+        found = launcher.attach(NAME)
+        assert found is not None
+        assert found.chosen_instance_type() == expected[-1]  # the only one with capacity here
+    assert resources["InstanceCount"] == 1
+    assert sent(aws)["StoppingCondition"].get("MaxPendingTimeInSeconds") == waits_s
+
+
 def checkpoints(aws: Aws) -> str:
     return str(sent(aws)["CheckpointConfig"]["S3Uri"])
 
