@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,8 @@ def names() -> tuple[str, ...]:
 @cache
 def known() -> dict[str, LauncherTraits]:
     """The traits of all launchers by name. Raises BadInput that names the package of a launcher that cannot be read."""
+    if find_spec("paretune.launchers") is None:  # in a job; its document brings the launcher that it needs
+        return {}
     return {entry.name: _loaded(entry) for entry in entry_points(group=GROUP)}
 
 
