@@ -148,7 +148,7 @@ class Estimator:
             time=time,
             memory=peak,
             price=price,
-            basis=self._basis(spec, work) + ("; the time of offloading is not counted" if spec.cpu_offload else ""),
+            basis="; ".join([self._basis(spec, work), *_reservations(spec)]),
             did_not_fit=did_not_fit,
             tokens=work.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
@@ -191,6 +191,13 @@ class Estimator:
         is_tcp = work.constants["network"] == counting.TCP
         network = "without EFA, which may take several times as long" if is_tcp else "with EFA"
         return f"no job of yours has used several machines {network}; {basis}"
+
+
+def _reservations(spec: JobSpec) -> list[str]:
+    """Return what an estimate leaves out, or what a job loses, in words."""
+    offloads = ["the time of offloading is not counted"] if spec.cpu_offload else []
+    loses = ["bf16-true loses updates below 1/512 of a weight"] if spec.precision == "bf16-true" else []
+    return [*offloads, *loses]
 
 
 def _fits(peak: MemoryPrediction | None, did_not_fit: Footprint | None) -> str:

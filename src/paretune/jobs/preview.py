@@ -155,6 +155,8 @@ def nearly_full(job: ForeseenJob) -> str:
         mended = options(per_device_train_batch_size=batch, gradient_accumulation_steps=steps)
     if estimate.largest_batch == 0:
         other = "a larger instance" if job.spec.fine_tuning == "qlora" else options(fine_tuning="qlora")
+        if job.spec.fine_tuning == "full" and job.spec.precision != "bf16-true":
+            other += f", {options(precision='bf16-true')} (half the memory, but small updates are lost)"
         mended = f"no batch fits: {other}, or a strategy that divides the model"
     return f"{reason}: a job that runs out of memory is paid until then; {mended}"
 

@@ -223,3 +223,12 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(clie
     assert off[1][0] < 0.1 < off[0][0]
     assert off[1][1] < off[0][1]
     assert "1 simulated run of this model on this cluster" in off[1][2]
+
+
+def test_a_training_in_bf16_alone_takes_half_the_state_and_says_what_it_loses() -> None:
+    masters, alone = (estimate(precision=precision) for precision in ("bf16", "bf16-true"))
+
+    assert masters.memory is not None
+    assert alone.memory is not None
+    assert alone.memory.gib < masters.memory.gib - 0.4  # 8 of 16 bytes of 66 million weights
+    assert alone.basis.endswith("; bf16-true loses updates below 1/512 of a weight")
