@@ -29,7 +29,9 @@ _LOGGERS = {
     "W&B": r"^\s*(?:import|from)\b[^\n#]*\bwandb\b|\bWandbLogger\b",
     "TensorBoard": r"\bSummaryWriter\b|\bTensorBoard(?:Logger)?\b",
     "Lightning's CSV or TensorBoard": r"^\s*(?:import|from) (?:pytorch_lightning|lightning)\b",
-    "Hugging Face's Trainer": r"\b\w*Trainer\(",
+    "Hugging Face's Trainer": r"^\s*(?:import|from)\b[^\n#]*\b(?:transformers|trl|setfit|sentence_transformers)\b",
+    "Keras' printed lines": r"^\s*(?:import|from)\b[^\n#]*\bkeras\b",
+    "XGBoost's or LightGBM's printed lines": r"^\s*(?:import|from)\b[^\n#]*\b(?:xgboost|lightgbm|catboost)\b",
 }
 """Loggers that are read after the job, to their traces in a script's text."""
 _CONFIGURATIONS = ("*.yaml", "*.yml", "*.toml", "conf*/**/*.yaml", "conf*/**/*.yml")
@@ -203,7 +205,8 @@ def _metrics(node: ast.AST, settings: Collection[str]) -> Iterator[str]:
         yield from (f"eval_{key}" for result in results for key in _keys(result))
     elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         target = node.targets[0]
-        if isinstance(target.value, ast.Name) and target.value.id.endswith(("metrics", "results")):
+        name = getattr(target.value, "id", getattr(target.value, "attr", ""))
+        if name.endswith(("metrics", "results", "summary")):
             yield from _keys(ast.Dict(keys=[target.slice], values=[node.value]))
     elif isinstance(node, ast.Call):
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -241,7 +244,9 @@ def _template(node: ast.AST) -> str:
 
 def _keys(node: ast.AST | None) -> Iterator[str]:
     if isinstance(node, ast.Dict):
-        yield from (str(key.value) for key in node.keys if isinstance(key, ast.Constant))
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and not isinstance(value, ast.Dict | ast.List | ast.ListComp):
+                yield str(key.value)
 
 
 def _action(call: ast.Call) -> str:

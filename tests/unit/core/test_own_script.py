@@ -79,3 +79,24 @@ def test_the_numbers_that_its_text_shows_it_to_report_are_expected(script: Path)
 
     names = {"eval_f1", "eval_recall", "eval_loss", "perplexity", "loss", "val_acc", "rmse", "ndcg", "r2", "mae"}
     assert set(read_own_script(script).metrics) == names
+
+
+def test_metrics_are_found_in_the_calls_of_every_usual_logger_and_settings_are_none(script: Path) -> None:
+    script.write_text(
+        "import argparse, mlflow, wandb\nfrom torch.utils.tensorboard import SummaryWriter\n"
+        "parser.add_argument('--batch-size')\nwidth = 3\ncount = 0\ncount += 1\n"
+        "mlflow.log_metric('valid_f1', 1)\nwandb.log({'val/acc': 1, 'lr': lr})\nrun.summary['best_acc'] = 1\n"
+        "writer.add_scalar('loss/train', 1, 2)\nself.log('test_acc', 1)\nlogger.info('epoch %d: val loss %.3f', 1, 2)\n"
+        "print('Val F1: {:.3f}'.format(f1))\nprint('dice: %.2f' % dice)\nbar.set_postfix(iou=1)\n"
+        "print(f'batch_size: {b}')\nprint(f'width: {width}, count: {count}, depth: {d}')\n"
+    )
+    (script.parent / "conf").mkdir()
+    (script.parent / "conf" / "config.yaml").write_text("optimizer:\n  momentum: 0.9\nname: x\ndepth: 4  # layers\n")
+
+    own = read_own_script(script)
+
+    names = {"valid_f1", "val/acc", "best_acc", "loss/train", "test_acc", "val_loss", "Val_F1", "dice", "iou", "count"}
+    assert set(own.metrics) == names
+    assert own.loggers == ("MLflow", "W&B", "TensorBoard")
+    assert own.settings == {"batch_size", "width", "momentum", "depth"}
+    assert not own.sets_tracking
