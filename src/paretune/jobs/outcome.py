@@ -27,7 +27,7 @@ from paretune.specification.parameters import experimental_in, experimental_word
 from paretune.specification.script_arguments import ADD_A_METRIC
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
-from paretune.tracking.run import EndStatus, Run
+from paretune.tracking.run import EndStatus, Run, name_for_mlflow
 
 _DEFINITION = """such as --metric_definitions '[{"Name": "accuracy", "Regex": "acc ([0-9.]+)"}]'"""
 RUN_STATUS: Mapping[JobState, EndStatus] = {
@@ -276,7 +276,8 @@ def record_end(
 def _headlines_first(values: Mapping[str, float], recorded: Mapping[str, float]) -> dict[str, float]:
     """The values that are not recorded yet, F1 and dollars first: MLflow's columns have that order."""
     names = dict.fromkeys((metrics.F1, metrics.COST_USD, *values))
-    return {name: values[name] for name in names if name in values and recorded.get(name) != values[name]}
+    new = {name: values[name] for name in names if name in values}
+    return {name: value for name, value in new.items() if recorded.get(name_for_mlflow(name)) != value}
 
 
 def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:

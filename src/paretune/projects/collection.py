@@ -22,7 +22,7 @@ from paretune.core.script_metrics import read_curves
 from paretune.core.untrusted import masked, printable, without_secrets
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
-from paretune.tracking.run import named_for_mlflow
+from paretune.tracking.run import name_for_mlflow
 
 _MOST_RUNS = 50_000  # MLflow's limit of one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
@@ -132,10 +132,9 @@ def _is_same(one: str, other: str) -> bool:
 def _copy_curves(store: Path, run_id: str, client: MlflowClient) -> None:
     curves = {name: points for name, points in read_curves(store).items() if name not in OF_THE_BILL}
     points = [
-        Metric(spelled, point.value, point.time_ms, point.step)
+        Metric(name_for_mlflow(name), point.value, point.time_ms, point.step)
         for name, curve in curves.items()
         for point in curve
-        for spelled in named_for_mlflow({name: 0.0})
     ]
     _log_points(points, run_id, client)
 

@@ -92,7 +92,7 @@ class Run:
         """Add the events' metrics to the curves, in whatever order they come; no step of a curve is written twice."""
         points = []
         for event in events:
-            for name, value in named_for_mlflow(event.metrics).items():
+            for name, value in _named_for_mlflow(event.metrics).items():
                 if event.step not in self._steps_of(name):
                     self._steps[name].add(event.step)
                     points.append(Metric(name, value, int(event.time * 1000), event.step))
@@ -104,7 +104,7 @@ class Run:
         They are at step 0, or at the last step of their curve: MLflow shows the latest value of the last step.
         """
         is_read, points = self._read(), []
-        for name, value in named_for_mlflow(metrics).items():
+        for name, value in _named_for_mlflow(metrics).items():
             if self._headlines.get(name) != value:
                 time_ms, step = self._place_of_headline(name, name in self._headlines or not is_read)
                 points.append(Metric(name, float(value), time_ms, step))
@@ -260,16 +260,16 @@ def is_refused(error: Exception) -> bool:
     return error.error_code in {"INVALID_PARAMETER_VALUE", "PERMISSION_DENIED"} or bool(_DENIED.search(str(error)))
 
 
-def named_for_mlflow(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics by names that MLflow takes; one that it refuses would be lost.
+def name_for_mlflow(metric: str) -> str:
+    """The name of a metric that MLflow takes; one that it refuses would be lost.
 
     A user's script may name a metric `acc@1` or `=HYPERLINK("http://h")`. MLflow takes letters, digits and some signs,
     at most 250 of them, and no name that is another path than it looks: `a//b`, `../a`, `a/`.
     """
-    return {_named(name): value for name, value in metrics.items()}
-
-
-def _named(metric: str) -> str:
     plain = re.sub(r"[^\w\-. :/]", "_", metric).replace("..", "__")[:_LONGEST_METRIC]
     parts = ["_" if part == "." else part for part in plain.split("/") if part]
     return "/".join(parts) or "_"
+
+
+def _named_for_mlflow(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name_for_mlflow(name): value for name, value in metrics.items()}

@@ -96,7 +96,7 @@ def finish_loggers() -> None:
     with suppress(Exception):
         if (tensorboard := sys.modules.get("tensorboard.summary.writer.event_file_writer")) is not None:
             for item in gc.get_objects():
-                if isinstance(item, tensorboard.EventFileWriter):
+                if issubclass(type(item), tensorboard.EventFileWriter):  # isinstance asks lazy objects, which may raise
                     item.flush()
 
 

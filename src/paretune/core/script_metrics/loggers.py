@@ -319,9 +319,10 @@ def written_log_file(event: str, arguments: tuple[Any, ...]) -> str | None:
         path, is_written = arguments[1], True
     else:
         return None
-    if not is_written or not isinstance(path, str) or not any(fnmatch(os.path.basename(path), n) for n in LOG_FILES):
+    if not is_written or not isinstance(path, (str, bytes)):
         return None
-    return os.path.abspath(path)
+    text = os.fsdecode(path)
+    return os.path.abspath(text) if any(fnmatch(os.path.basename(text), name) for name in LOG_FILES) else None
 
 
 _WRITES = os.O_WRONLY | os.O_RDWR
