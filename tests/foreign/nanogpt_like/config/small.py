@@ -1,0 +1,2 @@
+batch_size = 32
+eval_interval = 10

@@ -1,0 +1,146 @@
+"""Trainings that log with their own libraries are run unchanged: recorded is what was used, and what was logged.
+
+Each folder holds a training that knows nothing of paretune, in the usual form of its library. At its end it writes
+`truth.json` into the current folder: the settings that it has used, and the numbers and curves that it has given to its
+logger. `.ci/full foreign` installs the libraries of all of them.
+"""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+import paretune
+from paretune.core.errors import BadInput
+from tests.end_to_end.cloud import Cloud
+from tests.stand_ins.sagemaker.emulator import Emulator
+
+HERE = Path(__file__).parent
+TRAININGS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "mlflow_explicit": ("mlflow", {"lr": 0.3, "epochs": 3}, "MLflow"),
+    "mlflow_autolog": ("mlflow", {"alpha": 0.001, "max-iter": 40}, "MLflow"),
+    "wandb_offline": ("wandb", {"lr": 0.25, "epochs": 4}, "W&B"),
+    "tensorboard_only": ("tensorboard", {"learning-rate": 0.2, "steps": 4}, "TensorBoard"),
+    "hydra_logging": ("hydra", {"optimizer.lr": 0.1, "max_epochs": 4}, "printed"),
+    "lightning_csv": ("lightning", {"learning_rate": 0.02, "hidden": 16}, "lightning_logs/version_0/metrics.csv"),
+    "nanogpt_like": ("numpy", {"batch_size": 8, "max_iters": 20}, "printed"),
+    "yaml_config": ("yaml", {"cfg": "yaml_config/fast.yaml"}, "printed in per cent and recorded as a share"),
+    "keras_fit": ("keras", {"learning-rate": 0.02, "batch-size": 128}, "printed"),
+    "xgboost_callback": ("xgboost", {"eta": 0.1, "max_depth": 2}, "printed"),
+    "accelerate_tracker": ("accelerate", {"learning_rate": 0.02, "per_device_train_batch_size": 32}, "printed"),
+}
+"""Name to the module that it needs, what it is given, and where its metrics come from."""
+OF_THE_JOB = {"cost_usd", "job_seconds", "billable_seconds"}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a user who has an MLflow store elsewhere."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path / "home")
+    monkeypatch.setenv("PARETUNE_HOME", str(tmp_path / ".paretune"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'store' / 'mlflow.db'}")
+    return tmp_path / "home"
+
+
+def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
+    """The run of a training, and what it says of itself."""
+    module, given, _ = TRAININGS[name]
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"needs {module}: `.ci/full foreign` runs it")
+    shutil.copytree(HERE / name, home / name, ignore=shutil.ignore_patterns("__pycache__", "study.yaml"))
+    own = {setting: value for setting, value in given.items() if setting not in paretune.JobSpec.model_fields}
+    parameters = {setting: value for setting, value in given.items() if setting not in own}
+    spec = paretune.JobSpec(entry_script=f"{name}/train.py", training_arguments=own, **parameters)
+    try:
+        run_id = paretune.launch(spec, quiet=True).run_id
+    except BadInput as error:  # nanoGPT's settings are read by another file: the message has the lines that help
+        first, second = str(error).splitlines()[-2:]
+        (home / name / "MLproject").write_text(f"{first.strip()}\n{second.strip()}\n")
+        spec = paretune.JobSpec(project=name, training_arguments=given)
+        run_id = paretune.launch(spec, quiet=True).run_id
+    truth = next(path for path in home.parent.rglob("truth.json"))
+    return MlflowClient(mlflow.get_tracking_uri()).get_run(run_id), json.loads(truth.read_text())
+
+
+@pytest.mark.foreign
+@pytest.mark.parametrize("name", TRAININGS)
+def test_what_is_recorded_is_what_was_used_and_what_was_logged(name: str, home: Path) -> None:
+    run, truth = launch(name, home)
+    _, given, source = TRAININGS[name]
+    client = MlflowClient(mlflow.get_tracking_uri())
+
+    assert run.info.status == "FINISHED"
+    for setting, value in given.items():
+        recorded = run.data.params[
+            setting if setting in paretune.JobSpec.model_fields else f"training_arguments.{setting}"
+        ]
+        used = truth["used"][setting] if setting in truth["used"] else truth["used"][setting.replace("-", "_")]
+        assert str(value) == recorded or float(recorded) == value
+        assert used == pytest.approx(value, rel=1e-6) if not isinstance(value, str) else used == value
+    for metric, value in truth["logged"].items():
+        assert run.data.metrics[metric.replace("@", "_")] == pytest.approx(value, abs=2e-4), metric
+    for metric, curve in truth["curves"].items():
+        points = sorted(client.get_metric_history(run.info.run_id, metric.replace("@", "_")), key=lambda p: p.step)
+        by_step = list({point.step: point.value for point in points}.values())
+        assert by_step == pytest.approx(curve, abs=2e-4), metric
+    assert f"{source}: " in run.data.tags["paretune.metrics_from"]
+    settings = {word.rpartition(".")[2].replace("-", "_") for word in given}
+    assert not settings & run.data.metrics.keys() - {"lr"}
+    assert not {"seed", "batch_size", "hidden", "Total_params", "Total_FLOPs", "vocab_size"} & run.data.metrics.keys()
+    assert not (home / "mlflow.db").exists()
+    assert not (home / "wandb").exists()
+
+
+@pytest.mark.foreign
+def test_the_runs_of_a_script_below_its_own_are_children_of_the_run_of_its_job(home: Path) -> None:
+    run, _ = launch("mlflow_explicit", home)
+    client = MlflowClient(mlflow.get_tracking_uri())
+
+    others = [each for each in client.search_runs([run.info.experiment_id]) if each.info.run_id != run.info.run_id]
+    assert sorted(each.info.run_name for each in others) == ["fold 0", "fold 1"]
+    assert {each.data.tags["mlflow.parentRunId"] for each in others} == {run.info.run_id}
+    assert [item.path for item in client.list_artifacts(run.info.run_id)] == ["report.json", "weights.txt"]
+    assert run.data.params["solver"] == "gradient descent"
+    assert len(client.search_experiments()) == 1
+    assert "paretune.remarks" not in run.data.tags
+
+
+@pytest.mark.foreign
+@pytest.mark.parametrize(
+    ("name", "metric", "source"),
+    [
+        ("mlflow_explicit", "valid_loss", "MLflow"),
+        ("wandb_offline", "val/acc", "W&B"),
+        ("yaml_config", "Acc_1", "printed"),
+    ],
+)
+def test_on_sagemaker_what_was_logged_travels_with_the_results(
+    name: str, metric: str, source: str, home: Path, tmp_path: Path
+) -> None:
+    module, given, _ = TRAININGS[name]
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"needs {module}: `.ci/full foreign` runs it")
+    shutil.copytree(HERE / name, home / name, ignore=shutil.ignore_patterns("__pycache__", "study.yaml"))
+    if name == "yaml_config":
+        given = {}  # its other configuration has another path there
+    with Emulator(tmp_path / "account") as emulator:
+        cloud = Cloud(emulator, home)
+        done = cloud.run(
+            entry_script=f"{name}/train.py", training_arguments=given, instance_type="ml.m5.large", launcher="sagemaker"
+        )
+    assert done.code == 0, done.text
+
+    client = MlflowClient(mlflow.get_tracking_uri())
+    (run,) = client.search_runs(["0"], "tags.`paretune.launcher` = 'sagemaker'")
+    assert run.data.tags["paretune.metrics_from"].startswith(source)
+    points = {point.step: point.value for point in client.get_metric_history(run.info.run_id, metric)}
+    assert len(points) == given.get("epochs", 3)
+    assert run.data.metrics[metric] == list(points.values())[-1]
