@@ -21,7 +21,7 @@ from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
-from paretune.jobs.preview import JobPreview, admitted, batch_in_words, preview, training_in_words, warnings_of
+from paretune.jobs.preview import Admitted, JobPreview, admitted, batch_in_words, preview, training_in_words
 from paretune.jobs.progress import watched
 from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags, run_name
 from paretune.jobs.workplace import Workplace, Workplaces
@@ -121,23 +121,20 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     with _opened_run(spec, workplace) as (opened, has_job, parent):
         if opened is not None and has_job:
             return _begun(_adopted(spec, workplace, opened.run_id, opened))
-        inputs, foreseen = admitted(spec, workplace)
-        busy = busy_sentence() if spec.runs_on.runs_here else ""
-        warnings = [*warnings_of([foreseen]), *filter(None, [busy])]
-        equal = _equal_runs(spec, inputs, workplace)
-        names = None if equal is None else _names(spec, inputs, workplace, equal, opened)
+        job = admitted(spec, workplace)
+        if spec.runs_on.runs_here and (busy := busy_sentence()):
+            job = replace(job, warnings=(*job.warnings, busy))
+        equal = _equal_runs(job, workplace)
+        names = None if equal is None else _names(job, workplace, equal, opened)
         if equal and (run_id := _to_follow(equal, workplace)) is not None:
             return _begun(_adopted(spec, workplace, run_id, opened), names=names)
-        workplace.check_budgets(spec)  # before a run is opened
+        workplace.check_budgets(spec, worst_usd=job.worst_usd)  # before a run is opened
         run = None if opened is None else workplace.tracking.begin(run_name(spec))
         record = JobRecord(spec, workplace, run=run, parent=parent)
         record.job = record.job if names is None else next(names)
-        record.describe(inputs, estimate=foreseen.estimate, warnings=warnings)
-    workplace.say(_announcement(spec, inputs, job_name(record.job, 1)))
-    if foreseen.estimate is not None:
-        workplace.say(f"estimated: {foreseen.estimate.sentence()}")
-    workplace.say(*(f"warning: {text}" for text in warnings))
-    return _begun(record, inputs, names)
+        record.describe(job.inputs, estimate=job.estimate, warnings=job.warnings)
+    workplace.say(*_announcement(job, job_name(record.job, 1)))
+    return _begun(record, job.inputs, names)
 
 
 def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[str] | None = None) -> Attempts:
@@ -164,31 +161,31 @@ def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[s
         record.job, record.is_adopted = next(names), False  # it had the name of another job
 
 
-def _equal_runs(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> list[RecordedRun] | None:
+def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None:
     """Runs of jobs with the same given parameters and data, newest first; trials are left to their driver.
 
     None if nobody shares a job: with `force=again`, or where jobs end with their launcher.
     """
+    spec = job.spec
     if "again" in spec.force or not workplace.launcher.jobs_outlive_submitter:
         return None
-    key = inputs.dataset and inputs.dataset.key
     return [
         run
         for run in workplace.tracking.runs(f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
-        if _is_same(run.tags, spec) and run.tags.get(schema.DATASET_KEY) == key and schema.TRIAL not in run.tags
+        if _is_same(run.tags, spec)
+        and run.tags.get(schema.DATASET_KEY) == job.data_key
+        and schema.TRIAL not in run.tags
     ]
 
 
-def _names(
-    spec: JobSpec, inputs: JobInputs, workplace: Workplace, equal: list[RecordedRun], opened: Run | None
-) -> Iterator[str]:
+def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened: Run | None) -> Iterator[str]:
     """Names for the job that everybody who types this command tries in the same order.
 
     They are made of what is computed, where, from which data, for which MLflow store, and of the number of such jobs
     before, in other runs: two launchers of one run name its job alike, also if it has ended between them.
     """
     place = [workplace.tracking.identity, dict(workplace.launcher.location_tags())]
-    same = [*place, spec.spec_hash(), spec.given(), inputs.dataset and inputs.dataset.key]
+    same = [*place, job.spec.spec_hash(), job.spec.given(), job.data_key]
     key = sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:24]
     ended = [
         job_of(run.tags.get(schema.JOB_NAME, "")).rpartition("-")
@@ -322,11 +319,16 @@ def leave_or_abandon(job: Attempts, error: BaseException) -> None:
     job.abandon(error)
 
 
-def _announcement(spec: JobSpec, inputs: JobInputs, name: str) -> str:
-    plan = spec.plan()
+def _announcement(job: Admitted, name: str) -> list[str]:
+    """What its user reads before a job is created: the job, its estimate, its warnings."""
+    spec, inputs = job.spec, job.inputs
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     limits = f"ended after {spec.max_runtime_minutes:g} minutes, or {watchdog.SILENCE_S / 60:g} without a sign of life"
-    batch = "" if spec.runs_user_code else f"; {batch_in_words(plan)}"
+    batch = "" if spec.runs_user_code else f"; {batch_in_words(job.plan)}"
     kind = "simulated job" if spec.is_simulated else "job"
     facts = None if inputs.dataset is None else inputs.dataset.facts
-    return f"{kind} {name}{cluster}: {training_in_words(spec, facts)}{batch}; {limits}"
+    return [
+        f"{kind} {name}{cluster}: {training_in_words(spec, facts)}{batch}; {limits}",
+        *([] if job.estimate is None else [f"estimated: {job.estimate.sentence()}"]),
+        *(f"warning: {text}" for text in job.warnings),
+    ]

@@ -56,10 +56,25 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
     )
 
 
-def admitted(spec: JobSpec, workplace: Workplace) -> tuple[JobInputs, ForeseenJob]:
-    """The inputs of a job that may be launched, and what is known about it. Raises before anything is written."""
+@dataclass(frozen=True, kw_only=True)
+class Admitted(ForeseenJob):
+    """A job that may be launched: what was read, computed and checked for it, once, for all who come after."""
+
+    inputs: JobInputs
+    plan: BatchPlan
+    worst_usd: float | None  # at its limit on its dearest instance type; None if a price is unknown
+    warnings: tuple[str, ...]
+
+    @property
+    def data_key(self) -> str | None:
+        """The key of its prepared rows; None for a training that reads its own."""
+        return None if self.inputs.dataset is None else self.inputs.dataset.key
+
+
+def admitted(spec: JobSpec, workplace: Workplace) -> Admitted:
+    """The job with all that its launch needs to know. Raises before anything is written, if it may not be launched."""
     launcher = workplace.launcher
-    launcher.worst_case_usd(spec)  # refuses a job that may cost more than max_cost_usd
+    worst_usd = launcher.worst_case_usd(spec)  # refuses a job that may cost more than max_cost_usd
     if spec.budget is not None:
         BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
@@ -67,7 +82,8 @@ def admitted(spec: JobSpec, workplace: Workplace) -> tuple[JobInputs, ForeseenJo
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
-    return inputs, job
+    warnings = tuple(warnings_of([job]))
+    return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), worst_usd=worst_usd, warnings=warnings)
 
 
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
@@ -230,23 +246,23 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
 
     launcher = workplace.launcher
     require_answer(tracking_uri())
-    worst_usd = launcher.worst_case_usd(spec)
-    budgets = workplace.check_budgets(spec)
-    inputs, job = admitted(spec, workplace)
+    budgets = workplace.check_budgets(spec)  # before anything is prepared
+    job = admitted(spec, workplace)
+    inputs, worst_usd = job.inputs, job.worst_usd
     document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
     parts = {
         "specification": spec.as_text(),
-        "batch": asdict(document.plan) if not spec.runs_user_code else None,
-        "script": script_in_words(spec, document.plan) if spec.entry_script else None,
+        "batch": asdict(job.plan) if not spec.runs_user_code else None,
+        "script": script_in_words(spec, job.plan) if spec.entry_script else None,
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
-        "warnings": warnings_of([job]) or None,
+        "warnings": list(job.warnings) or None,
     }
     parts = {name: value for name, value in parts.items() if value is not None}
-    words = _summary(job, document.plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(tracking_uri())}"}
+    words = _summary(job, job.plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(tracking_uri())}"}
     return JobPreview(spec=spec.replace(dry_run=None), document=parts, words=words)
 
 

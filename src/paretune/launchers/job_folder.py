@@ -41,7 +41,7 @@ def fill(
         _copy_project(project_folder(folder), inputs.project)
         write_json(folder.document, dict(inputs.project.document))
         variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{path}"
-        words, cwd = (sys.executable, inputs.project.program, str(folder.root)), project_folder(folder)
+        words = [sys.executable, inputs.project.program, str(folder.root)]
     else:
         write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
@@ -51,10 +51,11 @@ def fill(
         checkpoints.mkdir(parents=True, exist_ok=True)
         _link(folder.checkpoints, checkpoints)
         variables["PYTHONSAFEPATH"] = "1"  # else a datasets.py in the current folder hides the library
-        words, cwd = (sys.executable, "-m", "paretune.training", str(folder.root)), None
+        words = [sys.executable, "-m", "paretune.training", str(folder.root)]
     if document.spec.reads_secrets:
-        words = (sys.executable, str(_WITH_SECRETS), *words)
-    return JobCommand(words=words, variables={**variables, **document.spec.environment}, cwd=cwd)
+        words = [sys.executable, str(_WITH_SECRETS), *words]
+    cwd = None if inputs.project is None else project_folder(folder)
+    return JobCommand(words=tuple(words), variables={**variables, **document.spec.environment}, cwd=cwd)
 
 
 def project_folder(folder: JobFolder) -> Path:

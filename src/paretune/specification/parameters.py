@@ -14,7 +14,7 @@ schema, the reference page and suggestions are made from the declaration.
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
 from types import NoneType, UnionType
@@ -114,7 +114,7 @@ def experimental_in(model: "Parameters", outer: str = "") -> tuple[str, ...]:
     """What a model has set that is experimental, as `name` or as `name=value` where only some values are."""
     used = list[str]()
     for name, field in type(model).model_fields.items():
-        value, marked = getattr(model, name), field.json_schema_extra.get("experimental", ())  # type: ignore[union-attr]
+        value, marked = getattr(model, name), _marked(field)
         if isinstance(value, Parameters):
             used += experimental_in(value, f"{outer}{name}.")
         elif ANY in marked and value != field.default:
@@ -128,11 +128,14 @@ def experimental_names(cls: type["Parameters"], outer: str = "") -> tuple[str, .
     """All that `experimental_in` can return for a model of this class."""
     names = list[str]()
     for name, field in cls.model_fields.items():
-        marked = field.json_schema_extra.get("experimental", ())  # type: ignore[union-attr]
-        names += [f"{outer}{name}" if value == ANY else f"{outer}{name}={value}" for value in marked]
+        names += [f"{outer}{name}" if value == ANY else f"{outer}{name}={value}" for value in _marked(field)]
         if isinstance(field.default, Parameters):
             names += experimental_names(type(field.default), f"{outer}{name}.")
     return tuple(names)
+
+
+def _marked(field: Any) -> Sequence[str]:
+    return tuple(field.json_schema_extra.get("experimental", ()))
 
 
 def experimental_words(used: Iterable[str]) -> str:

@@ -156,7 +156,10 @@ def test_a_search_is_told_only_what_is_true_of_all_its_points() -> None:
 def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path: Path) -> None:
     facts = {"train_rows": 900.0, "validation_rows": 100.0, "train_tokens": 20_000.0}
     inputs = JobInputs(dataset=PreparedDataset(key="k", folder=tmp_path, labels=("a", "b"), facts=facts, digests={}))
-    channels = [{"ChannelName": name} for name in ("dataset", "model", "code")]
+    channels = [
+        {"ChannelName": name, "DataSource": {"S3DataSource": {"S3Uri": f"s3://bucket/{name}"}}}
+        for name in ("dataset", "model", "code")
+    ]
     request = {"InputDataConfig": channels, "OutputDataConfig": {"S3OutputPath": "s3://bucket/results"}}
     parts = {"request": request, "worst_case_usd": 2.9, "budgets": ["budget team: 10 of 20 USD left"]}
     spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, num_train_epochs=3.0)
