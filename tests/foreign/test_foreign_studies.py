@@ -23,10 +23,12 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 STUDIES = sorted(path.parent.name for path in HERE.glob("*/study.yaml"))
 NEEDS = {
+    "click_svm": "click",
     "hydra_app": "hydra",
     "keras_dense": "keras",
     "lightning_cli": "jsonargparse",
     "trl_sft": "trl",
+    "typer_ridge": "typer",
     "xgboost_trees": "xgboost",
 }
 """Trainings to the module of theirs that the extra `foreign` brings."""
@@ -166,7 +168,10 @@ def assert_what_is_recorded_is_what_ran(trial, metric: str, search: dict[str, ob
     assert trial.values == {"cost_usd": data.metrics["cost_usd"], metric: data.metrics[metric]}
     assert data.metrics["billable_seconds"] * 0.115 / 3600 == pytest.approx(data.metrics["cost_usd"])
     own = json.loads(data.params.get("training_arguments", "{}"))
-    recorded = {**own, **{name.removeprefix("training_arguments."): text for name, text in data.params.items()}}
+    recorded = {name: str(value) for name, value in own.items()} | {
+        name.removeprefix("training_arguments."): text for name, text in data.params.items()
+    }
     for searched in (name.removeprefix("training_arguments.") for name in search):
         used = f"{searched.rpartition('.')[2]}_used"
-        assert data.metrics[used] == pytest.approx(float(recorded[searched]), rel=1e-12), used
+        text = {"true": "1", "false": "0"}.get(recorded[searched].lower(), recorded[searched])
+        assert data.metrics[used] == pytest.approx(float(text), rel=1e-12), used

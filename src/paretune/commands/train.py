@@ -9,11 +9,13 @@ from paretune.core.errors import refuse
 from paretune.core.result import Result
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
+from paretune.specification.script_arguments import argument_faults
 
 
 def _read(values: Mapping[str, Any]) -> JobSpec:
     spec = JobSpec.read(values)
-    refuse(missing_files(spec.as_text()) or data_faults(spec))
+    is_script = spec.entry_script is not None and not spec.is_simulated
+    refuse(missing_files(spec.as_text()) or data_faults(spec) or (argument_faults(spec) if is_script else []))
     return spec
 
 

@@ -16,8 +16,12 @@ Any other exception that reaches a user is a bug in paretune.
 """
 
 import difflib
+import itertools
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ParetuneError(Exception):
@@ -133,6 +137,15 @@ def causes(error: BaseException) -> list[BaseException]:
     while before := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
         chain.append(before)
     return chain
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """The last printed line that has words, as one line; of a box that Typer or rich has drawn, all of its lines."""
+    plain = [_COLOUR.sub("", line).strip() for line in lines]
+    while plain and not re.search(r"\w", plain[-1]):
+        plain.pop()
+    in_box = list(itertools.takewhile(lambda line: line.startswith("│"), reversed(plain)))
+    return " ".join(line.strip("│ ") for line in reversed(in_box or plain[-1:]))
 
 
 def first_line(error: BaseException) -> str:

@@ -2,20 +2,28 @@
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from paretune.core.script_metrics import is_setting, numbers_in, setting_names
+from paretune.core.script_options import OFF, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, Options, Program, read_options
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
 _PARSERS = {
     "hugging face": r"\b(?:HfArgumentParser|TrlParser)\b",
     "hydra": r"^\s*(?:import|from) hydra\b",
     "omegaconf": r"\bOmegaConf\.from_cli\b",
-    "another": r"^\s*(?:import|from) (?:click|typer|fire|absl|jsonargparse|docopt|tyro)\b|\bLightningCLI\b",
+    "typer": r"\btyper\.run\(|\bTyper\(",
+    "click": r"^\s*(?:import|from) click\b",
+    "fire": r"\bFire\(",
+    "absl": r"\bDEFINE_\w+\(",
+    "tyro": r"\btyro\.(?:cli|extras)\b|^\s*from tyro\b",
+    "jsonargparse": r"^\s*(?:import|from) jsonargparse\b|\bLightningCLI\b",
+    "simple-parsing": r"^\s*(?:import|from) simple_parsing\b",
+    "docopt": r"\bdocopt\(",
     "argparse": r"\.add_argument\(",
 }
 """What reads a script's command line, to its trace in the text; the first one counts."""
@@ -55,12 +63,11 @@ class OwnScript:
     """A key of `_PARSERS`; `places` for arguments by their places, as sys.argv[1]; `elsewhere` if another file that it
     runs may read them; `none`; `unknown`."""
     arguments: Mapping[str, str]
-    """Name of each option as argparse has it, without the dashes before it, to its action, such as `store_true`; empty
-    for an option with a value, `bool` for one with `type=bool`, which takes any text but "" for true."""
+    """Name of each option as the script spells it, without the dashes before it, to its action (`script_options`)."""
     required: tuple[str, ...]  # arguments without which it does not run; without -- if positional
     is_complete: bool  # whether no other arguments than these exist
     mentions_seed: bool
-    first_word: str  # what has to stand before its options: the `fit` of Lightning's command line
+    first_words: tuple[str, ...]  # of which one has to stand before its options: `fit` of Lightning's command line
     is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
     constants: Mapping[str, int]  # variables that its top level sets to a number or a text, to their lines
     metrics: tuple[str, ...]  # names of numbers that its text shows it to print, to log or to write
@@ -86,6 +93,12 @@ class OwnScript:
         return next((spelling for spelling in self.arguments if spelling.replace("-", "_") == plain), None)
 
 
+def with_options(script: OwnScript, options: Options) -> OwnScript:
+    """The script with the options that it has named itself."""
+    required = tuple(dict.fromkeys((*script.required, *options.required)))
+    return replace(script, arguments={**options.actions}, required=required, is_complete=options.is_complete)
+
+
 def read_own_script(path: Path) -> OwnScript:
     """The arguments of a script; any arguments if it is no Python. Raises BadInput if it is too large."""
     return _declared(path, tuple(_modules(path)) if path.is_file() else ())
@@ -99,36 +112,31 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
     calls = [(file, node) for file, inside in nodes.items() for node in inside if isinstance(node, ast.Call)]
     declared = [(file, call) for file, call in calls if getattr(call.func, "attr", "") == "add_argument"]
     words = [(word, call) for _, call in declared for word in call.args]
-    arguments = {
-        word.value.lstrip("-"): _action(call)
-        for word, call in words
-        if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--")
-    }
     parser = next((name for name, trace in _PARSERS.items() if re.search(trace, text, re.MULTILINE)), "")
     if not parser:
         may_parse = _MAY_PARSE.search(text) or not modules
         parser = "places" if _PLACES.search(main) else "unknown" if may_parse else "none"
         if _ELSEWHERE.search(main):
             parser = "elsewhere"
+    trees = {file: ast.parse(module) for file, module in modules.items()}
+    options = read_options(parser, Program(path, trees))
+    arguments = {**_added(words), **options.actions}
     required = [_required(call) for file, call in declared if file.parent == path.parent]
     all_nodes = [node for inside in nodes.values() for node in inside]
-    if parser == "hugging face":  # it makes options of the fields of these dataclasses
-        parsed = (call.args for _, call in calls if re.search(_PARSERS[parser], ast.unparse(call.func)))
-        classes = {node.id for args in parsed for word in args for node in ast.walk(word) if isinstance(node, ast.Name)}
-        required += [name for node in all_nodes for name in _required_fields(node, classes)]
     settings = _settings(path, modules, all_nodes, arguments)
     sets_tracking = bool(re.search(r"\bset_tracking_uri\(", text))
+    is_named = all(isinstance(word, ast.Constant) for word, _ in words)
+    is_argparse = parser == "argparse" and bool(arguments)
     return OwnScript(
         settings=settings,
         loggers=tuple(name for name, trace in _LOGGERS.items() if re.search(trace, text, re.MULTILINE)),
         sets_tracking=sets_tracking,
         parser=parser,
         arguments=arguments,
-        required=() if "add_subparsers" in text else tuple(filter(None, required)),
-        is_complete=parser in ("places", "none")
-        or (parser == "argparse" and bool(arguments) and all(isinstance(word, ast.Constant) for word, _ in words)),
+        required=() if "add_subparsers" in text else (*filter(None, required), *options.required),
+        is_complete=parser in ("places", "none") or ((options.is_complete or is_argparse) and is_named),
         mentions_seed=bool(re.search(r"\bseed\b", text)),
-        first_word="fit" if _FIT.search(main) else "",
+        first_words=("fit",) if _FIT.search(main) else options.commands,
         is_notebook=bool(_NOTEBOOK.search(main)),
         constants={name: node.lineno for node in ast.parse(main).body for name in _constants(node)},
         metrics=tuple(dict.fromkeys(name for node in all_nodes for name in _metrics(node, settings))),
@@ -249,18 +257,20 @@ def _keys(node: ast.AST | None) -> Iterator[str]:
                 yield str(key.value)
 
 
-def _action(call: ast.Call) -> str:
-    options = {item.arg: ast.unparse(item.value) for item in call.keywords}
-    action = "bool" if options.get("type") == "bool" else options.get("action", "")
-    return action.strip("'\"").rpartition(".")[2]
-
-
-def _required_fields(node: ast.AST, classes: Collection[str]) -> Iterator[str]:
-    for item in node.body if isinstance(node, ast.ClassDef) and node.name in classes else ():
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            value = item.value
-            if value is None or (isinstance(value, ast.Call) and "default" not in ast.unparse(value)):
-                yield f"--{item.target.id}"
+def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
+    """The options that `add_argument` declares, with their actions."""
+    actions = dict[str, str]()
+    for word, call in words:
+        if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--"):
+            name, keywords = word.value[2:], {item.arg: ast.unparse(item.value) for item in call.keywords}
+            action = keywords.get("action", "").strip("'\"").rpartition(".")[2]
+            if action == "BooleanOptionalAction":
+                actions |= {name: f"{OFF}no-{name}", f"no-{name}": f"{OFF}{name}"}
+            elif keywords.get("type") == "bool":
+                actions[name] = TEXT_OF_BOOL
+            else:
+                actions[name] = action if action in (SWITCH, SWITCHED_OFF) else ""
+    return actions
 
 
 def _required(call: ast.Call) -> str:

@@ -7,12 +7,13 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paretune.specification.container import JobDocument, JobFolder, JobInputs, ProjectPayload, write_json
 from paretune.specification.inputs import script_inputs
 from paretune.specification.job import JobSpec
+from paretune.specification.script_arguments import asked_options
 
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
 _WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
@@ -43,7 +44,7 @@ def fill(
         variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{path}"
         words = [sys.executable, inputs.project.program, str(folder.root)]
     else:
-        write_json(folder.document, document.as_json())
+        write_json(folder.document, replace(document, script_options=asked_options(document.spec)).as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
         if inputs.model is not None:

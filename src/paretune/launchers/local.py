@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, last_words
 from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
 from paretune.launchers import LOCAL
@@ -122,7 +122,7 @@ class LocalJob(Job):
         lines = self.log_tail(200)
         if lines and lines[-1].startswith("subprocess.CalledProcessError"):
             lines = [line for line in lines[:-1] if _EXCEPTION.match(line)] or lines
-        return [line.strip() for line in lines[-1:]]
+        return list(filter(None, [last_words(lines)]))
 
     def log_tail(self, lines: int = 15) -> list[str]:
         if not self.folder.log.exists():

@@ -27,7 +27,13 @@ from paretune.specification.inputs import IN_S3, missing_files, s3_source
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
-from paretune.specification.script_arguments import option_words, start_faults, unknown_arguments
+from paretune.specification.script_arguments import (
+    option_words,
+    script_of,
+    start_faults,
+    switch_faults,
+    unknown_arguments,
+)
 
 _RESERVED_CHANNELS = {"code", "job"}
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
@@ -166,10 +172,11 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
         allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
         raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
     if spec.entry_point not in declared and spec.entry_point.endswith(".py"):
-        script, parameters = root / spec.entry_point, spec.training_arguments
-        refuse([*start_faults(script, parameters), *unknown_arguments(script, parameters)])
-        words = ["python", spec.entry_point, *option_words(read_own_script(script), parameters)]
-        return shlex.join(words), {}
+        path, parameters = root / spec.entry_point, spec.training_arguments
+        script = script_of(path, may_ask=spec.ask_script)
+        refuse([*start_faults(path, parameters), *unknown_arguments(path, script, parameters)])
+        refuse(switch_faults(path, script, parameters))
+        return shlex.join(["python", spec.entry_point, *option_words(script, parameters)]), {}
     with _translated_errors(f"project {spec.project}, entry_point {spec.entry_point}"):
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
         if spec.entry_point not in declared and spec.entry_point.endswith(".sh"):

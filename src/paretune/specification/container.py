@@ -26,6 +26,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from paretune.core.script_options import Options
 from paretune.core.tags import Attribution
 from paretune.specification import catalog, launchers
 from paretune.specification.job import JobSpec
@@ -198,6 +199,7 @@ class JobDocument:
     """The owner of the job; only for the launcher, not sent into the job."""
     run_id: str = ""  # of the MLflow run that records the job
     request_key: str = ""  # digest of the parameters that were given, equal for all attempts; only for the launcher
+    script_options: Options | None = None  # what the user's script has named when it was asked, before the job
 
     @classmethod
     def first(
@@ -220,6 +222,7 @@ class JobDocument:
         types = [asdict(spec.instance(name)) for name in spec.instance_types()] if spec.has_instances else []
         place = {"launcher": spec.runs_on.as_json(), "instances": types}  # a job has no plug-ins and no tables
         raw = {**vars(self), **place, "spec": spec.given(), "plan": asdict(self.plan)}
+        raw["script_options"] = self.script_options and asdict(self.script_options)
         return {name: value for name, value in raw.items() if name not in ("attribution", "request_key")}
 
     @classmethod
@@ -234,7 +237,8 @@ class JobDocument:
         for instance in raw["instances"]:
             catalog.add(instance)
         plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds", "deadline_s", "run_id")}
-        return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
+        options = Options(**named) if (named := raw.get("script_options")) else None
+        return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), script_options=options, **plain)
 
 
 def _known(told: dict[str, float]) -> dict[str, float]:

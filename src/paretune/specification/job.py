@@ -181,6 +181,8 @@ class JobSpec(Parameters):
         None, "quality seconds memory", not_searched=_ONE_TRAINING, group="your own training", also="script"
     )
     """your own training script, run instead of paretune's training"""
+    ask_script: bool = parameter(False, "launcher")
+    """entry_script, project: run it with --help once, without network and for ten seconds, if its text hides options"""
     project: str | None = parameter(None, "quality seconds memory", not_searched=_ONE_TRAINING)
     """MLflow project or folder with scripts, run instead of paretune's training: folder or git URI"""
     entry_point: str = parameter("main", "quality seconds memory", not_searched=_ONE_TRAINING)

@@ -6,11 +6,15 @@ recorded must be what ran.
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from paretune.core.own_script import OwnScript, read_own_script
+from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.own_script import OwnScript, read_own_script, with_options
+from paretune.core.script_help import ask_options
+from paretune.core.script_options import LITERAL, OFF, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, Options
 from paretune.core.shell import options
 from paretune.core.untrusted import at_home
 from paretune.specification.inputs import IN_S3, INPUT_FILES, split_configuration
@@ -25,11 +29,12 @@ ADD_A_METRIC = (
     "Hugging Face, or print a line such as `val_f1: 0.9`; other lines are read by metric_definitions"
 )
 """What somebody does whose script leaves no metric."""
+_MOST_LISTED = 30  # arguments of a script that a message names
 _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
 """Parameters to the arguments of Hugging Face's scripts, if these have another name or several."""
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
-    *("project", "entry_point", "environment"),
+    *("project", "entry_point", "environment", "ask_script"),
     *("learning_rate_scaling", *OF_THE_BATCH),
 }
 """Parameters that reach a script by other ways: its processes, the batch plan, arguments of its own."""
@@ -41,20 +46,44 @@ OF_SCRIPTS = tuple(
 """Parameters of a job that a script gets as arguments, if they were given."""
 
 
-def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[str]:
-    """The words after the script's name.
+def asked_options(spec: JobSpec) -> Options | None:
+    """The options that the script of a job has named itself; None if its text shows all, or if it may not be asked.
+
+    Raises BadInput if it gives no answer.
+    """
+    return _answer(_path(spec)) if spec.ask_script and spec.entry_script is not None else None
+
+
+def _answer(path: Path) -> Options | None:
+    return None if not path.is_file() or read_own_script(path).is_complete else ask_options(path)
+
+
+def script_of(path: Path, *, may_ask: bool) -> OwnScript:
+    """A script with the options that its text shows, or that it names if it may be asked.
+
+    Raises BadInput if it was asked and gives no answer.
+    """
+    script, answer = read_own_script(path), _answer(path) if may_ask else None
+    return script if answer is None else with_options(script, answer)
+
+
+def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: Options | None = None) -> list[str]:
+    """The words after the script's name; `options` are those that the script has named itself, if it was asked.
 
     A script with Hugging Face's parser gets the TrainingArguments that paretune sets, and what the user has given.
     Another one gets only what the user has given, and `output_dir` if it declares it; with Hydra or OmegaConf as
     overrides `key=value`. Last come all of `training_arguments`, the script's own.
     """
-    script = read_own_script(_path(spec))
+    script = _script(spec, options)
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
     if script.has_hugging_face_parser:
         usual = {"output_dir": output_dir, "learning_rate": plan.learning_rate}
         usual |= {name: getattr(plan, name) for name in OF_THE_BATCH[:2]}
         usual |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
-        values = {**usual, "disable_tqdm": True, "report_to": "none", **values}
+        usual |= {"disable_tqdm": True, "report_to": "none"}
+        if script.is_complete:  # of a parser without TrainingArguments, only those that it has
+            usual = {name: value for name, value in usual.items() if script.argument(name)}
+        values = usual | values
     elif script.argument("output_dir"):
         values = {"output_dir": output_dir} | values
     return option_words(script, values)
@@ -74,11 +103,12 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
 
     `wanted` are the metrics that somebody needs of it.
     """
-    script, unclear = read_own_script(_path(spec)), list[str]()
-    if script.reads_anything and not script.has_hugging_face_parser:
-        unclear.append("how it reads its arguments: those that are given are passed by Hugging Face's names")
-    elif not script.reads_anything and not script.is_complete:
-        unclear.append("all arguments that it has: those that are given are passed as they are")
+    script, unclear = _script(spec), list[str]()
+    ask = f"; {options(ask_script='true')} reads them from {Path(spec.entry_script or '').name} --help"
+    if script.reads_anything and not script.has_hugging_face_parser and not script.is_complete:
+        unclear.append(f"how it reads its arguments: those that are given are passed by Hugging Face's names{ask}")
+    elif not script.is_complete:
+        unclear.append(f"all arguments that it has: names that it does not show are passed as typed{ask}")
     defined = [item["Name"] for item in spec.metric_definitions]
     reports, words = [*script.metrics, *defined], script_arguments(spec, plan, "OUTPUT_DIR")
     if unseen := [name for name in wanted if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}]:
@@ -89,11 +119,21 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
         unclear.append("where it logs: leave out mlflow.set_tracking_uri, and MLflow records into the run of the job")
     return {
         "passes": shlex.join(words) or "no arguments",
-        "its own defaults": ", ".join(name for name in script.arguments if f"--{name}" not in words),
+        "its own defaults": ", ".join(_left_out(script, words)),
         "reports": ", ".join(reports),
         "logs with": ", ".join(script.loggers),
         "unclear": "; ".join(unclear),
     }
+
+
+def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
+    """The options that are not passed; of a switch with two names the first."""
+    given = {word.removeprefix("--") for word in words}
+    for name, action in script.arguments.items():
+        other = action.removeprefix(OFF) if action.startswith(OFF) else name
+        if not {name, other} & given:
+            yield name
+            given.add(other)
 
 
 def own_settings(spec: JobSpec) -> str:
@@ -107,7 +147,7 @@ def accumulates(spec: JobSpec) -> bool:
     """Whether the job can train with a smaller per-device batch and more accumulation steps; True if nothing tells."""
     if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
         return spec.project is None
-    script = read_own_script(_path(spec))
+    script = _script(spec)
     return script.has_hugging_face_parser or script.argument("gradient_accumulation_steps") is not None
 
 
@@ -122,14 +162,17 @@ def takes_seed(spec: JobSpec) -> bool:
 def argument_faults(spec: JobSpec) -> list[str]:
     """The given parameters that the script has no argument for, and the arguments that it needs and would not get."""
     path = _path(spec)
-    script = read_own_script(path)
+    with collecting(faults := list[str]()):
+        asked_options(spec)
+    if faults:
+        return faults
+    script = _script(spec)
     names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
     if faults := start_faults(path, names):
         return faults
+    faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
     if not (script.has_hugging_face_parser or script.is_complete):
-        return []
-    remedy = "give the script's own names in training_arguments" if script.arguments else "let it read it with argparse"
-    faults = [f"{fault}; leave it out, or {remedy}" for fault in unknown_arguments(path, names)]
+        return faults
     passed = {script.argument(name) or name for name in (*names, "output_dir")}
     if missing := [name for name in script.required if name.removeprefix("--") not in passed]:
         parameter_of = {f"--{_name_in(script, name)}": name for name in (*OF_THE_BATCH, *OF_SCRIPTS)}
@@ -144,14 +187,51 @@ def argument_of(path: Path, parameter: str) -> str | None:
     return _name_in(read_own_script(path), parameter)
 
 
-def unknown_arguments(path: Path, names: Iterable[str]) -> list[str]:
-    """The fault of names that a script has no argument for, if its text tells all that it has."""
-    script = read_own_script(path)
-    unknown = [name for name in names if script.argument(name) is None]
-    if not unknown or script.reads_anything or not script.is_complete:
+def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> list[str]:
+    """The fault of names that a script has no argument for, with its right names, if all are known."""
+    unknown = [name for name in names if script.argument(name) is None and not _is_added(script, name)]
+    if not unknown or not script.is_complete:
         return []
+    meant = (_meant(script, name) for name in unknown)
     listed = ", ".join(sorted(script.arguments)) or "none"
-    return [f"{path.name} has no argument {', '.join(unknown)}: it has {listed}"]
+    all_names = f"it has {listed}" if len(script.arguments) <= _MOST_LISTED else f"{path.name} --help lists all"
+    remedy = "give the script's own names in training_arguments" if script.arguments else "let it read it with argparse"
+    if script.parser == "hydra":
+        remedy = f"+{unknown[0]} in training_arguments adds a key"
+    hints = "; ".join([*dict.fromkeys(filter(None, meant)), all_names])
+    return [f"{path.name} has no argument {', '.join(unknown)}: {hints}; leave it out, or {remedy}"]
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2].replace("-", "_")
+
+
+def _meant(script: OwnScript, name: str) -> str:
+    """A question that suggests the names with the same last part, such as `optimizer.lr` for lr, or a similar one."""
+    by_last = {_last(known): known for known in script.arguments}
+    if same := [known for known in script.arguments if _last(known) == _last(name)]:
+        return f"did you mean {' or '.join(same[:3])}?"
+    if whole := did_you_mean(name, script.arguments, most=1, cutoff=0.7):
+        return whole
+    similar = did_you_mean(_last(name), by_last, most=1, cutoff=0.7)
+    return did_you_mean(by_last.get(similar[len("did you mean ") : -1], ""), script.arguments, most=1)
+
+
+def _is_added(script: OwnScript, name: str) -> bool:
+    """Whether an override of Hydra or OmegaConf adds or deletes a key, or belongs to Hydra itself."""
+    return script.parser in ("hydra", "omegaconf") and (
+        name.startswith(("+", "~", "hydra.", "hydra/")) or (script.parser == "hydra" and name == "seed")
+    )
+
+
+def switch_faults(path: Path, script: OwnScript, values: Mapping[str, Any]) -> list[str]:
+    """The fault of a value other than true or false for a switch."""
+    actions = {name: script.arguments.get(script.argument(name) or "", "") for name in values}
+    return [
+        f"--{script.argument(name)} of {path.name} is a switch and must be true or false, got {_spelled(values[name])}"
+        for name, action in actions.items()
+        if (action in (SWITCH, SWITCHED_OFF) or action.startswith(OFF)) and _state(values[name]) is None
+    ]
 
 
 def start_faults(path: Path, names: Iterable[str]) -> list[str]:
@@ -163,11 +243,12 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
         text = "calls get_ipython(), which only notebooks have: begin it with these two lines"
         first = "from IPython.core.interactiveshell import InteractiveShell"
         second = "get_ipython = InteractiveShell.instance"
-    elif script.first_word:
-        config = " --config config.yaml" if path.with_name("config.yaml").is_file() else ""
-        command = f'python {path.name} {script.first_word}{config} "$@"'
-        text = f"needs the word {script.first_word} before its options: write {command} into {folder}/run.sh, and name "
-        text += "that in place of entry_script"
+    elif script.first_words:
+        word, *others = script.first_words
+        has_config = word == "fit" and path.with_name("config.yaml").is_file()
+        command = f'python {path.name} {word}{" --config config.yaml" * has_config} "$@"'
+        text = f"needs the word {' or '.join([word, *others])} before its options: write {command} into "
+        text += f"{folder}/run.sh, and name that in place of entry_script"
         first, second = f"project: {folder}", "entry_point: run.sh"
     elif positional or (script.parser in ("places", "elsewhere") and names):
         by_place = positional or (names if script.parser == "places" else [])
@@ -188,6 +269,15 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
     else:
         return []
     return [f"{path.name} {text}\n    {first}\n    {second}"]
+
+
+def _script(spec: JobSpec, answer: Options | None = None) -> OwnScript:
+    """The script of a job as its text shows it, with the options that it has named itself if it was asked."""
+    script = read_own_script(_path(spec))
+    if answer is None:
+        with suppress(BadInput):  # which `argument_faults` reports
+            return script_of(_path(spec), may_ask=spec.ask_script)
+    return script if answer is None else with_options(script, answer)
 
 
 def _path(spec: JobSpec) -> Path:
@@ -243,15 +333,22 @@ def _name_in(script: OwnScript, name: str) -> str | None:
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:
     """The option with its value; a switch alone, or nothing if it is off."""
     option = script.argument(name) or name
-    action = script.arguments.get(option, "")
-    if action in {"store_true", "store_false"}:
-        return [f"--{option}"] if bool(value) is (action == "store_true") else []
-    if action == "bool":
-        return [f"--{option}", "true" if value in (True, "true", "True") else ""]
-    if action == "BooleanOptionalAction":
-        return [f"--{option}" if value else f"--no-{option}"]
+    action, is_on = script.arguments.get(option, ""), _state(value)
+    if action in (SWITCH, SWITCHED_OFF):
+        return [f"--{option}"] if is_on is (action == SWITCH) else []
+    if action.startswith(OFF):
+        return [f"--{option}" if is_on else f"--{action.removeprefix(OFF)}"]
+    if action == TEXT_OF_BOOL:
+        return [f"--{option}", "true" if is_on else ""]
+    if action == LITERAL and isinstance(value, bool):
+        return [f"--{option}", str(value)]
     is_whole = isinstance(value, float) and value.is_integer()
     return [f"--{option}", _spelled(int(value) if is_whole else value)]
+
+
+def _state(value: Any) -> bool | None:
+    """True or false as typed, or None if the value is neither."""
+    return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(str(value).lower())
 
 
 def _spelled(value: Any) -> str:

@@ -54,11 +54,25 @@ def main(folder: JobFolder) -> int:
         # It has failed if it stopped for a reason in the failure file, such as its deadline.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
-        traceback.print_exc()
         kind, sentence = classify_failure(error)
+        if not folder.failure.exists():  # else a process of this one has said it
+            _print(error, folder)
         with suppress(OSError):  # a full disk may have no room for the reason, and the exit code tells it
             folder.write_failure(kind, sentence)
         return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
+
+
+def _print(error: Exception, folder: JobFolder) -> None:
+    """Print the traceback; of a user's script from its own first line on, and none if it has ended itself."""
+    with suppress(OSError, ValueError, KeyError):
+        script = str(JobDocument.read(folder.document).spec.entry_script or "")
+        if script:
+            from paretune.training.script import ScriptEnded, from_script
+
+            if not isinstance(error, ScriptEnded):
+                traceback.print_exception(type(error), error, from_script(error, script))
+            return
+    traceback.print_exc()
 
 
 def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
@@ -95,6 +109,8 @@ def classify_failure(error: Exception) -> tuple[FailureKind, str]:
         return FailureKind.OUT_OF_MEMORY, sentence
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
+    if type(error).__name__ == "ScriptEnded":  # its module is not imported by our own training
+        return FailureKind.ERROR, str(error)
     if _LOST_CONNECTION.search(str(error)):
         return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
     cause = causes(error)[-1]

@@ -6,16 +6,20 @@ loggers record and what it prints become the report and curves (see core.script_
 
 import gc
 import os
+import re
 import runpy
 import shutil
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TextIO
 
+from paretune.core.errors import first_line, last_words
 from paretune.core.own_script import read_own_script
 from paretune.core.script_metrics import (
     LONGEST_LINE,
@@ -29,6 +33,7 @@ from paretune.core.script_metrics import (
     write_curves,
     written_log_file,
 )
+from paretune.core.shell import options
 from paretune.core.untrusted import at_home
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.metrics import SCRIPT_METRICS
@@ -36,14 +41,16 @@ from paretune.specification.script_arguments import LOGGING_STEPS, script_argume
 from paretune.training import device, mlflow_model, processes
 from paretune.training.meter import EventWriter
 
+_LAST_LINES = 20  # printed lines that are kept; a box of rich with an error has fewer
+
 
 def run_script(document: JobDocument, folder: JobFolder) -> None:
     """Run the script in this process as `__main__` to its end; the first process writes the report.
 
-    Raises any exception of the script, and RuntimeError if it ended with an exit code other than 0.
+    Raises any exception of the script, and ScriptEnded if it ended with an exit code other than 0.
     """
     script = at_home(document.spec.entry_script or "").resolve()
-    sys.argv = [str(script), *script_arguments(document.spec, document.plan, str(folder.model))]
+    sys.argv = [str(script), *_words_of(document, folder)]
     sys.path.insert(0, str(script.parent))
     os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
     # What other processes log is lost.
@@ -63,8 +70,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as end:
             if end.code not in (None, 0):
-                reason = getattr(sys.stderr, "last_line", "")  # such as that of an argument parser
-                raise RuntimeError(f"{script.name} ended with {end.code}{': ' if reason else ''}{reason}") from end
+                raise ScriptEnded(_why_ended(script.name, end.code)) from end
         finally:
             finish_loggers()
             sys.stdout, sys.stderr = streams
@@ -81,6 +87,43 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     not_finite = tuple(gathered.not_finite)
     report = JobReport(metrics=gathered.metrics, not_finite=not_finite, facts=facts, model_fault=model_fault)
     report.write(folder.report)
+
+
+class ScriptEnded(RuntimeError):
+    """The script has ended itself with an exit code that says that it failed, and has printed why."""
+
+
+def from_script(error: BaseException, script: str) -> TracebackType | None:
+    """The traceback of an error from the script's first line on; None for one that Python has not begun to run."""
+    frames, path = error.__traceback__, str(at_home(script).resolve())
+    while frames is not None and frames.tb_frame.f_code.co_filename != path:
+        frames = frames.tb_next
+    return frames
+
+
+_USAGE = re.compile(
+    r"\b(?:no such (?:option|command)|unrecognized arguments|unknown (?:command.line flag|option)|missing option"
+    r"|missing argument|arguments are required|could not consume|unexpected extra argument"
+    r"|not used by the HfArgumentParser)",
+    re.IGNORECASE,
+)
+"""What the parsers of command lines say of a name that they do not have, and of one that they need."""
+
+
+def _why_ended(name: str, code: object) -> str:
+    """The last words of a script that has ended itself, and what to do if they are about its options."""
+    words = next(filter(None, (last_words(getattr(each, "last_lines", ())) for each in (sys.stderr, sys.stdout))), "")
+    if isinstance(code, str):  # sys.exit("message")
+        code, words = 1, first_line(RuntimeError(code))
+    sentence = f"{name} ended with exit code {code}" + f": {words}" * bool(words)
+    if _USAGE.search(words):
+        asked = options(ask_script="true")
+        sentence += f"; give the names of `python {name} --help` as --training_arguments.NAME VALUE, or add {asked}"
+    return sentence
+
+
+def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:
+    return script_arguments(document.spec, document.plan, str(folder.model), document.script_options)
 
 
 def finish_loggers() -> None:
@@ -151,7 +194,7 @@ class PrintedMetrics:
         self._stream, self._events, self._printed, self._logging_steps = stream, events, printed, logging_steps
         self._line = ""
         self._step = 0
-        self.last_line = ""  # that is not empty
+        self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     def write(self, text: str) -> int:
         """Forward `text` and parse the lines that it completes."""
@@ -159,7 +202,7 @@ class PrintedMetrics:
         *lines, self._line = (self._line + text).split("\n")
         self._line = self._line[-LONGEST_LINE:]
         for line in lines:
-            self.last_line = line.strip() or self.last_line
+            self.last_lines.append(line)
             self._printed.read(line, has_curve=self._parse(line.strip()))
         return len(text)
 

@@ -1,6 +1,5 @@
 """A user's own script, read without running it."""
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,8 @@ def test_arguments_are_those_that_argparse_would_list(script: Path) -> None:
         "lr": "",
         "learning-rate": "",
         "quiet": "store_true",
-        "shuffle": argparse.BooleanOptionalAction.__name__,
+        "shuffle": "off:no-shuffle",
+        "no-shuffle": "off:shuffle",
     }
     assert own.is_complete
     assert not own.reads_anything

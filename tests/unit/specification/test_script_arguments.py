@@ -125,7 +125,7 @@ HfArgumentParser((Model, TrainingArguments))
 """
 DATA = PLAIN + "parser.add_argument('--data')\n"
 WITHOUT_PARSER = "train.py has no argument learning_rate: it has none"
-NO_ARGUMENT = "train.py has no argument max_seq_length, epoch: it has batch-size, epochs, lr, output-dir"
+NO_ARGUMENT = "train.py has no argument max_seq_length, epoch: did you mean epochs?; it has batch-size, epochs, lr"
 
 
 @pytest.mark.parametrize(

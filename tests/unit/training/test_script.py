@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from paretune.core import watchdog
 from paretune.core.script_metrics import STORE, PrintedNumbers, read_curves
-from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport
+from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, write_json
 from paretune.specification.job import JobSpec
+from paretune.training.__main__ import main
 from paretune.training.meter import EventWriter
 from paretune.training.script import PrintedMetrics, run_script, trim_model_folder
 
@@ -104,3 +106,57 @@ def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_i
         (2, 0.5),
     ]
     assert "MLFLOW_TRACKING_URI" not in os.environ
+
+
+BOX = "╭─ Error ─╮\n│ No such option: --learning_rate Did you │\n│ mean --learning-rate? │\n╰─────────╯"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            f"print({BOX!r}, file=sys.stderr)\nsys.exit(2)",
+            "No such option: --learning_rate Did you mean --learning-rate?",
+        ),
+        ("print('wrong key', file=sys.stderr)\nprint(file=sys.stderr)\nsys.exit(3)", "exit code 3: wrong key"),
+        ("sys.exit('no data here')", "exit code 1: no data here"),
+    ],
+)
+def test_a_script_that_ends_itself_is_quoted_with_its_own_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, reason: str
+) -> None:
+    folder, printed = run_as_a_job(tmp_path, monkeypatch, capsys, f"import sys\n{text}\n")
+
+    _, sentence = folder.read_failure() or (None, "")
+    assert sentence.startswith("train.py ended with exit code ")
+    assert reason in sentence
+    assert ("--ask_script true" in sentence) is ("No such option" in text)
+    assert "Traceback" not in printed
+
+
+def test_the_traceback_of_a_script_begins_at_its_own_first_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, printed = run_as_a_job(tmp_path, monkeypatch, capsys, "def f():\n    return {}['lr']\nf()\n")
+
+    assert (folder.read_failure() or (None, ""))[1] == "KeyError: 'lr'"
+    assert 'train.py", line 3' in printed
+    assert "runpy" not in printed
+    assert "paretune" not in printed.partition("train.py")[0]
+
+
+def run_as_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> tuple[JobFolder, str]:
+    """Run a script that fails as the process of a job does: the job's folder, and what it has printed."""
+    folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
+    folder.make()
+    script.write_text(text)
+    write_json(folder.document, JobDocument.first("job", JobSpec(entry_script=str(script))).as_json())
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setattr(watchdog, "end_with", lambda *_: None)
+    monkeypatch.setattr(watchdog, "watch", lambda *_: None)
+    assert main(folder) == 1
+    out, err = capsys.readouterr()
+    return folder, out + err

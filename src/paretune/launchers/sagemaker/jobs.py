@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LaunchRefused, LostContact
+from paretune.core.errors import LaunchRefused, LostContact, last_words
 from paretune.core.shell import command_line
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus, job_of
 from paretune.launchers.sagemaker.account import GROUP, PREFIX, Account
@@ -231,8 +231,8 @@ class SageMakerJob(Job):
         if status in _GONE:
             return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
         kind, sentence = classify(str(self.description.get("FailureReason", "")))
-        if self._is_project and "ended with exit code" in sentence and (last := self.log_tail(1)):
-            sentence = f"{sentence}: {last[0].strip()}"
+        if self._is_project and "ended with exit code" in sentence and (last := last_words(self.log_tail())):
+            sentence = f"{sentence}: {last}"
         return kind, sentence
 
     def _facts(self, billed: float) -> dict[str, str]:

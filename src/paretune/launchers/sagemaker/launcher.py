@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from itertools import takewhile
@@ -49,6 +49,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.parameters import affecting
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
+from paretune.specification.script_arguments import asked_options
 
 # Stand for those of the account in a request that is checked and not sent; `account_faults` checks theirs.
 _ANY_ROLE, _ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
@@ -269,8 +270,9 @@ class SageMakerLauncher(Launcher):
         else:
             packages += [*choose_image(spec, self.account.region).requirements, _OURS]
             # The training sees nothing of account, network and money.
-            inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **told)
+            inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **told["spec"])
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
+            job["script_options"] = told["script_options"]
         job["packages"] = packages  # not in the code: another instance type may have another image
         job["request_key"] = _request_key(document)
         if first is not None and spec.instance_type == _type_that_ran(first):
@@ -363,7 +365,9 @@ class SageMakerLauncher(Launcher):
             }
             told, code = dict(project.document), project.code
         else:
-            channels, told, code = _inputs(document.spec, inputs, storage)
+            channels, moved, code = _inputs(document.spec, inputs, storage)
+            options = asked_options(document.spec)
+            told = {"spec": moved, "script_options": options and asdict(options)}
             code |= archive.package_files(self._package)
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
             packed = archive.pack({**code, **{path.name: path for path in _STARTERS}}, Path(folder) / archive.NAME)
@@ -443,9 +447,11 @@ def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, st
         channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
         for channel in first.description["InputDataConfig"]
     }
-    told, paths = dict(first.document), ("entry_script", *INPUT_FILES)
-    is_project = document.spec.project is not None
-    return channels, told if is_project else {key: told["spec"][key] for key in paths if key in told["spec"]}
+    if document.spec.project is not None:
+        return channels, dict(first.document)
+    spec, paths = first.document["spec"], ("entry_script", *INPUT_FILES)
+    moved = {key: spec[key] for key in paths if key in spec}
+    return channels, {"spec": moved, "script_options": first.document["script_options"]}
 
 
 def _owner_tags(document: JobDocument) -> dict[str, str]:

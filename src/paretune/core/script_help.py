@@ -1,0 +1,116 @@
+"""A script's own answer to `--help`, from a process that can reach no network and change no file.
+
+Its text may hide its options: they are computed, or declared by a library that `script_options` does not read. The user
+has to allow the question, because it runs the script up to where it reads its command line.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+
+from paretune.core.errors import BadInput
+from paretune.core.script_options import Options, options_in_help
+from paretune.core.shell import options
+
+LONGEST_S = 10.0  # seconds until a script must have answered
+_MOST_OUTPUT = 1_000_000  # bytes of an answer that are read
+_KEPT = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CONDA_PREFIX")  # variables that hold no secret
+_MOST_CPU_S = 60  # of all its threads
+_NEW_NAMESPACES = 0x00020000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
+"""CLONE_NEWNS, NEWIPC, NEWUSER, NEWPID and NEWNET of Linux (sched.h)."""
+_NOBODY, _DIE_WITH_PARENT = 65534, 1  # PR_SET_PDEATHSIG
+_PRIVATE, _READ_ONLY = 0x4000 | 0x40000, 0x1  # MS_REC | MS_PRIVATE; MOUNT_ATTR_RDONLY (mount.h)
+_MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_FDCWD, AT_RECURSIVE
+_SOCKETS = "/run"  # where daemons listen that could do what this process must not
+
+
+@lru_cache(maxsize=8)
+def ask_options(script: Path) -> Options:
+    """The options in the answer of `python SCRIPT --help`; raises BadInput with the remedy if there is no answer."""
+    instead = f"leave {options(ask_script='true')} out, and give the names that `python {script.name} --help` shows"
+    try:
+        code, text = help_of([sys.executable, script.name], script.parent)
+    except subprocess.TimeoutExpired:
+        raise BadInput([f"{script.name} --help did not end within {LONGEST_S:g} seconds: {instead}"]) from None
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = "this system cannot start a process without network and without writing files"
+        raise BadInput([f"{script.name} was not asked for its options, because {reason}: {instead}"]) from error
+    answer = options_in_help(text)
+    if not answer.actions:
+        said = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), f"exit code {code}")
+        raise BadInput([f"{script.name} --help names no option ({said[:200]}): {instead}"])
+    return answer
+
+
+def help_of(program: Sequence[str], folder: Path) -> tuple[int, str]:
+    """Exit code and output of `PROGRAM --help`, run in `folder` without network, secrets, or anything to write to.
+
+    Raises TimeoutExpired after LONGEST_S seconds, and OSError or SubprocessError if the system cannot keep it from the
+    network and from files.
+    """
+    if sys.platform != "linux":
+        raise OSError("needs the namespaces of Linux")
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(prefix="paretune-help-") as home:
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        environment |= {"HOME": home, "TMPDIR": home, "COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}
+        environment |= {"PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            [*program, "--help"],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=partial(_confine, home.encode()),
+        )
+        try:
+            code = process.wait(LONGEST_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        output.seek(0)
+        return code, output.read(_MOST_OUTPUT).decode(errors="replace")
+
+
+def _confine(home: bytes) -> None:
+    """Take network, files, other processes and long computations from this process, before it runs another program.
+
+    Only `home`, a folder in memory, can be written to. Raises OSError if the system does not allow that.
+    """
+    libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
+
+    def mount(kind: bytes, place: bytes, flags: int, data: bytes | None = None) -> None:
+        _check(libc.mount(kind, place, kind, ctypes.c_ulong(flags), data))
+
+    _check(libc.unshare(_NEW_NAMESPACES))
+    Path("/proc/self/setgroups").write_text("deny")
+    # Nobody inside, whoever it is outside: the program that starts next has none of the rights that are used here.
+    Path("/proc/self/uid_map").write_text(f"{_NOBODY} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{_NOBODY} {group} 1")
+    mount(b"none", b"/", _PRIVATE)
+    if Path(_SOCKETS).is_dir():
+        mount(b"tmpfs", _SOCKETS.encode(), 0)
+    attributes = (ctypes.c_uint64 * 4)(_READ_ONLY, 0, 0, 0)
+    arguments = (_CURRENT, b"/", _RECURSIVE, ctypes.byref(attributes), ctypes.sizeof(attributes))
+    _check(libc.syscall(ctypes.c_long(_MOUNT_SETATTR), *arguments))
+    mount(b"tmpfs", home, 0, b"size=64m,mode=777")
+    resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if child := os.fork():  # the first process of its own namespace, with which all its descendants end
+        os.closerange(0, 1024)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
+    _check(libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL))
+
+
+def _check(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -1,0 +1,28 @@
+"""Ridge regression by hand whose options Typer makes of the parameters of a function."""
+
+from typing import Annotated
+
+import numpy as np
+import typer
+
+
+def main(
+    penalty: float = 1.0,
+    n_rows: Annotated[int, typer.Option(help="rows to train on")] = 60,
+    centred: bool = False,
+    seed: int = 0,
+) -> None:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(80, 6)) + 1
+    y = x @ np.arange(6.0) + random.normal(size=80)
+    if centred:
+        x = x - x.mean(axis=0)
+    weights = np.linalg.solve(x[:n_rows].T @ x[:n_rows] + penalty * np.eye(6), x[:n_rows].T @ y[:n_rows])
+    print("penalty_used:", penalty)
+    print("n_rows_used:", n_rows)
+    print("centred_used:", int(centred))
+    print("rmse:", float(np.sqrt(np.mean((x[60:] @ weights - y[60:]) ** 2))))
+
+
+if __name__ == "__main__":
+    typer.run(main)
