@@ -138,8 +138,8 @@ def _typer(program: Program) -> Options:
     actions, required = dict[str, str](), list[str]()
     for function in [*functions, *callbacks]:
         for name, annotation, default in _parameters(function):
-            found, needed = _typer_parameter(name, annotation, default)
-            actions |= found
+            named, needed = _typer_parameter(name, annotation, default)
+            actions |= named
             required += needed
     several = len(functions) > 1 or callbacks or program.calls_of("add_typer")
     return Options(

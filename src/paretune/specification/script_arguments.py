@@ -211,9 +211,9 @@ def _meant(script: OwnScript, name: str) -> str:
     by_last = {_last(known): known for known in script.arguments}
     if same := [known for known in script.arguments if _last(known) == _last(name)]:
         return f"did you mean {' or '.join(same[:3])}?"
-    if whole := did_you_mean(name, script.arguments, most=1, cutoff=0.7):
+    if whole := did_you_mean(name, script.arguments, most=1):
         return whole
-    similar = did_you_mean(_last(name), by_last, most=1, cutoff=0.7)
+    similar = did_you_mean(_last(name), by_last, most=1)
     return did_you_mean(by_last.get(similar[len("did you mean ") : -1], ""), script.arguments, most=1)
 
 

@@ -127,7 +127,7 @@ def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_p
     made = payload(tmp_path / "scripts", tmp_path, entry_point="run.py", training_arguments=given)
 
     assert made.document["command"] == "python run.py --alpha 0.1 --fast ''"
-    with pytest.raises(BadInput, match=r"run\.py has no argument alfa: it has alpha, fast$"):
+    with pytest.raises(BadInput, match=r"run\.py has no argument alfa: did you mean alpha\?; it has alpha, fast;"):
         payload(tmp_path / "scripts", tmp_path, entry_point="run.py", training_arguments={"alfa": 0.1})
     assert declared_parameters(str(tmp_path / "scripts"), "run.py") == {}
 
