@@ -273,6 +273,7 @@ class StudyRun:
         self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._predicted: Callable[[], Sequence[Trial]] = tuple  # points that the search predicts and has not run
+        self._since_growth: Callable[[], str] = str  # in words, the dollars since the front last grew
 
     def work(self) -> StudyResult:
         """Work on the study until it ends, with `once` as far as possible now; raises as `run_study` does."""
@@ -282,7 +283,7 @@ class StudyRun:
                 driver.adopt()
                 suggesting = Split(driver) if file.takes_split else Sampled(driver)
                 if isinstance(suggesting, Split):
-                    self._predicted = suggesting.predicted
+                    self._predicted, self._since_growth = suggesting.predicted, suggesting.since_growth
                 if file.design is not None and not driver.trials and not driver.running:
                     _refuse_dear_rows(file, driver.money)
                 reason = driver.run(suggesting.propose)
@@ -344,7 +345,8 @@ class StudyRun:
         left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
         committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
         progress = f"{counted([*self.driver.trials.values()])}; USD spent {balance.spent_usd:.4g}{committed}{left}"
-        self._say(f"trial {trial.number}{repeat} {outcome}; {progress}")
+        since = f"; {text}" if (text := self._since_growth()) else ""
+        self._say(f"trial {trial.number}{repeat} {outcome}; {progress}{since}")
         began = time.monotonic()
         if self._show is not None:
             self._show(self._answer())

@@ -98,7 +98,7 @@ class StudyFile(Parameters):
     sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid"] | None = parameter(None)
     """how points are suggested; split learns seconds and quality apart; by default split where it can, else tpe"""
     stop: Literal["auto", "never"] = parameter("auto")
-    """auto: the split sampler ends when no job is worth its dollars; never: it spends the budget or the trials"""
+    """auto: the split sampler ends when the front has stopped growing; never: it spends the budget or the trials"""
     seed: int = parameter(42, ge=0, le=2**32 - 1)
     """seed of the sampler; that of the training stands in job"""
     storage: str | None = parameter(None, repr=False)

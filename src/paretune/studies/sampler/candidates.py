@@ -26,6 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.optimize import nnls
 
 from paretune.core.errors import BadInput
+from paretune.estimating.hardware import accelerator_of, resolved_precision
 from paretune.estimating.memory import Footprint
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.job import JobSpec
@@ -34,13 +35,14 @@ from paretune.specification.parameters import Value, effects_of
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
 from paretune.studies.results.trials import TrialStatus
-from paretune.studies.sampler.quality import Hypothesis, Part, Surface, are_numbers, scaled
+from paretune.studies.sampler.quality import CATEGORY, Hypothesis, Part, Surface, are_numbers, scaled
 
 PROBE = "probe_steps"
 N_VALUES = 7  # of a range, at least
 MOST_CANDIDATES = 5000
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
 _KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # whose effect on quality is known in kind
+_PRECISIONS = ("auto", "fp32", "bf16", "fp16")  # a processor stays at auto
 _DEFAULT_ROWS = 10_000.0  # of data that nobody has counted
 
 
@@ -129,14 +131,42 @@ class Space:
         return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
     def quality_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
-        """The inputs of quality, shape (N, 4 + D): type, log2 global batch, log rate, log epochs, all others."""
+        """The inputs of quality, shape (N, 4 + D): type or precision, log2 global batch, log rate, log epochs, others.
+
+        A training of the user's own may differ from type to type. Our own differs with its precision only.
+        """
         columns = np.zeros((len(jobs), 4))
-        columns[:, 0] = [self.types.index(job.spec.instance_type) for job in jobs]
-        if not self.is_own:
+        if self.is_own:
+            columns[:, 0] = [self.types.index(job.spec.instance_type) for job in jobs]
+        else:  # equal rows in equal order give equal losses on every cluster that computes in the same precision
+            columns[:, 0] = [_PRECISIONS.index(self._precision(job.spec)) for job in jobs]
             columns[:, 1] = [math.log2(job.plan.global_batch_size) for job in jobs]
             columns[:, 2] = [math.log(job.plan.learning_rate) for job in jobs]
             columns[:, 3] = [math.log(job.spec.num_train_epochs) for job in jobs]
         return np.hstack([columns, self._scaled(jobs, self._quality_names)])
+
+    @cached_property
+    def axes(self) -> tuple[np.ndarray, np.ndarray]:
+        """All searched parameters of all candidates, scaled to 0 to 1, and the number of the parameter of a column.
+
+        Two texts that differ are 1 apart.
+        """
+        return self.axes_of(self.candidates), np.repeat(
+            range(len(self.searched)), [1 if are_numbers(values) else len(values) for values in self._values.values()]
+        )
+
+    def axes_of(self, jobs: Sequence[Candidate]) -> np.ndarray:
+        """The same of any jobs, shape (N, D)."""
+        columns = [np.empty((len(jobs), 0))]
+        for name, values in self._values.items():
+            column = self._scaled(jobs, [name])
+            columns.append(column if are_numbers(values) else column / (math.sqrt(2.0) * CATEGORY))
+        return np.hstack(columns)
+
+    def _precision(self, spec: JobSpec) -> str:
+        """The precision that a job computes in."""
+        accelerator = accelerator_of(spec.instance()) if spec.has_instances else None
+        return resolved_precision(spec.precision, accelerator)
 
     def seconds_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
         """The inputs of the factor of a step's seconds, shape (N, T + D): ones for the type, all others scaled."""
@@ -252,6 +282,9 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space) -> list[Row]:
 _NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: what a fit misses, and an effect before any run
 _USUAL = np.array([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange
 _USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0
+_OWN_POWER = 0.5
+"""Power of a cluster's price a second with which dollars of a training of the user's own grow before any run: a cluster
+twice as dear is faster, but not twice as fast."""
 _BEYOND = 1.25  # times its limit that a job is believed to take which was cut off there
 _FITS = 3  # of factors and effects in turn
 _BENDS, _SCATTERS = (0.01, 0.3, 0.8), (0.02, 0.1, 0.3)  # the same, of a training of the user's own
@@ -291,7 +324,7 @@ class SecondsModel:
         startups = [row.startup_s for row in rows if row.startup_s is not None]
         # nobody limits jobs to less than twice what starting, or a training of their own, takes
         half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
-        usual_s, own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
+        usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = float(np.median(startups)) if startups else usual_s
         ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]
         cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF and space.is_own]
@@ -299,8 +332,8 @@ class SecondsModel:
         billed = np.append([row.seconds for row in ran], [_BEYOND * row.seconds for row in cut_off])
         self.is_seen = np.isin(range(len(space.types)), terms.types[: len(ran)])
         if space.is_own:
-            self._own_usd = own_s * float(np.median(space.terms.usd_per_s))
-            usd = np.log(np.maximum(billed, 1e-3) * terms.usd_per_s / self._own_usd)
+            self._usual_usd_per_s = float(np.median(space.terms.usd_per_s))
+            usd = np.log(np.maximum(billed, 1e-3) * terms.usd_per_s / (self._own_s * self._usual_usd(terms)))
             self._own = Surface(terms.effects, usd, _own_hypotheses(*terms.effects.shape))
             return
         step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / terms.steps
@@ -323,10 +356,14 @@ class SecondsModel:
         """Seconds of N jobs, and the standard deviations of their logarithms."""
         if self._space.is_own:
             mean, deviation = self._own.predict(terms.effects)
-            return self._own_usd * np.exp(mean) / terms.usd_per_s, deviation
+            return self._own_s * self._usual_usd(terms) * np.exp(mean) / terms.usd_per_s, deviation
         deviation = np.sqrt(np.einsum("ij,jk,ik->i", terms.effects, self._covariance, terms.effects))
         step_s = self._base(terms) * np.exp(terms.effects @ self._effect)
         return self.startup_s + terms.steps * step_s, deviation
+
+    def _usual_usd(self, terms: Terms) -> np.ndarray:
+        """Dollars of a training of the user's own for each of its usual seconds, before any run."""
+        return np.asarray(self._usual_usd_per_s * (terms.usd_per_s / self._usual_usd_per_s) ** _OWN_POWER)
 
     def _base(self, terms: Terms) -> np.ndarray:
         return np.asarray((self._speeds[terms.types] * terms.factors).sum(axis=1))
@@ -349,7 +386,7 @@ class SecondsModel:
 def _own_hypotheses(n_runs: int, n_keys: int) -> Iterator[Hypothesis]:
     """Log dollars of a training of the user's own: a level and linear effects, from which they bend and scatter.
 
-    Dollars and not seconds: before any run, an instance twice as dear is likelier to be twice as fast than as slow.
+    Dollars and not seconds, and without their usual growth with the price of the cluster, see `_OWN_POWER`.
     """
     level, linear, smooth = Part(), Part(is_linear=True), Part(lengths=np.full(n_keys, _LENGTH))
     for bend, noise in itertools.product(_BENDS, _SCATTERS):

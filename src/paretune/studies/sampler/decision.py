@@ -9,7 +9,6 @@ from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from moocore import filter_dominated, hypervolume
 
 from paretune.specification import metrics
@@ -17,9 +16,11 @@ from paretune.specification.job import default_learning_rate
 from paretune.studies.definition.objectives import Constraints
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.sampler.candidates import Candidate, Row, SecondsModel, Space, Terms
-from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel
+from paretune.studies.sampler.opinion import PlainModel
+from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel, smooth
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
+_USD_NODES, _USD_WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
 LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
 LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
 FRONT_JOBS = 1000.0  # times the median dollars of the jobs on the front: what all of it is worth
@@ -31,6 +32,10 @@ _TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
 REACH = 3.0
 """Times the least cost of the front, up to which it may grow although no better quality is expected there: a model that
 is sure too early never looks."""
+ENOUGH = 10.0  # median jobs that are paid at least before a search ends, without growth of the front
+LEAST_GROWTH = 0.005  # of the front's hypervolume: less is no growth
+LEAST_NEXT = 0.1  # of the front, that the next median jobs are expected to add if the search goes on
+_NEAR = 0.3  # of the span of a parameter, within which a failure speaks against a job
 BRIEF = 0.5  # of the seconds of a training, from which on it shows as much as a probe, and quality too
 
 Expected = tuple[float, float] | None
@@ -47,7 +52,7 @@ class Aims:
     metric: str
     constraints: Constraints
     spread: float | None  # of quality between configurations; None to learn it
-    stops: bool  # whether the search ends when no job is worth its dollars
+    stops: bool  # whether the search ends when the front has stopped growing
 
     @cached_property
     def costs(self) -> list[str]:
@@ -93,6 +98,33 @@ class Aims:
         return columns | {metrics.COST_USD: usd, self.metric: quality}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Belief:
+    """What is believed of N candidates, each of shape (N,).
+
+    Attributes:
+        seconds: billed, and the `log_deviation` of their logarithm.
+        mean: of quality, more being better, and its `deviation`.
+        chance: to train and not to collapse.
+        usable: whether it may be suggested.
+        known: whether it is as good as measured.
+        meets: whether it is expected to meet the constraints.
+    """
+
+    seconds: np.ndarray
+    log_deviation: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray
+    chance: np.ndarray
+    usable: np.ndarray
+    known: np.ndarray
+    meets: np.ndarray
+
+    def of(self, index: int) -> "Belief":
+        """That of one candidate, as numbers."""
+        return Belief(**{name: column[index] for name, column in vars(self).items()})
+
+
 class Decision:
     """The job that would be begun after jobs with these outcomes.
 
@@ -116,7 +148,7 @@ class Decision:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing runs and no further job is worth its dollars."""
+        """Whether nothing runs and no further job is to be begun."""
         return not any(row.is_running for row in self._rows) and self.job is None
 
     def has(self, job: Candidate) -> bool:
@@ -130,13 +162,19 @@ class Decision:
 
     @cached_property
     def job(self) -> Candidate | None:
-        """The job; None if none is worth its dollars, for now or for good."""
+        """The job; None if none is to be begun, for now or for good."""
         probe = self._probe()
         if probe is not None or any(row.job.is_probe and row.is_running for row in self._rows):
             return probe  # what a training costs is known when they have ended
-        if self._has_quality:
-            return self._worthiest()
+        if self.has_quality:
+            if self._aims.stops and self.why_over:
+                return None
+            return self._worthiest() or self._by_opinion() or self._any_left()
         return None if any(row.is_training and row.is_running for row in self._rows) else self.first()
+
+    def forget_job(self) -> None:
+        """Choose the job anew when it is asked for: what may be begun has changed."""
+        self.__dict__.pop("job", None)
 
     def first(self) -> Candidate | None:
         """The training with the most usual settings, on the cheapest cluster that is in time."""
@@ -162,13 +200,13 @@ class Decision:
                 return cheapest
         return None
 
-    def predicted(self) -> list[tuple[Candidate, Any]]:
+    def predicted(self) -> list[tuple[Candidate, Belief]]:
         """Candidates that were not run and are as good as known, with their beliefs."""
-        if not self._has_quality:
+        if not self.has_quality:
             return []
         belief = self._belief
-        chosen = belief[belief.usable & belief.known & belief.new & belief.meets]
-        return [(self._jobs[each.Index], each) for each in chosen.itertuples()]
+        chosen = np.flatnonzero(belief.usable & belief.known & self._is_new & belief.meets)
+        return [(self._jobs[index], belief.of(index)) for index in map(int, chosen)]
 
     def _accepts(self, job: Candidate) -> bool:
         space, is_seen, expected = self._space, self._seconds.is_seen, None
@@ -302,24 +340,143 @@ class Decision:
         """The job with the most expected gain per dollar, by what it adds to the front or by what it tells."""
         belief, usd = self._belief, self._usd
         if not belief.usable.any():
-            return self._any_left()
+            return None
         front = _front_of(self._points[belief.usable])
         of_knowing, of_running = self._gains(front)
-        worth = np.where(belief.new, of_knowing + of_running, 0.0)
+        worth = np.where(self._is_new, of_knowing + of_running, 0.0)
         front_usd = float(np.median(usd[belief.usable & (self._points[:, None] == front).all(axis=2).any(axis=1)]))
-        if self._aims.stops:
-            worth[(worth < LEAST_GAIN) | (worth * FRONT_JOBS * front_usd < usd)] = 0.0
-        else:
-            worth = np.where(belief.usable & belief.new, np.maximum(worth, 1e-12), 0.0)
-        best_first = np.argsort(-worth / np.maximum(usd, 1e-9), kind="stable")[: np.count_nonzero(worth)]
-        return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None) or self._any_left()
+        worth[(worth < LEAST_GAIN) | (worth * FRONT_JOBS * front_usd < usd)] = 0.0
+        return self._first_accepted(worth / np.maximum(usd, 1e-9))
+
+    def _first_accepted(self, worth: np.ndarray) -> Candidate | None:
+        """The job with the largest worth above 0 that may be begun."""
+        best_first = np.argsort(-worth, kind="stable")[: np.count_nonzero(worth > 0)]
+        return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None)
+
+    def _by_opinion(self) -> Candidate | None:
+        """The job that a plain Gaussian process over all settings would run."""
+        gains, usd = self._opinion
+        return self._first_accepted(gains / usd)
+
+    @cached_property
+    def _opinion(self) -> tuple[np.ndarray, np.ndarray]:
+        """Shares of the front that a plain Gaussian process expects of each candidate, and its expected dollars."""
+        told = [row for row in self._rows if row.values and row.is_training]
+        running = [row.job for row in self._rows if row.is_training and not row.values]
+        position = self._aims.objectives.index(self._aims.metric)
+        values = np.array([self._sign * row.values[position] for row in told if row.values])
+        keys, axes = self._space.axes
+        ran = self._space.axes_of([row.job for row in told])
+        model = PlainModel(ran, axes, values)
+        if running:
+            under_way = self._space.axes_of(running)
+            expected, _ = model.predict(under_way)
+            ran, values = np.vstack([ran, under_way]), np.append(values, expected)
+            model = PlainModel(ran, axes, values)
+        (seconds, log_deviation), usd = self._expected, self._usd
+        mean, deviation = model.predict(keys)
+        jobs = [*(row.job for row in told), *running]
+        paid_s = np.append([row.seconds for row in told], self._seconds.predict(Terms.of(self._space, running))[0])
+        paid_usd = paid_s * np.array([self._space.price_of(job.spec) for job in jobs])
+        reached, _ = model.predict(ran)
+        is_met = self._aims.meets(paid_usd, paid_s, self._sign * reached)
+        paid = np.column_stack([self._costs(paid_usd, paid_s), -reached])[is_met]
+        faster = np.exp(-log_deviation)
+        may_meet = self._aims.meets(usd * faster, seconds * faster, self._sign * (mean + deviation))
+        chance = self._chance_to_end(ran)
+        usable = self._usable & self._is_few & may_meet & (chance > LIKELY)
+        mean_usd = np.maximum(usd * np.exp(0.5 * np.minimum(log_deviation, 1.5) ** 2), 1e-9)
+        if not usable.any():
+            return np.zeros(len(mean)), mean_usd
+        costs = self._costs(usd, seconds)
+        hoped = _front_of(np.vstack([np.column_stack([costs, -(mean + deviation)])[usable], paid]))
+        reference = hoped.max(axis=0) + 0.1 * np.ptp(hoped, axis=0)
+        front = _front_of(paid)
+        told_by_run = _told_by_a_run(deviation, model.noise)
+        gains = np.zeros(len(mean))
+        for node, weight in zip(_USD_NODES, _USD_WEIGHTS, strict=True):
+            at = costs * np.exp(node * log_deviation)[:, None]
+            gains += weight / _USD_WEIGHTS.sum() * expected_improvement(at, mean, told_by_run, front, reference)
+        believed = _front_of(np.vstack([np.column_stack([costs, -mean])[usable], paid]))
+        span = float(np.prod(reference - believed.min(axis=0)))
+        whole = max(float(hypervolume(believed, ref=reference)), 0.2 * span, 1e-12)
+        least = 1e-9 * deviation / deviation.max()  # where it is sure of everything, what it is least sure of
+        return np.where(usable & self._is_new, np.maximum(gains / whole, least) * chance, 0.0), mean_usd
+
+    def _chance_to_end(self, ran: np.ndarray) -> np.ndarray:
+        """The share of trainings near each candidate that have not failed, drawn towards that of all."""
+        lost = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
+        keys = self._space.axes[0] / _NEAR
+        jobs = np.vstack([ran, self._space.axes_of(lost)]) / _NEAR
+        is_lost = np.arange(len(jobs)) >= len(ran)
+        overall = (is_lost.sum() + 0.5) / (len(jobs) + 10.0)
+        near = smooth(keys, jobs)
+        return np.asarray(1.0 - (near @ is_lost + overall) / (near.sum(axis=1) + 1.0))
+
+    @cached_property
+    def _median_usd(self) -> float:
+        """Expected dollars of the middle one of the jobs that may run."""
+        usable = self._usable if self._usable.any() else np.ones(len(self._jobs), dtype=bool)
+        return float(np.median(self._usd[usable]))
+
+    @cached_property
+    def _paid_usd(self) -> np.ndarray:
+        """Dollars of each job that has ended, in the order of the trials."""
+        return np.array([row.seconds * self._space.price_of(row.job.spec) for row in self._rows if not row.is_running])
+
+    @cached_property
+    def since_growth_usd(self) -> float:
+        """Dollars that were paid since the measured front last grew by a share that counts."""
+        _, jobs, seconds, reached = self._learnt
+        ended = [row for row in self._rows if not row.is_running]
+        usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
+        points = np.column_stack([self._costs(usd, seconds), -reached])
+        is_met = self._aims.meets(usd, seconds, self._sign * reached)
+        is_told = [bool(row.values) and row.is_training for row in ended]
+        count = sum(is_told)  # those that run stand behind these
+        front = _front_of(points[:count][is_met[:count]])
+        if not len(front):
+            return float(self._paid_usd.sum())
+        reference = front.max(axis=0) + 0.1 * np.maximum(np.ptp(front, axis=0), 0.1 * abs(front.max(axis=0)))
+        whole = hypervolume(front, ref=reference)
+        grown, at = 0, 0
+        for index, told in enumerate(is_told):
+            if told:
+                at += 1
+                share = points[:at][is_met[:at]]
+                if len(share) and hypervolume(share, ref=reference) >= (1.0 - LEAST_GROWTH) * whole:
+                    grown = index
+                    break
+        return float(self._paid_usd[grown + 1 :].sum())
+
+    @cached_property
+    def next_gain(self) -> float:
+        """The share of the front that the next `ENOUGH` median jobs are expected to add, by the plain process."""
+        gains, usd = self._opinion
+        order = np.argsort(-gains / usd, kind="stable")
+        within = np.cumsum(usd[order]) <= ENOUGH * self._median_usd
+        within[0] = True
+        return float(1.0 - np.prod(1.0 - np.clip(gains[order][within], 0.0, 1.0)))
+
+    @cached_property
+    def why_over(self) -> str:
+        """Why a search that may stop begins no further job, in words; empty while it goes on."""
+        if not self._may_meet.any():
+            return f"no job is expected to meet {' and '.join(self._aims.unmet(*self._expected_at_best))}"
+        enough_usd, since_usd = ENOUGH * self._median_usd, self.since_growth_usd
+        if self._paid_usd.sum() < enough_usd or since_usd < enough_usd or self.next_gain >= LEAST_NEXT:
+            return ""
+        return (
+            f"the front has not grown for {since_usd:.4g} USD, and the next {enough_usd:.4g} USD ({ENOUGH:g} median "
+            f"jobs) are expected to add {self.next_gain:.1%} to it"
+        )
 
     def _any_left(self) -> Candidate | None:
         """In a search that does not stop, of jobs that no belief speaks for: that which misses its bounds least."""
         if self._aims.stops:
             return None
         belief, usd = self._belief, self._usd
-        excess = self._aims.excess(usd, self._expected[0], self._sign * belief["mean"].to_numpy())
+        excess = self._aims.excess(usd, self._expected[0], self._sign * belief.mean)
         order = np.lexsort((usd, excess))
         is_open = self._usable & self._is_new
         return next((self._jobs[i] for i in order if is_open[i] and self._accepts(self._jobs[i])), None)
@@ -327,12 +484,9 @@ class Decision:
     @property
     def why_none(self) -> str:
         """Why no job is begun, in words; empty if one is, or if no training has ended."""
-        if not self._has_quality or self.job is not None:
+        if not self.has_quality or self.job is not None:
             return ""
-        if not self._may_meet.any():
-            best = self._expected_at_best
-            return f"no job is expected to meet {' and '.join(self._aims.unmet(*best))}"
-        return "no job would add more to the front than it costs to find out"
+        return (self._aims.stops and self.why_over) or "no job is left that may run"
 
     def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Expected shares of the front's hypervolume that knowing each candidate's quality adds, and running it."""
@@ -343,7 +497,7 @@ class Decision:
         whole = max(float(hypervolume(front, ref=reference)), 1e-12)
 
         def gain_over(front: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-            gains = expected_improvement(self._points[:, :-1], belief["mean"], deviation, front, reference)
+            gains = expected_improvement(self._points[:, :-1], belief.mean, deviation, front, reference)
             return np.where(belief.usable, gains * belief.chance / whole, 0.0)
 
         is_known = belief.usable & belief.known & belief.meets
@@ -351,7 +505,8 @@ class Decision:
         return of_knowing, gain_over(self._ran, _told_by_a_run(belief.deviation, noise))
 
     @cached_property
-    def _has_quality(self) -> bool:
+    def has_quality(self) -> bool:
+        """Whether a training has measured the model."""
         return any(row.values for row in self._rows if row.is_training)
 
     @cached_property
@@ -411,33 +566,27 @@ class Decision:
         return may_meet
 
     @cached_property
-    def _belief(self) -> pd.DataFrame:
-        """Beliefs about each candidate.
-
-        Columns are seconds and the deviation of their logarithm, mean and deviation of quality, the chance to train,
-        and whether it may be suggested, is as good as measured, was not run, and is expected to meet the constraints.
-        """
+    def _belief(self) -> "Belief":
+        """Beliefs about all candidates."""
         quality, keys, meets = self._quality, self._space.keys, self._aims.meets
         failed = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
         (seconds, log_deviation), usd, (mean, deviation) = self._expected, self._usd, self._expected_quality
         chance = 1.0 - quality.collapse_probability(keys, self._space.quality_keys(failed))
-        columns = {
-            "seconds": seconds,
-            "log_deviation": log_deviation,
-            "mean": mean,
-            "deviation": deviation,
-            "chance": chance,
-            "usable": self._usable & self._is_few & (chance > LIKELY) & self._may_meet,
-            "known": (deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
-            "new": self._is_new,
-            "meets": meets(usd, seconds, self._sign * mean),
-        }
-        return pd.DataFrame(columns)
+        return Belief(
+            seconds=seconds,
+            log_deviation=log_deviation,
+            mean=mean,
+            deviation=deviation,
+            chance=chance,
+            usable=self._usable & self._is_few & (chance > LIKELY) & self._may_meet,
+            known=(deviation < QUALITY_KNOWN * quality.noise) & (log_deviation < SECONDS_KNOWN),
+            meets=meets(usd, seconds, self._sign * mean),
+        )
 
     @cached_property
     def _points(self) -> np.ndarray:
         """Costs and negative quality of all candidates, shape (N, goals + 1)."""
-        return np.column_stack([self._costs(self._usd, self._expected[0]), -self._belief["mean"]])
+        return np.column_stack([self._costs(self._usd, self._expected[0]), -self._belief.mean])
 
     def _costs(self, usd: np.ndarray, seconds: np.ndarray) -> np.ndarray:
         columns = {metrics.COST_USD: usd, metrics.JOB_SECONDS: seconds}

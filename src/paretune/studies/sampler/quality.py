@@ -17,7 +17,7 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.distance import cdist
 
 _RATIO = 10.0  # between the ends of numbers, from which on they are compared by their logarithms
-_CATEGORY = 0.35  # the column of a text, as a share of the span of a number: two that differ are half of it apart
+CATEGORY = 0.35  # the column of a text, as a share of the span of a number: two that differ are half of it apart
 F1_SPREAD = 0.03  # standard deviation of F1 between configurations
 F1_USUAL_RATE, F1_USUAL_BATCH = 3e-5, 32.0
 """Learning rate of full fine-tuning and global batch size at which BERT is usually trained: 2e-5 to 5e-5 at 16 and 32
@@ -237,7 +237,7 @@ def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False)
     """N numbers scaled to 0 to 1 by their span among others, by logarithms over a wide one; of texts a column each."""
     if not are_numbers(among):
         is_it = [[value == each for each in among] for value in values]
-        return _CATEGORY * np.array(is_it, dtype=float).reshape(len(values), len(among))
+        return CATEGORY * np.array(is_it, dtype=float).reshape(len(values), len(among))
     numbers, low, high = np.array(values, dtype=float)[:, None], float(min(among)), float(max(among))
     if high == low:
         return np.zeros_like(numbers)

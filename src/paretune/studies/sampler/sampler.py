@@ -24,7 +24,7 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, judged_by
 from paretune.studies.sampler.candidates import CLAIM, PROBE, Candidate, Space, rows_of
-from paretune.studies.sampler.decision import Accepts, Aims, Decision
+from paretune.studies.sampler.decision import Accepts, Aims, Belief, Decision
 from paretune.studies.sampler.quality import F1_SPREAD
 
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
@@ -49,7 +49,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
         rows: training rows of the whole data set, if known.
         metric: the objective that measures the model; by default the first that is not of the cluster.
         constraints: metric to its `min` and `max`.
-        stop: whether it ends when no job is worth its dollars; else it goes on to the last job that may be run.
+        stop: whether it ends once ten median jobs were paid, the front has not grown for as many dollars, and a plain
+            Gaussian process expects little of the next ten; else it goes on to the last job that may be run.
 
     Attributes:
         accepts: whether a job may be begun now, such as within a budget, by the job and by what it is expected to take:
@@ -84,6 +85,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         bounds = constraints or {}
         self._aims = Aims(objectives=list(objectives), metric=metric, constraints=bounds, spread=spread, stops=stop)
         self.accepts: Accepts = _accepts_any
+        self._decided: tuple[Any, Decision] | None = None  # after which rows, the last one
         self.space: dict[str, BaseDistribution] = {**searched, **self._space.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -109,7 +111,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        """End `Study.optimize` when no further job is worth its dollars."""
+        """End `Study.optimize` when the search is over."""
         if getattr(study._thread_local, "in_optimize_loop", False):
             ended = copy(trial)
             ended.state = state
@@ -132,18 +134,23 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return {**job.point, **({PROBE: PROBE_STEPS * job.is_probe} if PROBE in self.space else {})}
 
     def next_job(self, study: optuna.Study) -> Candidate | None:
-        """The job that a trial would get; None if none is worth its dollars, for now or for good."""
+        """The job that a trial would get; None if none is to be begun, for now or for good."""
         return self._decision(study).job
 
     def is_done(self, study: optuna.Study) -> bool:
-        """Whether nothing runs and no further job is worth its dollars."""
+        """Whether nothing runs and no further job is to be begun."""
         return self._decision(study).is_over
 
     def why_done(self, study: optuna.Study) -> str:
         """Why `next_job` gives none, in words; empty if it gives one, or if no training has measured the model."""
         return self._decision(study).why_none
 
-    def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Any]]:
+    def since_growth_usd(self, study: optuna.Study) -> float:
+        """Dollars that were paid since the front of the trainings last grew; 0 before the first training has ended."""
+        decision = self._decision(study)
+        return decision.since_growth_usd if decision.has_quality else 0.0
+
+    def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Belief]]:
         """Candidates that were not run and are as good as known, with their beliefs."""
         return self._decision(study).predicted()
 

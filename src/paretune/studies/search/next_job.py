@@ -171,6 +171,11 @@ class Split:
             worst_usd = self._driver.money.worst_usd(self._driver.money.limited(trial.spec))
         return usd + (worst_usd or usd)
 
+    def since_growth(self) -> str:
+        """In words, the dollars since the front last grew; empty if it has just grown."""
+        usd = self.sampler.since_growth_usd(self._driver.table.study)
+        return f"the front has not grown for {usd:.4g} USD" if usd else ""
+
     def predicted(self) -> list[Trial]:
         """Points that are predicted and were not run, as trials."""
         predicted = self.sampler.predicted(self._driver.table.study)
@@ -210,7 +215,7 @@ class Split:
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
-            return self.sampler.why_done(driver.table.study) or "the jobs under way decide what is worth its dollars"
+            return self.sampler.why_done(driver.table.study) or "the jobs under way decide what is begun next"
         return f"no training has measured {label(name)}"
 
     def _predicted(self, job: Candidate, belief: Any, *, number: int) -> Trial:

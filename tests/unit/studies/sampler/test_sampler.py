@@ -1,6 +1,7 @@
 """`SplitSampler` in studies of plain Optuna: a toy stands for training and for its bill."""
 
 import math
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -310,6 +311,52 @@ def test_a_study_that_never_stops_runs_every_job_once() -> None:
 
     trained = [tuple(trial.params.items()) for trial in study.trials if not trial.params["probe_steps"]]
     assert len(trained) == len(set(trained)) == 16
+
+
+def test_a_study_ends_after_ten_median_jobs_without_growth_and_says_what_more_would_add() -> None:
+    sampler = SplitSampler(job(), SPACE)
+    study = searched(sampler, most=87)
+
+    reason = sampler.why_done(study)
+    assert re.fullmatch(
+        r"the front has not grown for ([\d.]+) USD, and the next ([\d.]+) USD \(10 median jobs\) are expected to add "
+        r"[\d.]+% to it",
+        reason,
+    )
+    since_usd, next_usd = map(float, re.findall(r"([\d.]+) USD", reason))
+    paid = [trial.user_attrs["seconds"] * USD_PER_S[trial.params["instance_type"]] for trial in study.trials]
+    assert sum(paid) > since_usd >= next_usd > 0
+    assert sampler.since_growth_usd(study) == pytest.approx(since_usd, rel=1e-3)
+    assert next_usd == pytest.approx(10.0 * np.median([usd for usd in paid if usd > 0.1]), rel=0.5)
+
+
+def test_a_script_is_not_trained_on_the_dearest_cluster_before_cheaper_ones_have_shown_what_it_costs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "own.py").touch()
+    counts = {"instance_count": CategoricalDistribution([1, 2, 4, 8, 16, 32])}
+    rates = {"training_arguments.rate": FloatDistribution(1e-5, 1e-2, log=True)}
+    own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"), instance_type="ml.g5.xlarge")
+    sampler = SplitSampler(
+        own, counts | rates, objectives=["cost_usd", "loss"], price_of=lambda spec: 4e-4 * spec.instance_count
+    )
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+    for _ in range(3):
+        trial = study.ask(sampler.space)
+        seconds = 600.0 / math.sqrt(trial.params["instance_count"])
+        trial.set_user_attr("seconds", seconds)
+        loss = 1.0 + abs(math.log(trial.params["training_arguments.rate"] / 1e-3))
+        study.tell(trial, [seconds * 4e-4 * trial.params["instance_count"], loss])
+
+    assert all(trial.params["instance_count"] <= 4 for trial in study.trials)
+
+
+def test_the_quality_of_our_trainings_depends_on_the_precision_and_not_on_the_type() -> None:
+    types = CategoricalDistribution(["ml.g4dn.xlarge", "ml.g5.xlarge", "ml.g6e.xlarge"])
+    space = Space({"max_train_samples": 1000}, {"instance_type": types}, None)
+
+    t4, a10g, l40s = space.keys[:, 0]
+    assert a10g == l40s != t4  # bf16, and fp16 on the T4
 
 
 def test_f1_in_percent_is_searched_as_its_share_is() -> None:
