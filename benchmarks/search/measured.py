@@ -95,10 +95,18 @@ def _runs(row: dict[str, str], source: Source) -> Iterator[list[object]]:
     if not source.is_trimtuner:
         yield [*setting, 1, f"{seconds * (workers + others):.3f}", acc]
         return
+    for seed, (took, reached) in enumerate(three_runs(row), start=1):
+        yield [*setting, seed, f"{took * (workers + others):.3f}", reached]
+
+
+def three_runs(row: dict[str, str]) -> list[tuple[float, float]]:
+    """Seconds and accuracy of three runs with the mean and the deviation that a row of TrimTuner states."""
+    seconds, acc = float(row["training_time"]), float(row["acc"])
     of_seconds, of_acc = float(row["standard deviation time"]), float(row["standard deviation accuarcy"])
-    for seed, (s, a) in enumerate(((-1, 0), (0, 1), (1, -1)), start=1):  # three numbers with this mean and deviation
-        took = max(seconds + s * of_seconds, 0.2 * seconds)
-        yield [*setting, seed, f"{took * (workers + others):.3f}", min(max(acc + a * of_acc, 0.0), 1.0)]
+    return [
+        (max(seconds + s * of_seconds, 0.2 * seconds), min(max(acc + a * of_acc, 0.0), 1.0))
+        for s, a in ((-1, 0), (0, 1), (1, -1))
+    ]
 
 
 class Measured:

@@ -120,7 +120,7 @@ def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
 class Sampler(Asking):
     """The product's sampler alone, in a study of plain Optuna: one job at a time, nothing is recorded."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, *, stop: bool = True) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         searched = {name: distribution_of(name, entry(table, name)) for name in table.axes}
         self._sampler = SplitSampler(
@@ -130,15 +130,20 @@ class Sampler(Asking):
             price_of=lambda spec: table.usd(spec, 1.0),
             rows=table.rows,
             constraints=table.constraints,
+            stop=stop,
         )
         directions = [StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE]
         self._study = optuna.create_study(directions=directions, sampler=self._sampler)
         self._table = table
+        self.ends_after: int | None = None  # jobs, after which one that may stop would have ended
 
     def ask(self) -> tuple[Any, Point] | None:
-        """The next job, with what the sampler sets itself; None when no further one is worth its dollars."""
+        """The next job, with what the sampler sets itself; None when the search is over."""
         if self._sampler.is_done(self._study):
             return None
+        decision = self._sampler._decision(self._study)
+        if self.ends_after is None and decision.has_quality and decision.why_over:
+            self.ends_after = len(self._study.trials)
         trial = self._study.ask(self._sampler.space)
         own = {name: value for name, value in trial.params.items() if name not in self._table.axes and value > 0}
         return trial, {name: trial.params[name] for name in self._table.axes} | own

@@ -65,11 +65,29 @@ class Score:
         self._reference = tuple(worst + _MARGIN * (span or abs(worst)) for worst, span in spans)
         self._whole = hypervolume(best, self._reference)
         self.on_front = len(best)
+        self._best = sorted(best)
 
     def share(self, points: Iterable[Point]) -> float:
         """Hypervolume of points at their true values, as a share of that of the true front."""
         truths = [truth for point in points if (truth := self._table.truth(point)) is not None]
         return hypervolume(truths, self._reference) / self._whole
+
+    def cheapest(self, share: float) -> float:
+        """Dollars of the cheapest set of jobs whose front has that share of the true front: what an oracle pays."""
+        (x, y), needed = self._reference, share * self._whole
+        sets: list[list[tuple[float, float]]] = []  # for each last job of the front: dollars and volume, both growing
+        for index, (usd, quality) in enumerate(self._best):
+            own = (usd, (x - usd) * (y - quality))
+            options = [own] if usd < x and quality < y else []
+            for before, (_, earlier) in enumerate(self._best[:index]):
+                options += [(paid + usd, v + (x - usd) * (earlier - quality)) for paid, v in sets[before]]
+            kept, most = list[tuple[float, float]](), -1.0
+            for paid, volume in sorted(options, key=lambda option: (option[0], -option[1])):
+                if volume > most:
+                    kept.append((paid, volume))
+                    most = volume
+            sets.append(kept)
+        return min((paid for each in sets for paid, volume in each if volume >= needed - 1e-12), default=math.inf)
 
     def course(self, booked: Sequence[Booked], cpu_seconds: float) -> Course:
         """The course of a search, jobs in the order in which they ended; dollars in median jobs."""

@@ -1,5 +1,7 @@
 """Benchmarks: figures of README and docs are those of the stored results; searches are run on what they say."""
 
+import itertools
+import math
 import re
 from pathlib import Path
 
@@ -59,6 +61,42 @@ def test_worlds_that_are_reported_are_not_those_that_may_be_looked_at() -> None:
     from search import worlds
 
     assert not set(worlds.DEVELOPMENT) & set(worlds.HELD_OUT)
+
+
+def test_what_is_left_out_may_not_be_looked_at() -> None:
+    import search_fronts
+
+    assert not set(search_fronts.DEVELOPMENT) & set(search_fronts.LEFT_OUT)
+    assert len(search_fronts.DEVELOPMENT) == len(search_fronts.LEFT_OUT)
+
+
+def test_a_part_of_measured_trainings_is_a_table_whose_cheapest_good_jobs_are_known(tmp_path: Path) -> None:
+    from search import grids, plain
+    from search.peers import drive
+    from search.scoring import Score
+
+    seeds = range(4)
+    names = [*(f"runtime_s_{seed}" for seed in seeds), *(f"valid_mse_{seed}" for seed in seeds)]
+    lines = [",".join([*grids.FCNET_AXES, *names])]
+    for batch, rate, first, second in itertools.product((8, 16, 32), (0.001, 0.01), (16, 32, 64), (16, 32, 64)):
+        seconds, error = 100 * first / batch, 0.1 + rate / first + 0.001 * batch / second
+        lines.append(",".join(map(str, [batch, rate, first, second, *[seconds] * 4, *[error] * 4])))
+    (tmp_path / grids.FCNET["fcnet-slice"]).write_text("\n".join(lines))
+
+    part, whole = (grids.grid(name, tmp_path, tmp_path) for name in ("fcnet-slice/1", "fcnet-slice"))
+    assert (len(whole.points), len(part.points)) == (54, 2 * 2**3)
+    score = Score(part)
+    truths = {str(point): part.truth(point) for point in part.points}
+    good = [
+        sum(truths[str(point)][0] for point in some)
+        for count in (1, 2, 3)
+        for some in itertools.combinations(part.points, count)
+        if score.share(some) >= 0.9
+    ]
+    assert score.cheapest(0.9) == pytest.approx(min(good))
+    booked = drive(plain.Plain(part), part, draw=0, most_usd=math.inf, most=100)
+    assert score.course(booked, 0.0).share_at(math.inf) == pytest.approx(1.0)
+    assert len(booked) == len(part.points)
 
 
 def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.CaptureFixture[str]) -> None:

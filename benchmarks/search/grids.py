@@ -1,0 +1,189 @@
+"""Grids of trainings that others have measured, whole and in parts, as tables to search.
+
+A part is another search of the same trainings: three of the four machine types in another order, and two thirds of the
+numbers of cores; of FCNet, two thirds of the values of each of its settings but the learning rate. A search without
+chance finds the same on one table with every seed, and finds something else on each part.
+
+    lynceus-cnn, lynceus-multilayer, trimtuner-cnn     see measured.py
+    fcnet-slice, fcnet-parkinsons                      FCNet (arXiv 1905.04970): networks of two layers on one machine,
+                                                       four seeds; Apache-2.0. Quality is the negative decimal
+                                                       logarithm of the validation error
+
+Clusters of EC2 are told in two ways. `clusters`: the search knows the price a second of all machines of a job.
+`machines`: it knows that of one machine of the type, and a job bills the seconds of all of its machines.
+"""
+
+import csv
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from paretune.launchers.simulated.recorded_runs import COMPLETED
+from paretune.specification.job import JobSpec, share_of
+from paretune.specification.parameters import spell
+from search.measured import AXES, FLAVORS, SOURCES, three_runs
+from search.tables import Costs, Outcome, Point
+
+FCNET = {"fcnet-slice": "search_fcnet_slice.csv", "fcnet-parkinsons": "search_fcnet_parkinsons.csv"}
+FCNET_AXES = ("batch_size", "learning_rate", "n_units_1", "n_units_2")
+_MACHINE = "ml.m5.large"
+_FCNET_USD_PER_HOUR = 0.096
+_NAMES = {name: (cpus, usd) for cpus, usd, name in FLAVORS.values()}
+Run = tuple[float, float]
+"""Seconds and quality of one training."""
+
+
+class Grid:
+    """A full grid of measured trainings; what it offers is what `search.tables.Table` does.
+
+    Args:
+        script: a script that declares the axes as arguments.
+        axes: searched parameter to its values, in the order in which a search is told of them.
+        runs: the values of a point, in the order of the axes, to its runs.
+        usd_per_s: dollars a second of the job at a point.
+    """
+
+    metric = "acc"
+    ranges: frozenset[str] = frozenset()
+    rows = None
+    constraints: Mapping[str, Mapping[str, float]] = {}
+
+    def __init__(
+        self,
+        script: Path,
+        axes: Mapping[str, Sequence[Any]],
+        runs: Mapping[tuple[Any, ...], Sequence[Run]],
+        usd_per_s: Callable[[Mapping[str, Any]], float],
+    ) -> None:
+        self.axes = {name: tuple(values) for name, values in axes.items()}
+        self._runs, self._usd_per_s = runs, usd_per_s
+        longest_s = max(seconds for each in runs.values() for seconds, _ in each)
+        self.job: dict[str, Any] = {
+            "launcher": "simulated",
+            "entry_script": str(script),
+            "max_runtime_minutes": 2 * longest_s // 60 + 1,
+        }
+        self.points = [dict(zip(self.axes, key, strict=True)) for key in itertools.product(*self.axes.values())]
+        self.truths = [self.truth(point) for point in self.points]
+        self.median_usd = statistics.median(usd for usd, _ in self.truths)
+
+    def domains(
+        self, ranged: Callable[[Any, Any], Any], ordered: Callable[[int], Any], category: Callable[[int], Any]
+    ) -> dict[str, Any]:
+        """Describe each axis to a library by the number of its values."""
+        return {name: (ordered if self.is_ordered(name) else category)(len(v)) for name, v in self.axes.items()}
+
+    def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The point that a library has chosen from `domains`."""
+        return {name: values[int(config[name])] for name, values in self.axes.items()}
+
+    def is_ordered(self, axis: str) -> bool:
+        """Whether the values of an axis are numbers."""
+        return not isinstance(self.axes[axis][0], str)
+
+    def spec(self, point: Point) -> JobSpec:
+        """The job at a point."""
+        inside = {name: value for name, value in point.items() if name not in ("instance_type", "learning_rate")}
+        given = {name: value for name, value in point.items() if name not in inside}
+        arguments = {f"training_arguments.{name}": value for name, value in inside.items()}
+        return JobSpec.read({name: spell(value) for name, value in {**self.job, **given, **arguments}.items()})
+
+    def usd(self, spec: JobSpec, seconds: float) -> float:
+        """Dollars of so many billed seconds of a job."""
+        return seconds * self._usd_per_s({"instance_type": spec.instance_type, **spec.training_arguments})
+
+    def outcome(self, point: Point, draw: int) -> Outcome:
+        """How the job at a point ends; `draw` chooses among its runs."""
+        runs = self._runs[tuple(point[name] for name in self.axes)]
+        seconds, quality = runs[int(share_of(f"{draw} {spell(dict(point))}") * len(runs))]
+        usd = seconds * self._usd_per_s(point)
+        return Outcome(status=COMPLETED, seconds=seconds, usd=usd, f1=quality, steps=1)
+
+    def truth(self, point: Point) -> Costs:
+        """The mean costs of a point."""
+        seconds, quality = zip(*self._runs[tuple(point[name] for name in self.axes)], strict=True)
+        return statistics.fmean(seconds) * self._usd_per_s(point), -statistics.fmean(quality)
+
+    def excess(self, outcome: Outcome) -> float:
+        """Nothing is forbidden."""
+        return 0.0
+
+    @cached_property
+    def prices(self) -> list[float]:
+        """Dollars a second of each point."""
+        return [self._usd_per_s(point) for point in self.points]
+
+
+def grid(name: str, folder: Path, work: Path) -> Grid:
+    """The grid of a name such as `lynceus-cnn/3/clusters`, `trimtuner-cnn//machines` or `fcnet-slice/1`.
+
+    The number is that of a part; without it the table is whole. `work` is a folder for the script of the axes.
+    """
+    source, part, encoding = (*name.split("/"), "", "")[:3]
+    axes = FCNET_AXES if source in FCNET else AXES
+    script = work / f"{source}.py"
+    names = [each for each in axes if each != "instance_type"]
+    script.write_text("p.add_argument('--seed')\n" + "".join(f"p.add_argument('--{each}')\n" for each in names))
+    if source in FCNET:
+        return _fcnet(folder / FCNET[source], script, part)
+    return _of_ec2(source, folder, script, part, is_by_cluster=encoding == "clusters")
+
+
+def _part(values: Sequence[Any], draw: random.Random, *, most: int | None = None) -> list[Any]:
+    """Two thirds of the values in their order, or `most` of them."""
+    count = most or math.ceil(len(values) * 2 / 3)
+    return sorted(draw.sample(list(values), count), key=list(values).index)
+
+
+def _of_ec2(source: str, folder: Path, script: Path, part: str, *, is_by_cluster: bool) -> Grid:
+    of_file = SOURCES[source]
+    runs: dict[tuple[Any, ...], list[Run]] = {}
+    machines: dict[tuple[str, int], float] = {}  # those of a job, in machines of its type
+    with (folder / of_file.file).open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if of_file.is_trimtuner and row["training_set_size"] != of_file.largest:
+                continue
+            cpus, usd, name = FLAVORS[row["vm_flavor"]]
+            workers = int(row["n_workers"])
+            cores = workers * cpus
+            machines[name, cores] = workers + (1 + FLAVORS["t2.2xlarge"][1] / usd if of_file.is_trimtuner else 2)
+            key = (name, cores, row["learning_rate"], int(row["batch_size"]), row["synchronism"])
+            one = [(float(row["training_time"]), float(row["acc"]))]
+            runs[key] = three_runs(row) if of_file.is_trimtuner else one
+    axes: dict[str, list[Any]] = {name: sorted({key[i] for key in runs}) for i, name in enumerate(AXES)}
+    axes["learning_rate"] = sorted(float(rate) for rate in axes["learning_rate"])
+    runs = {(*key[:2], float(key[2]), *key[3:]): each for key, each in runs.items()}
+    axes["instance_type"] = [name for _, _, name in FLAVORS.values()]
+    if part:
+        draw = random.Random(f"{source}/{part}")
+        axes["instance_type"] = draw.sample(axes["instance_type"], 3)
+        axes["cores"] = _part(axes["cores"], draw)
+
+    def usd_per_s(point: Mapping[str, Any]) -> float:
+        name, count = point["instance_type"], machines[point["instance_type"], int(point["cores"])]
+        return _NAMES[name][1] / 3600 * (count if is_by_cluster else 1.0)
+
+    if not is_by_cluster:
+        runs = {key: [(s * machines[key[0], key[1]], q) for s, q in each] for key, each in runs.items()}
+    kept = {key: runs[key] for key in itertools.product(*axes.values())}
+    return Grid(script, axes, kept, usd_per_s)
+
+
+def _fcnet(path: Path, script: Path, part: str) -> Grid:
+    runs: dict[tuple[Any, ...], list[Run]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            key = tuple(float(row[name]) if name == "learning_rate" else int(row[name]) for name in FCNET_AXES)
+            of_seeds = ((row[f"runtime_s_{seed}"], row[f"valid_mse_{seed}"]) for seed in range(4))
+            runs[key] = [(float(seconds), -math.log10(float(mse))) for seconds, mse in of_seeds if seconds and mse]
+    axes: dict[str, list[Any]] = {name: sorted({key[i] for key in runs}) for i, name in enumerate(FCNET_AXES)}
+    if part:
+        draw = random.Random(f"{path.name}/{part}")
+        axes = {name: v if name == "learning_rate" else _part(v, draw) for name, v in axes.items()}
+    kept = {key: runs[key] for key in itertools.product(*axes.values())}
+    return Grid(script, axes, kept, lambda point: _FCNET_USD_PER_HOUR / 3600)

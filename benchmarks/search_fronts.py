@@ -1,0 +1,197 @@
+"""Judge the search on parts of measured trainings, half of which are left out while it is built.
+
+    python benchmarks/search_fronts.py FOLDER                       # the half that may be looked at
+    python benchmarks/search_fronts.py FOLDER --half left_out       # once, at the end: hours on two quiet threads
+    python benchmarks/search_fronts.py --small                      # a made table, seconds
+
+FOLDER has the files of benchmarks/search/grids.py. Its parts, their whole tables and worlds drawn by formulas are
+divided by the lists below: nothing may be chosen on what is LEFT_OUT. Each search is one line of --results; one that is
+there is not run again.
+
+    stops      the product's sampler, which ends by itself (`stop: auto`)
+    never      the same sampler until the budget is spent (`stop: never`)
+    plain      benchmarks/search/plain.py; forest, tpe, gp: benchmarks/search/forest.py and peers.py
+
+Dollars are in median jobs of the table. The oracle is the cheapest set of jobs with 90 % of the front's hypervolume.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import arguments
+import published
+from search import forest, grids, peers, plain, product, worlds
+from search.scoring import Course, Score, short
+from search.tables import Table
+
+RESULTS = Path(__file__).parent / "results"
+METHODS = ("stops", "never", "plain", "forest", "tpe", "gp")
+OF_EC2 = ("lynceus-cnn", "lynceus-multilayer", "trimtuner-cnn")
+DEVELOPMENT = (
+    *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (0, 1, 2)),
+    *(f"{name}/0/machines" for name in OF_EC2),
+    *("lynceus-cnn//clusters", "lynceus-cnn//machines", "trimtuner-cnn//clusters"),
+    *("fcnet-parkinsons", "fcnet-parkinsons/0"),
+    *("plain/0", "failing/1", "far/2"),
+)
+LEFT_OUT = (
+    *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (4, 5, 6)),
+    *(f"{name}/4/machines" for name in OF_EC2),
+    *("lynceus-multilayer//clusters", "lynceus-multilayer//machines", "trimtuner-cnn//machines"),
+    *("fcnet-slice", "fcnet-slice/4"),
+    *("cliff/335", "heavy/336", "plain/337"),
+)
+BUDGET, MOST_JOBS, MOST_SLOW = 40.0, 80, 30
+"""Median jobs of a search; jobs at most, and those of `gp`, which is slow."""
+GOOD = 0.9
+_SMALL = ("tiny/0",)
+
+
+@cache
+def table_of(name: str, folder: Path, work: Path) -> Any:
+    """A part of measured trainings, or a world of a kind and a seed."""
+    kind, _, seed = name.partition("/")
+    if kind not in worlds.KINDS:
+        return grids.grid(name, folder, work)
+    path = work / f"{kind}-{seed}.csv"
+    worlds.World.draw(kind, int(seed)).write(path)
+    return Table(path)
+
+
+def search(name: str, method: str, folder: Path, work: Path, budget: float) -> dict[str, Course]:
+    """One search from its first job to its end.
+
+    The product's sampler that never stops is searched for both of its methods: one that stops runs the same jobs up to
+    its end.
+    """
+    table, started = table_of(name, folder, work), time.process_time()
+    asking: peers.Asking
+    match method:
+        case "stops" | "never":
+            asking = product.Sampler(table, stop=False)
+        case "plain":
+            asking = plain.Plain(table)
+        case "forest":
+            asking = forest.Forest(table, seed=0)
+        case _:
+            asking = peers.OptunaAlone(table, method, seed=0)
+    most = MOST_SLOW if method == "gp" else MOST_JOBS
+    booked = peers.drive(asking, table, draw=0, most_usd=budget * table.median_usd, most=most)
+    score, took_s = Score(table), time.process_time() - started
+    courses = {method: score.course(booked, took_s)}
+    if isinstance(asking, product.Sampler):
+        courses = {"never": courses[method], "stops": score.course(booked[: asking.ends_after], took_s)}
+    return courses
+
+
+def oracle(name: str, folder: Path, work: Path) -> float:
+    """Dollars of the cheapest set of jobs with `GOOD` of the front, in median jobs."""
+    table = table_of(name, folder, work)
+    return Score(table).cheapest(GOOD) / float(table.median_usd)
+
+
+def rows(names: Sequence[str], methods: Sequence[str], courses: dict[str, Course], best: dict[str, float]) -> Any:
+    """A row for each table: its oracle, then to 90 %, the end and what was spent of each method."""
+    for name in names:
+        cells = [short(best[name])]
+        for method in methods:
+            course = courses[f"{name} {method}"]
+            reached = course.reached(GOOD)
+            to_90 = short(reached) if reached < math.inf else "not"
+            cells.append(f"{to_90} / {course.share_at(math.inf):.3f} / {short(course.usd[-1] if course.usd else 0.0)}")
+        yield name, *cells
+
+
+def summary(
+    names: Sequence[str], methods: Sequence[str], courses: dict[str, Course], best: dict[str, float]
+) -> Iterable[tuple[str, ...]]:
+    """A row for each method over all tables; `dearest` is to 90 % against the best rival, on the worst table."""
+    rivals = [method for method in methods if method not in ("stops", "never")]
+    for method in methods:
+        of = {name: courses[f"{name} {method}"] for name in names}
+        to_90 = {name: course.reached(GOOD) for name, course in of.items()}
+        ends = [course.share_at(math.inf) for course in of.values()]
+        dearest = [
+            to_90[name] / lowest
+            for name in names
+            if (lowest := min((courses[f"{name} {r}"].reached(GOOD) for r in rivals if r != method), default=math.inf))
+            < math.inf
+        ]
+        median = statistics.median_high(to_90.values())
+        yield (
+            method,
+            short(median) if median < math.inf else "not",
+            str(sum(value == math.inf for value in to_90.values())),
+            f"{statistics.median_high(to_90[name] / best[name] for name in names):.0f}",
+            short(max(dearest, default=math.inf)),
+            f"{statistics.median(ends):.3f}",
+            f"{min(ends):.3f}",
+            f"{sum(end < 0.94 for end in ends)} of {len(ends)}",
+            short(statistics.median(course.usd[-1] if course.usd else 0.0 for course in of.values())),
+            f"{statistics.median(course.cpu_seconds for course in of.values()):.1f}",
+        )
+
+
+_SUMMARY = ("method", "to 90 %", "never", "x oracle", "dearest", "end", "worst end", "below .94", "spent", "CPU s")
+
+
+def main() -> None:
+    """Read the arguments, search, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="folder with the files of search/grids.py")
+    parser.add_argument("--half", choices=("development", "left_out"), default="development")
+    parser.add_argument("--tables", default="", help="some of the half's tables, with commas between them")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--budget", type=float, default=BUDGET, help="dollars of a search, in median jobs")
+    parser.add_argument("--results", type=Path, default=RESULTS / "search_fronts.jsonl", help="where searches are kept")
+    options = arguments.parse(
+        parser,
+        tables=",".join(_SMALL),
+        methods="stops,forest",
+        budget=3.0,
+        results=Path(tempfile.mkdtemp()) / "few.jsonl",
+    )
+    half = DEVELOPMENT if options.half == "development" else LEFT_OUT
+    names = options.tables.split(",") if options.tables else list(half)
+    methods = options.methods.split(",")
+    if unknown := [name for name in names if name not in (*half, *_SMALL)]:
+        parser.error(f"not among the tables of this half: {', '.join(unknown)}")
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    lines = options.results.read_text(encoding="utf-8").splitlines() if options.results.exists() else []
+    courses = {task: Course(**course) for task, course in map(json.loads, lines)}
+    with tempfile.TemporaryDirectory() as work:
+        for method in methods:
+            for name in names:
+                if f"{name} {method}" in courses:
+                    continue
+                for found, course in search(name, method, options.folder, Path(work), options.budget).items():
+                    task = f"{name} {found}"
+                    courses[task] = course
+                    with options.results.open("a", encoding="utf-8") as file:
+                        file.write(f"{json.dumps([task, asdict(course)])}\n")
+                    end = f"{course.share_at(math.inf):.3f} after {course.usd[-1]:.3g}"
+                    print(f"  {task}: {course.reached(GOOD):.3g}, {end}", file=sys.stderr, flush=True)
+        best = {name: oracle(name, options.folder, Path(work)) for name in names}
+    made = published.conditions("paretune", "optuna", "scikit-learn", "scipy", "numpy")
+    head = f"{made}; {options.half.replace('_', ' ')}, {len(names)} tables; the bare sampler; dollars in median jobs."
+    body = [head, "", *published.table(_SUMMARY, list(summary(names, methods, courses, best)))]
+    columns = ("table", "oracle", *(f"{method}: to 90 % / end / spent" for method in methods))
+    body += ["", *published.table(columns, list(rows(names, methods, courses, best)))]
+    print(published.block(f"search_fronts_{options.half}", body))
+
+
+if __name__ == "__main__":
+    main()
