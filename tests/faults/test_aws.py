@@ -1,5 +1,6 @@
 """AWS that throttles, breaks connections, denies, loses answers, or does not know yet what it has created."""
 
+import json
 import signal
 
 import pytest
@@ -84,3 +85,25 @@ def test_a_job_whose_instance_dies_goes_on_as_a_second_one_and_both_are_booked(t
         world.aws.kill_instance(world.aws.jobs()[-1], trial.draw.choice(("algo-1", "algo-2")))
         assert command.wait() == 0, command.text
         assert [job.state for job in world.created()] == ["Failed", "Completed"]
+
+
+def test_tags_that_somebody_has_edited_make_no_next_attempt(trial: Trial) -> None:
+    theirs = {"instance_type": "ml.p5.48xlarge", "max_runtime_minutes": 40320.0}
+    with trial.world("sagemaker") as world:
+        world.attempts = 2
+        world.write_script(steps=600)
+        world.job |= {"instance_count": 2}
+        _until_created(world, command := world.begin())
+        command.send(signal.SIGKILL)
+        command.wait()
+        (run,), (name,) = world.runs(), world.aws.jobs()
+        world.aws.kill_instance(name, "algo-1")
+        given = json.loads(run.data.tags["paretune.given"]) | theirs
+        world.client.set_tag(run.info.run_id, "paretune.given", json.dumps(given))
+
+        text = world.sync()
+
+        assert world.aws.jobs() == [name]
+        assert "are not those that its first attempt was launched with" in text
+        stop = world.begin_words(["paretune", "stop", run.info.run_id])
+        assert stop.wait() == 0, stop.text
