@@ -5,7 +5,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,10 +64,11 @@ def _wished(texts: Mapping[str, str]) -> Wish:
     typed = {name: text for name, text in texts.items() if text.strip() and name not in ("study", "metric")}
     terms = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in terms}
-    types, kind, launcher = None, job.get("instance_type", ""), known().get(job.get("launcher", ""))
+    types: Sequence[str] | None = None
+    kind, launcher = job.get("instance_type", ""), known().get(job.get("launcher", ""))
     if "," in kind:
         types = split_list(kind)
-        job["instance_type"] = types[0]
+        job["instance_type"] = str(types[0])
     elif not kind and launcher is not None and launcher.has_instances:
         types = []
         of_launcher = (name for name, item in instances().items() if item.launcher == launcher.name)

@@ -9,7 +9,7 @@ folders `studies/` and `examples/` of the installed package, or of the clone tha
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,11 @@ class Document:
             self._lines[*keys, key] = line
             values[str(key)] = self._value(item, (*keys, key))
         return values
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Return the text of a file with these values, in their order."""
+    return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=120))
 
 
 def _hint(kind: FileKind, path: str) -> str:

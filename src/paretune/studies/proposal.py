@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from paretune.core import pareto
 from paretune.core.errors import BadInput, collecting
 from paretune.core.own_script import read_own_script
@@ -31,6 +29,7 @@ from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
 from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import argument_of
+from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.wish import Wish
@@ -56,7 +55,7 @@ class ProposedStudy:
     def text(self) -> str:
         """Return the file as YAML, with the reasons as comments."""
         lines = [f"# {reason}" for reason in self.reasons]
-        return "\n".join([*lines, yaml.safe_dump(dict(self.values), sort_keys=False, width=120).rstrip()])
+        return "\n".join([*lines, as_yaml(self.values).rstrip()])
 
     def file(self) -> StudyFile:
         """Return the study."""

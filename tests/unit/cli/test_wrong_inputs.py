@@ -49,7 +49,7 @@ WRONG = {  # words to sentences of the one message
     "train seed=1 more": ["unexpected 'more'"],
     "train -seed 1": ["unexpected '-seed'"],
     "trian": ["unknown command 'trian': did you mean train?"],
-    "study": ["study must name the file of a study, such as studies/smoke.yaml"],
+    "study": ["study must name a file, such as studies/smoke.yaml, or a script"],
     "study smoek": ["smoek does not exist", "did you mean smoke?"],
     "study .": ["study must name a YAML file, and . is a folder"],
     "study binary.csv": ["binary.csv is not UTF-8"],
