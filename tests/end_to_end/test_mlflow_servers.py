@@ -131,7 +131,7 @@ def test_the_model_of_a_job_is_recorded_registered_and_used(
     assert (model.source_run_id, model.model_type) == (run.info.run_id, "classification")
     uri = run.data.tags["paretune.model_uri"]
     assert set(Model.load(uri).flavors) == {"transformers", "python_function"}
-    assert len(mlflow.pyfunc.load_model(f"models:/{NAME}@candidate").predict(["a great film"])) == 1
+    assert len(mlflow.pyfunc.load_model(f"models:/{NAME}@candidate").predict([{"text": "a great film"}])) == 1
     assert uri.startswith("models:/m-")
     version = MlflowClient().get_model_version_by_alias(NAME, "candidate")
     assert (version.run_id, version.status) == (run.info.run_id, "READY")

@@ -18,7 +18,7 @@ import json, sys
 import mlflow
 
 address, text = sys.argv[1:]
-labels = mlflow.pyfunc.load_model(address).predict([text])["label"].tolist()
+labels = mlflow.pyfunc.load_model(address).predict([{"text": text}])["label"].tolist()
 print(json.dumps([labels, [said["label"] for said in mlflow.transformers.load_model(address)(text)]]))
 """
 

@@ -10,12 +10,18 @@ from paretune.core.result import Result
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.script_arguments import argument_faults
+from paretune.specification.training_arguments import name_faults
 
 
 def _read(values: Mapping[str, Any]) -> JobSpec:
     spec = JobSpec.read(values)
-    is_script = spec.entry_script is not None and not spec.is_simulated
-    refuse(missing_files(spec.as_text()) or data_faults(spec) or (argument_faults(spec) if is_script else []))
+    refuse(missing_files(spec.as_text()))
+    faults = data_faults(spec)
+    if not spec.runs_user_code:
+        faults += name_faults(spec)
+    elif spec.entry_script is not None and not spec.is_simulated:
+        faults += argument_faults(spec)
+    refuse(faults)
     return spec
 
 

@@ -9,14 +9,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.packages import missing, version_of
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.jobs.workplace import Workplace
-from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
+from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
@@ -138,7 +140,16 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
             fault = fault.replace(path, fetched[name])  # the address that the user typed
         faults.append(fault)
     refuse(faults)
-    return JobInputs(dataset=PreparedDataset.read(Path(prepared["dataset"])), model=Path(prepared["model"]))
+    return _inputs(prepared)
+
+
+def _inputs(prepared: Mapping[str, Any]) -> JobInputs:
+    """The inputs that an answer of the preparing process names, or a note of it."""
+    found = prepared["findings"]
+    findings = DataFindings(words=found["words"], warnings=tuple(found["warnings"]), facts=found["facts"])
+    dataset = PreparedDataset.read(Path(prepared["dataset"]))
+    dataset = replace(dataset, facts={**dataset.facts, **findings.facts})
+    return JobInputs(dataset=dataset, model=Path(prepared["model"]), findings=findings)
 
 
 def _lines(log: Path) -> list[str]:
@@ -161,14 +172,15 @@ def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
     dataset, model = Path(cached["dataset"]), Path(cached["model"])
     if not (dataset / "dataset.json").is_file() or not model.is_dir():
         return None
-    return JobInputs(dataset=PreparedDataset.read(dataset), model=model)
+    return _inputs(cached)
 
 
 def cache_inputs(spec: JobSpec, home: Path, inputs: JobInputs) -> None:
     """Remember the inputs that were prepared for `spec`."""
     path = _path(spec, home)
     if path is not None and inputs.dataset is not None:
-        write_json(path, {"dataset": str(inputs.dataset.folder), "model": str(inputs.model)})
+        folders = {"dataset": str(inputs.dataset.folder), "model": str(inputs.model)}
+        write_json(path, {**folders, "findings": asdict(inputs.findings)})
 
 
 def _path(spec: JobSpec, home: Path) -> Path | None:

@@ -82,7 +82,7 @@ def admitted(spec: JobSpec, workplace: Workplace) -> Admitted:
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
-    warnings = tuple(warnings_of([job]))
+    warnings = (*warnings_of([job]), *data_warnings(spec, inputs))
     return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), worst_usd=worst_usd, warnings=warnings)
 
 
@@ -255,7 +255,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "batch": asdict(job.plan) if not spec.runs_user_code else None,
         "script": script_in_words(spec, job.plan) if spec.entry_script else None,
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
-        "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
+        "data": _data(inputs),
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
@@ -264,6 +264,23 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     parts = {name: value for name, value in parts.items() if value is not None}
     words = _summary(job, job.plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(tracking_uri())}"}
     return JobPreview(spec=spec.replace(dry_run=None), document=parts, words=words)
+
+
+def _data(inputs: JobInputs) -> dict[str, Any] | None:
+    """Counts and baselines of the prepared rows, and what was found in them in words; None if there are none."""
+    if inputs.dataset is None:
+        return None
+    return {**inputs.dataset.facts, "labels": list(inputs.dataset.labels), "found": inputs.findings.words}
+
+
+def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
+    """The warnings about the rows of a job."""
+    rows, size = (inputs.dataset.facts if inputs.dataset else {}).get("train_rows"), spec.plan().global_batch_size
+    if rows is None or size <= rows:
+        return list(inputs.findings.warnings)
+    remedy = options(global_batch_size=max(1, int(rows) // 20))
+    too_large = f"global batch size {size:,} is above the {rows:,.0f} training rows, so that an epoch has one step"
+    return [*inputs.findings.warnings, f"{too_large}: a model learns from many steps; {remedy}, or more epochs"]
 
 
 def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mapping[str, Any]) -> dict[str, str]:
@@ -282,6 +299,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
+        "data": inputs.findings.words,
         **(settings if not spec.runs_user_code else parts.get("script") or parts.get("project", {})),
         "where": _where(spec, request),
         "expected": "" if job.estimate is None else job.estimate.sentence(),

@@ -157,6 +157,15 @@ class PreparedDataset:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataFindings:
+    """What was found in the rows of a job when they were prepared."""
+
+    words: str = ""  # classes with their rows, and lengths
+    warnings: tuple[str, ...] = ()  # sentences with their remedies
+    facts: Mapping[str, float] = field(default_factory=dict)  # metrics of the data that its prepared rows do not show
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProjectPayload:
     """The command of a project, which a job runs instead of paretune's training."""
 
@@ -178,6 +187,7 @@ class JobInputs:
     dataset: PreparedDataset | None = None
     model: Path | None = None
     project: ProjectPayload | None = None
+    findings: DataFindings = field(default_factory=DataFindings)
 
     @property
     def revision(self) -> str | None:

@@ -10,12 +10,14 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.shell import options
 from paretune.core.untrusted import at_home, exists, is_file, is_folder
 from paretune.specification import metrics
 from paretune.specification.parameters import split_list
@@ -50,6 +52,8 @@ OTHER_TASKS = {
 """Names of tasks elsewhere to what to do instead."""
 _LARGEST = 20_000_000  # bytes of a file that is checked here: half a second
 _TEXT = (".csv", ".tsv", ".jsonl")
+_NUMBER, _FRACTION = re.compile(r"-?\d+(?:\.\d*)?"), re.compile(r"-?\d+\.\d*[1-9]\d*")
+NUMBERS_REMEDY = ": a script of your own (entry_script) can learn numbers"
 
 
 def current_name(text: str) -> str:
@@ -127,13 +131,47 @@ def data_faults(spec: "JobSpec") -> list[str]:
         is_text = path.suffix.lower() in _TEXT and is_file(path) and 0 < path.stat().st_size <= _LARGEST
         if is_text and not spec.runs_user_code:
             with collecting(faults):
-                columns = _columns(path, parameter)
-                faults += column_faults(spec, split, columns) if columns else []
+                columns = _columns(path, parameter, drops=spec.missing_rows == "drop")
+                found = column_faults(spec, split, columns) if columns else []
+                if columns and split == "train" and not found and spec.task == metrics.CLASSIFICATION:
+                    found = _class_faults(spec, columns)
+                faults += found
     return faults
 
 
-def _columns(path: Path, parameter: str) -> dict[str, Sequence[object]]:
-    """Column to its cells; empty if only the library that reads such files can tell. Raises BadInput."""
+def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> list[str]:
+    """The fault of a label column that holds no classes: numbers with a fraction, one class, or a text for each row."""
+    cells, texts = (columns[name] for name in (spec.label_column, spec.text_column))
+    pairs = zip(cells, texts, strict=True)
+    labels = [str(cell).strip() for cell, text in pairs if not is_missing(cell) and not is_missing(text)]
+    if labels and any(_FRACTION.fullmatch(label) for label in labels) and all(map(_NUMBER.fullmatch, labels)):
+        wrong = [number for number, cell in enumerate(cells) if _NUMBER.fullmatch(str(cell).strip())]
+        examples = ", ".join(f"row {number + 1} has {str(cells[number]).strip()}" for number in wrong[:5])
+        rule = f"label_column {spec.label_column!r} must hold one class per row, as text or a whole number"
+        return [f"{rule}; {len(wrong)} train rows hold others: {examples}{NUMBERS_REMEDY}"]
+    return class_faults(spec, {*labels}, {*labels}, len(labels))
+
+
+def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str], rows: int) -> list[str]:
+    """The fault of one class only, or of more than one for every two rows; `used` are those of the training rows."""
+    column = f"label_column {spec.label_column!r}"
+    if not used:
+        return [f"{column} holds no label in any training row: there is nothing to learn"]
+    if len(used) < 2:
+        remedy = "set task=classification, and name what the other rows are"
+        way = remedy if spec.task == metrics.MULTI_LABEL else "there is nothing to learn"
+        return [f"{column} has one class only ({min(used)}): {way}"]
+    if len(names) > max(2, rows / 2) and spec.task != metrics.TOKEN_CLASSIFICATION:
+        question = "is it the right column, and are several labels separated by | or commas?"
+        return [f"{column} has {len(names)} classes in {rows} rows: {question}"]
+    return []
+
+
+def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[object]]:
+    """Column to its cells; empty if only the library that reads such files can tell. Raises BadInput.
+
+    A row with more fields than the header is a fault, unless the job `drops` such rows.
+    """
     content = path.read_bytes()
     try:
         text = content.decode("utf-8-sig")
@@ -143,11 +181,54 @@ def _columns(path: Path, parameter: str) -> dict[str, Sequence[object]]:
         if path.suffix.lower() == ".jsonl":
             rows = [json.loads(line) for line in text.splitlines() if line.strip()]
             return {name: [row.get(name) for row in rows] for name in rows[0]} if rows else {}
-        lines = list(csv.reader(io.StringIO(text, newline=""), delimiter=separator(path, content)))
+        mark = separator(path, content)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
+        lines = [(reader.line_num, line) for line in reader]
     except (ValueError, csv.Error, AttributeError, RecursionError):
         return {}
-    header, *cells = [line for line in lines if line] or [[]]
+    header, *cells = [line for _, line in lines if line] or [[]]
+    if ragged := [number for number, line in lines if len(line) > len(header)]:
+        if not drops:
+            raise BadInput([_ragged_fault(parameter, path, mark, header, dict(lines), ragged)])
+        cells = [line for line in cells if len(line) <= len(header)]
     return {name: [line[at] or None if at < len(line) else None for line in cells] for at, name in enumerate(header)}
+
+
+def _ragged_fault(
+    parameter: str,
+    path: Path,
+    mark: str,
+    header: Sequence[str],
+    lines: Mapping[int, Sequence[str]],
+    ragged: Sequence[int],
+) -> str:
+    """The fault of rows with more fields than the header; `lines` are the fields by the number of their last line."""
+    counts = sorted({len(lines[number]) for number in ragged})
+    fields = " or ".join(map(in_letters, counts[:3])) if len(counts) <= 3 else f"{counts[0]} to {counts[-1]}"
+    marks = {",": "commas", ";": "semicolons", "\t": "tabs"}[mark]
+    have = "rows have" if len(ragged) > 1 else "row has"
+    some = f"{len(ragged)} {have} {fields} fields, the header {in_letters(len(header))}"
+    first = f"line{'s' if len(ragged) > 1 else ''} {', '.join(map(str, ragged[:5]))}"
+    shown = mark.join(lines[ragged[0]])[:80]
+    return (
+        f"{parameter} {path}: {some} ({first}, such as {shown!r}): quote texts that contain {marks}, or leave these "
+        f"rows out with {options(missing_rows='drop')}"
+    )
+
+
+def ragged_lines(path: Path, mark: str) -> list[int]:
+    """The lines of a CSV file whose rows have more fields than its header; none if it cannot be read so."""
+    with suppress(UnicodeDecodeError, csv.Error), path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=mark)
+        header = next(filter(None, reader), [])
+        return [reader.line_num for line in reader if len(line) > len(header)]
+    return []
+
+
+def in_letters(number: int) -> str:
+    """A number up to ten in letters, others in digits."""
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    return words[number] if number < len(words) else str(number)
 
 
 def separator(path: Path, content: bytes) -> str:
@@ -193,11 +274,11 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
             absent = f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}"
             names = ", ".join(columns)
             faults.append(f"{absent}: {meant.lstrip()}they have {names}; set {parameter} to one of them")
-        elif rows := _missing_rows(spec, parameter, column, columns[column]):
+        elif spec.missing_rows == "refuse" and (rows := missing_rows(spec, parameter, column, columns[column])):
             kind = "missing or blank" if _looks_for_blanks(spec) else "missing"
             missing = f"{column!r} is {kind} in {len(rows)} of {len(columns[column])} {split} rows"
             first = f"row {rows[0]}" if len(rows) == 1 else f"first: rows {', '.join(map(str, rows[:5]))}"
-            faults.append(f"{missing} ({first}): fill them, or leave those rows out")
+            faults.append(f"{missing} ({first}): fill them, or leave them out with {options(missing_rows='drop')}")
     return faults
 
 
@@ -206,9 +287,14 @@ def _looks_for_blanks(spec: "JobSpec") -> bool:
     return spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
 
 
-def _missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:
+def is_missing(cell: object) -> bool:
+    """Whether a cell has no value, or a blank one."""
+    return cell is None or not str(cell).strip()
+
+
+def missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:
     """Numbers of the rows, counted from 1, without a value in a column."""
     if parameter == "label_column" and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
         return []  # an empty cell means that the row has no labels
     blanks = _looks_for_blanks(spec)
-    return [number for number, cell in enumerate(cells, 1) if cell is None or (blanks and not str(cell).strip())]
+    return [number for number, cell in enumerate(cells, 1) if cell is None or (blanks and is_missing(cell))]

@@ -132,6 +132,8 @@ class JobSpec(Parameters):
         metrics.CLASSIFICATION, "data evaluation quality seconds memory", instead=OTHER_TASKS
     )
     """what the model learns"""
+    missing_rows: Literal["refuse", "drop"] = parameter("refuse", "data evaluation quality")
+    """rows without text or label, or with more fields than the header: refuse the data, or drop and count them"""
     max_train_samples: int | None = parameter(None, "data quality", ge=1, none="all", basic=True)
     """training rows, drawn with a fixed seed; all = every row"""
     max_eval_samples: int | None = parameter(None, "data evaluation quality", ge=1, none="all")

@@ -43,6 +43,7 @@ BASELINE_WORDS = "baseline_f1_words"
 """F1 of entities if each word has its most frequent label."""
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser changes
 TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
+DROPPED_ROWS = "dropped_rows"  # rows of the data that missing_rows=drop has left out
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds predicted before the job; `_low` and `_high` bound an 80 % interval."""

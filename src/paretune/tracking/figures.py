@@ -13,10 +13,15 @@ _LONGEST_NAME = 30  # characters
 
 
 def classification_report(report: JobReport) -> str:
-    """Precision, recall, F1 and number of validation rows per class, as text."""
+    """Precision, recall, F1 and number of validation rows per class, as text.
+
+    Its macro average is the run's metric f1: of the classes that a validation row has, or that were predicted.
+    """
     from sklearn.metrics import classification_report as table
 
-    counts, names = np.asarray(report.confusion_matrix), list(report.labels)
+    counts = np.asarray(report.confusion_matrix)
+    occurring = np.flatnonzero(counts.sum(axis=0) + counts.sum(axis=1))
+    counts, names = counts[np.ix_(occurring, occurring)], [report.labels[number] for number in occurring]
     truth, answers = (axis.ravel() for axis in np.indices(counts.shape))
     options: dict[str, Any] = {"sample_weight": counts.ravel(), "digits": 4, "zero_division": 0}
     text = str(table(truth, answers, labels=range(len(names)), target_names=names, **options))

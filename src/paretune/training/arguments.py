@@ -6,42 +6,18 @@ from typing import Any
 import torch
 from transformers import TrainingArguments, get_scheduler
 
-from paretune.core.errors import did_you_mean
 from paretune.estimating.workload import evaluation_schedule
-from paretune.specification import metrics
 from paretune.specification.container import CHECKPOINTS_KEPT
 from paretune.specification.job import JobSpec
+from paretune.specification.training_arguments import name_faults
 from paretune.training import device
 
-READ = {  # name to its kind
-    **dict.fromkeys(("max_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"), float),
-    **dict.fromkeys(("warmup_steps", "warmup_ratio", "label_smoothing_factor", "logging_steps", "eval_steps"), float),
-    **dict.fromkeys(("per_device_eval_batch_size", "save_steps", "save_total_limit"), float),
-    **dict.fromkeys(("gradient_checkpointing", "load_best_model_at_end", "greater_is_better", "torch_compile"), bool),
-    **dict.fromkeys(("lr_scheduler_type", "eval_strategy", "save_strategy", "metric_for_best_model"), str),
-    **dict.fromkeys(("torch_compile_backend", "torch_compile_mode"), str),
-    "lr_scheduler_kwargs": dict,
-}
-"""The others are refused, so that none is silently ignored."""
-_CALLED = {float: "a number", bool: "true or false", str: "a text", dict: "a mapping"}
-_KEEPS_ALL = ("save_total_limit", None)
 LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
     """Entries of `training_arguments` that no training reads, or that it cannot train with."""
-    faults = []
-    for name, value in spec.training_arguments.items():
-        kind = READ.get(name)
-        if kind is None:
-            hint = did_you_mean(name, READ, most=2) or f"it reads {', '.join(sorted(READ))}"
-            faults.append(f"training_arguments has no argument {name} that a training reads: {hint}")
-        elif not isinstance(value, (int, float) if kind is float else kind) and (name, value) != _KEEPS_ALL:
-            faults.append(f"training_arguments: {name} must be {_CALLED[kind]}, got {value!r}")
-    best = str(spec.training_arguments.get("metric_for_best_model", "loss")).removeprefix("eval_")
-    measures = ("loss", *(() if spec.task == metrics.CAUSAL_LM else metrics.TASKS[spec.task].measures))
-    if best not in measures:
-        faults.append(f"training_arguments: metric_for_best_model must be one of {', '.join(measures)}, got {best}")
+    faults = name_faults(spec)
     if not faults and spec.training_arguments:
         try:
             schedule_of(training_arguments(spec, 1000), spec.plan().learning_rate)

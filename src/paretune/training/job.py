@@ -142,7 +142,7 @@ class _Job:
         if not processes.is_first():
             return
         report = JobReport(
-            model_fault="" if is_probe else mlflow_model.describe(folder.model),
+            model_fault="" if is_probe else mlflow_model.describe(folder.model, spec.text_column),
             metrics=quality | speed | ({"resumed": 1.0} if is_resumed else {}),  # marks seconds of a part of it
             facts={
                 "device": device.device_name(),

@@ -4,6 +4,7 @@
     requirements.txt         what loads the model
     python_env.yaml          the Python that it was trained with, for `mlflow models serve`
     components/tokenizer/    copies of all files but the weights: where MLflow looks for the tokenizer
+    code/text_model.py       the loader of a model with a named text column
 
 They are those of `mlflow.transformers.save_model` (MLflow 3.17.2). But the weights are beside them and not in a folder
 `model`, so that transformers and peft load the same folder.
@@ -19,6 +20,7 @@ from pathlib import Path
 from paretune.core.errors import first_line
 from paretune.estimating.architecture import config_in
 from paretune.specification.container import write_json
+from paretune.training import text_model
 
 CLASSIFICATION, GENERATION = "text-classification", "text-generation"
 _PIPELINES = {
@@ -37,14 +39,15 @@ _OUTPUTS = {
 """Columns that a pipeline answers, as mlflow.transformers declares them."""
 _ENVIRONMENT = "python_env.yaml"
 _PACKAGES = ("torch", "transformers", "accelerate")
-_TOKENIZER = Path("components", "tokenizer")
+_TOKENIZER, _CODE = Path("components", "tokenizer"), "code"
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _NO_TOKENIZER = (*_WEIGHTS, "adapter*", "*.pt", "*.pth", "training_args.bin", "README.md")
 
 
-def describe(folder: Path) -> str:
+def describe(folder: Path, text_column: str | None = None) -> str:
     """Make the model in `folder` one that MLflow loads; returns why it cannot be, or "".
 
+    With `text_column` it predicts for frames with a column of this name, which its signature has; else for texts.
     A script may have written an MLmodel itself, which stays.
     """
     if (folder / "MLmodel").is_file():
@@ -65,7 +68,7 @@ def describe(folder: Path) -> str:
     if not task:
         return f"no pipeline of texts for architectures={names}"
     try:
-        _write(folder, task, architecture)
+        _write(folder, task, architecture, text_column)
     except OSError as error:  # the disk is full; the model itself is there
         return f"MLmodel could not be written: {first_line(error)}"
     return ""
@@ -76,7 +79,7 @@ def has_weights(folder: Path) -> bool:
     return any(path for pattern in _WEIGHTS for path in folder.glob(pattern))
 
 
-def _write(folder: Path, task: str, architecture: str) -> None:
+def _write(folder: Path, task: str, architecture: str, text_column: str | None) -> None:
     (folder / _TOKENIZER).mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         if path.is_file() and not any(path.match(pattern) for pattern in _NO_TOKENIZER):
@@ -102,7 +105,13 @@ def _write(folder: Path, task: str, architecture: str) -> None:
     pyfunc = {"loader_module": "mlflow.transformers", "python_version": python, "env": environment}
     if task == CLASSIFICATION:  # other pipelines cut long texts by themselves
         pyfunc["config"] = {"truncation": True}
-    columns = {"inputs": [_TEXT], "outputs": _OUTPUTS.get(task)}
+    source: dict[str, str] = {}
+    if text_column is not None:
+        source, loader = {"name": text_column}, Path(text_model.__file__)
+        pyfunc |= {"loader_module": loader.stem, "code": _CODE}
+        (folder / _CODE).mkdir(exist_ok=True)
+        shutil.copyfile(loader, folder / _CODE / loader.name)
+    columns = {"inputs": [_TEXT | source], "outputs": _OUTPUTS.get(task)}
     signature = {name: value and json.dumps(value) for name, value in columns.items()}
     flavors = {"transformers": transformers, "python_function": pyfunc}
     write_json(folder / "MLmodel", {"flavors": flavors, "signature": {**signature, "params": None}})

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     import numpy as np
 
     from paretune.training import device, model
-    from paretune.training.rows import sources, tokenised
+    from paretune.training.rows import findings, sources, tokenised
 
     datasets.disable_progress_bars()
     faults = device.device_faults(spec)
@@ -84,7 +85,8 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     if highest >= vocabulary:
         rule = f"model {spec.model} must have an embedding of token {highest} of its tokenizer, and has {vocabulary}"
         raise BadInput([f"{rule}: call model.resize_token_embeddings({highest + 1}), and save the model"])
-    return {"dataset": str(prepared.folder), "model": str(folder)}
+    found = findings.data_findings(spec, rows, labels, prepared)
+    return {"dataset": str(prepared.folder), "model": str(folder), "findings": asdict(found)}
 
 
 def _print_progress(text: str) -> None:

@@ -23,7 +23,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import refuse
 from paretune.specification import metrics
-from paretune.specification.inputs import label_columns
+from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
 from paretune.specification.job import JobSpec
 
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
@@ -33,7 +33,7 @@ _FITTED_WEIGHTS = 2_000_000
 _EXAMPLES = 5  # rows or labels that a fault names
 _REMEDIES = {  # type of a cell that holds no class to what to do
     list: ": set task=multi-label for rows with several labels, or label_column to another column",
-    float: ": a script of your own (entry_script) can learn numbers",
+    float: NUMBERS_REMEDY,
 }
 _GAP = re.compile(r"""(?<=['"])\s+(?=['"])|(?<=\d)\s+(?=-?\d)(?=[^'"]*$)""")  # between items of NumPy's text
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
@@ -235,17 +235,9 @@ def _word_faults(
 
 
 def _label_faults(spec: JobSpec, names: Sequence[str], rows: Mapping[str, list[list[str]]]) -> list[str]:
-    column, count = f"label_column {spec.label_column!r}", len(rows["train"])
     used = {label for row in rows["train"] for label in row}
-    if not used:
-        return [f"{column} holds no label in any training row: there is nothing to learn"]
-    if len(used) < 2:
-        remedy = "set task=classification, and name what the other rows are"
-        way = remedy if spec.task == metrics.MULTI_LABEL else "there is nothing to learn"
-        return [f"{column} has one class only ({min(used)}): {way}"]
-    if len(names) > max(2, count / 2) and spec.task != metrics.TOKEN_CLASSIFICATION:
-        question = "is it the right column, and are several labels separated by | or commas?"
-        return [f"{column} has {len(names)} classes in {count} rows: {question}"]
+    if faults := class_faults(spec, used, names, len(rows["train"])):
+        return faults
     faults, learnt = [], {*names}
     for split, labels in rows.items():
         unknown = Counter(label for row in labels for label in row if label not in learnt)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.conftest import write_csv
 from tests.unit.cli.conftest import Run
+from tests.unit.core.test_script_options import CLICK
 
 SIMULATED = "train --launcher simulated --instance_type ml.g5.xlarge --num_train_epochs 2 --simulation.runs"
 WRONG = {  # words to sentences of the one message
@@ -40,6 +41,24 @@ WRONG = {  # words to sentences of the one message
     "train rows.csv": ["rows.csv"],
     "train --dataset rows.csv --text_column Body": ["'Body' is not in the train rows of rows.csv: did you mean body?"],
     "train --dataset rows.csv --text_column body": ["'body' is missing or blank in 1 of 3 train rows (row 2)"],
+    "train --dataset one.csv": ["label_column 'label' has one class only (x): there is nothing to learn"],
+    "train --dataset parts.csv": ["must hold one class per row, as text or a whole number; 3 train rows hold others"],
+    "train --dataset parts.csv --label_column text --text_column label": ["has 3 classes in 3 rows: is it the right"],
+    "train --dataset ragged.csv": [
+        "ragged.csv: 1 row has three fields, the header two (line 3, such as 'good, bad,y'): quote texts that contain",
+        "commas, or leave these rows out with --missing_rows drop",
+    ],
+    "train --missing_rows skip": ["missing_rows must be one of refuse, drop, got 'skip'"],
+    "train --training_arguments.weight_decy 0.1": ["no argument weight_decy that a training reads: did you mean"],
+    "train --training_arguments.weight_decay high": ["training_arguments: weight_decay must be a number, got 'high'"],
+    "train click.py --training_arguments.leaning_rate 1": [
+        "click.py has no argument leaning_rate: did you mean learning-rate?",
+        "click.py does not run without --data-dir: add --training_arguments.data-dir VALUE",
+    ],
+    "train click.py --training_arguments.quiet 3 --training_arguments.data_dir d": [
+        "--quiet of click.py is a switch and must be true or false, got 3"
+    ],
+    "train click.py --training_arguments.data_dir d --ask_script perhaps": ["ask_script must be true or false"],
     "train --dataset latin.csv": [
         "latin.csv is not UTF-8 text (the byte at position 13 cannot be decoded) but probably LATIN1"
     ],
@@ -95,6 +114,10 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(line: str,
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds"
     for name, column, values in (("runs", ",f1", "900,0.8"), ("negative", ",f1", "-900,0.8"), ("missing", "", "900")):
         (workplace / f"{name}.csv").write_text(f"{header}{column}\nml.g5.xlarge,1,16,5e-5,2,{values}\n")
+    (workplace / "one.csv").write_text("text,label\na,x\nb,x\nc,x\n")
+    (workplace / "parts.csv").write_text("text,label\na,0.5\nb,1\nc,2\n")
+    (workplace / "ragged.csv").write_text("text,label\na,x\ngood, bad,y\n")
+    (workplace / "click.py").write_text(CLICK)
     before = {path.name for path in workplace.iterdir()}
 
     code, out, err = run(*line.split())

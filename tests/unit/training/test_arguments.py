@@ -8,7 +8,8 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import Schedule
 from paretune.specification.job import JobSpec
-from paretune.training.arguments import READ, argument_faults, training_arguments
+from paretune.specification.training_arguments import READ
+from paretune.training.arguments import argument_faults, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import mlflow
+import pandas as pd
 import pytest
 import transformers
 from mlflow.models import Model
@@ -45,6 +46,22 @@ def test_mlflow_and_transformers_load_the_same_folder(
     assert [label[: len(begin)] for label, begin in zip(labels, answer, strict=True)] == answer
     pipeline = mlflow.transformers.load_model(str(tmp_path))
     assert type(pipeline.model) is type(transformers.pipeline(pipeline.task, model=str(tmp_path)).model)
+
+
+def test_a_model_predicts_for_frames_with_the_column_of_its_training(tiny_model: Path, tmp_path: Path) -> None:
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tiny_model)
+    model.save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
+    frame = pd.DataFrame({"id": [1, 2], "narrative": ["a film", "a film " * 60]})
+
+    assert describe(tmp_path, "narrative") == ""
+
+    loaded = mlflow.pyfunc.load_model(str(tmp_path))
+    assert loaded.metadata.signature.inputs.input_names() == ["narrative"]
+    assert [label[:6] for label in loaded.predict(frame)["label"]] == ["LABEL_"] * 2
+    assert len(loaded.predict([{"narrative": "a film"}])) == 1
+    with pytest.raises(mlflow.MlflowException, match=r"missing inputs \['narrative'\]"):
+        loaded.predict(frame.rename(columns={"narrative": "text"}))
 
 
 def test_the_description_names_columns_python_and_packages(checkpoint: Path) -> None:

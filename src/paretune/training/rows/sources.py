@@ -3,7 +3,7 @@
 The `datasets` library reads; splits, samples and checks are made here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,15 @@ from paretune.specification.inputs import (
     ROW_FILES,
     column_faults,
     encoding_fault,
+    missing_rows,
+    ragged_lines,
     separator,
     split_configuration,
     used_columns,
 )
 from paretune.specification.job import JobSpec
 from paretune.training.rows import hub
-from paretune.training.rows.tokenised import Rows
+from paretune.training.rows.tokenised import DroppedRows, Rows
 from paretune.training.tasks import cells_of, missing_faults, read_targets, words_of
 
 SPLIT_SEED = 0  # of the 90/10 split and of samples: fixed, so that all jobs are evaluated on the same rows
@@ -40,15 +42,56 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     Without a validation split a tenth of the training rows, stratified and drawn with a fixed seed, becomes one. Then
     each split is sampled down to max_train_samples or max_eval_samples.
     """
-    tables = _read_tables(spec)
+    ragged = dict[str, list[int]]()
+    tables = _read_tables(spec, ragged)
     refuse(_column_faults(spec, tables))
+    dropped = _drop(spec, tables, ragged) if spec.missing_rows == "drop" else {}
     ids, names = read_targets(spec, tables)
     rows = {
-        split: Rows(texts=_texts(spec, tables[origin], index), labels=ids[origin][index] if ids else None)
+        split: Rows(
+            texts=_texts(spec, tables[origin], index),
+            labels=ids[origin][index] if ids else None,
+            dropped=dropped.get(split),
+        )
         for split, (origin, index) in _pick(spec, tables, ids).items()
     }
     refuse(missing_faults(spec, rows["train"].labels, names))
     return rows, names
+
+
+def _drop(
+    spec: JobSpec, tables: dict[str, datasets.Dataset], ragged: Mapping[str, Sequence[int]]
+) -> dict[str, DroppedRows]:
+    """Leave the rows without text or label out of `tables`; how many of each split, with the `ragged` lines."""
+    dropped, empty = dict[str, DroppedRows](), list[str]()
+    for split, table in tables.items():
+        columns = used_columns(spec, table.column_names)
+        found = (missing_rows(spec, parameter, name, cells_of(table, name)) for parameter, name in columns)
+        numbers = sorted({number for part in found for number in part})
+        lines = ragged.get(split, [])
+        if not (numbers or lines):
+            continue
+        kept = np.setdiff1d(np.arange(len(table)), np.array(numbers, dtype=int) - 1)
+        parts = [f"{len(numbers)} without text or label ({_first('row', numbers)})"] if numbers else []
+        parts += [f"{len(lines)} with more fields than the header ({_first('line', lines)})"] if lines else []
+        count, source = len(numbers) + len(lines), _source(spec, split)
+        sentence = f"{count} of {len(table) + len(lines)} rows of {source} are left out: {', '.join(parts)}"
+        dropped[split] = DroppedRows(rows=count, sentence=sentence)
+        tables[split] = table.select(kept)
+        empty += [] if len(kept) else [f"missing_rows=drop leaves no row of {source}: {sentence}"]
+    refuse(empty)
+    return dropped
+
+
+def _first(kind: str, numbers: Sequence[int]) -> str:
+    return f"{kind}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers[:5]))}{', ...' * (len(numbers) > 5)}"
+
+
+def _source(spec: JobSpec, split: str) -> str:
+    """The file of a split, or the split of a data set."""
+    named = {"train": spec.dataset, "validation": spec.validation_file, "test": spec.test_file}.get(split)
+    is_own = split == "train" and at_home(spec.dataset).suffix.lower() in ROW_FILES
+    return str(named) if named is not None and (is_own or split != "train") else f"{spec.dataset} ({split})"
 
 
 def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[str]:
@@ -58,15 +101,16 @@ def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[st
     return [" ".join("_".join(word.split()) or "_" for word in words_of(cell)) for cell in cells]
 
 
-def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
+def _read_tables(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
+    """The table of each split; `ragged` gets the lines of its file that were left out."""
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
     with collecting(faults):
-        tables = _read_bundled(spec.dataset) if spec.dataset.startswith(BUNDLED) else _read_named(spec)
+        tables = _read_bundled(spec.dataset) if spec.dataset.startswith(BUNDLED) else _read_named(spec, ragged)
     for split, path in (("validation", spec.validation_file), ("test", spec.test_file)):
         if path is not None:
             with collecting(faults):
-                tables[split] = _read_file(spec, at_home(path), f"{split}_file")
+                tables[split] = _read_file(spec, at_home(path), f"{split}_file", split, ragged)
     refuse(faults)
     empty = [split for split, table in tables.items() if len(table) == 0]
     if empty or "train" not in tables:
@@ -83,11 +127,11 @@ def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
     return {"train": datasets.Dataset.from_pandas(frame, preserve_index=False)}
 
 
-def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
+def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
     dataset, configuration = split_configuration(spec.dataset)
     path = at_home(dataset)
     if path.suffix.lower() in ROW_FILES or is_file(path):
-        return {"train": _read_file(spec, path, "dataset")}
+        return {"train": _read_file(spec, path, "dataset", "train", ragged)}
     is_local = is_folder(path)
     name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(dataset, dataset)
     try:
@@ -122,7 +166,7 @@ def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
     return table.cast_column(column, datasets.Value("float64")) if has_fractions else table
 
 
-def _read_file(spec: JobSpec, path: Path, parameter: str) -> datasets.Dataset:
+def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: dict[str, list[int]]) -> datasets.Dataset:
     suffix = path.suffix.lower()
     if suffix not in ROW_FILES:
         raise BadInput([f"{parameter} must end in {', '.join(ROW_FILES)}, got {path}"])
@@ -130,6 +174,9 @@ def _read_file(spec: JobSpec, path: Path, parameter: str) -> datasets.Dataset:
     if options:  # a first line without a comma may have semicolons or tabs
         with path.open("rb") as file:
             options["sep"] = separator(path, file.readline(LARGEST_SETTINGS))
+        if spec.missing_rows == "drop" and (lines := ragged_lines(path, options["sep"])):
+            ragged[split] = lines
+            options |= {"on_bad_lines": "skip", "index_col": False}
     try:
         table = datasets.load_dataset(ROW_FILES[suffix], data_files={"train": str(path)}, split="train", **options)
     except Exception as error:

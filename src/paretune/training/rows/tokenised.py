@@ -44,9 +44,18 @@ class Rows:
 
     texts: Sequence[str]
     labels: np.ndarray | None = None
+    dropped: "DroppedRows | None" = None  # what missing_rows=drop has left out of the file or split of these rows
 
     def __len__(self) -> int:
         return len(self.texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DroppedRows:
+    """Rows without text or label, or with more fields than the header, that were left out."""
+
+    rows: int
+    sentence: str  # how many of which file, why, and the first ones
 
 
 class TokenRows:

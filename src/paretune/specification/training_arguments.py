@@ -1,0 +1,43 @@
+"""The entries of `training_arguments` that paretune's own training reads, checked without transformers.
+
+`training.arguments` checks the values that only transformers can judge.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from paretune.core.errors import did_you_mean
+from paretune.specification import metrics
+
+if TYPE_CHECKING:
+    from paretune.specification.job import JobSpec
+
+READ: Mapping[str, type] = {  # name to its kind
+    **dict.fromkeys(("max_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"), float),
+    **dict.fromkeys(("warmup_steps", "warmup_ratio", "label_smoothing_factor", "logging_steps", "eval_steps"), float),
+    **dict.fromkeys(("per_device_eval_batch_size", "save_steps", "save_total_limit"), float),
+    **dict.fromkeys(("gradient_checkpointing", "load_best_model_at_end", "greater_is_better", "torch_compile"), bool),
+    **dict.fromkeys(("lr_scheduler_type", "eval_strategy", "save_strategy", "metric_for_best_model"), str),
+    **dict.fromkeys(("torch_compile_backend", "torch_compile_mode"), str),
+    "lr_scheduler_kwargs": dict,
+}
+"""The others are refused, so that none is silently ignored."""
+_CALLED = {float: "a number", bool: "true or false", str: "a text", dict: "a mapping"}
+_KEEPS_ALL = ("save_total_limit", None)
+
+
+def name_faults(spec: "JobSpec") -> list[str]:
+    """Entries of `training_arguments` that no training reads, or whose value has another type."""
+    faults = []
+    for name, value in spec.training_arguments.items():
+        kind = READ.get(name)
+        if kind is None:
+            hint = did_you_mean(name, READ, most=2) or f"it reads {', '.join(sorted(READ))}"
+            faults.append(f"training_arguments has no argument {name} that a training reads: {hint}")
+        elif not isinstance(value, (int, float) if kind is float else kind) and (name, value) != _KEEPS_ALL:
+            faults.append(f"training_arguments: {name} must be {_CALLED[kind]}, got {value!r}")
+    best = str(spec.training_arguments.get("metric_for_best_model", "loss")).removeprefix("eval_")
+    measures = ("loss", *(() if spec.task == metrics.CAUSAL_LM else metrics.TASKS[spec.task].measures))
+    if best not in measures:
+        faults.append(f"training_arguments: metric_for_best_model must be one of {', '.join(measures)}, got {best}")
+    return faults

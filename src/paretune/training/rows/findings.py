@@ -1,0 +1,101 @@
+"""What is to be known of the rows of a job before it is paid for: classes, lengths, duplicates, and rows left out."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from paretune.core.noise import binomial_error
+from paretune.specification import metrics
+from paretune.specification.container import DataFindings, PreparedDataset
+from paretune.specification.job import JobSpec
+from paretune.training.rows.tokenised import Rows
+
+_MOST_NAMED = 8  # classes that a sentence names
+_FEW_ROWS = 30  # validation rows below which F1 says next to nothing: its standard error is 5 to 9 points
+_MANY_DUPLICATES = 0.01  # share of validation texts among the training texts that is warned of
+
+
+def data_findings(
+    spec: JobSpec, rows: Mapping[str, Rows], names: Sequence[str], prepared: PreparedDataset
+) -> DataFindings:
+    """The rows of a job in words, warnings with their remedies, and the number of rows that were left out."""
+    counts = {split: _class_counts(spec, part, names) for split, part in rows.items()}
+    duplicates = len(_shared(rows["train"].texts, rows["validation"].texts))
+    lengths = np.load(prepared.folder / "train" / "lengths.npy")
+    parts = [
+        _classes(spec, counts["train"]),
+        f"{lengths.mean():.0f} tokens per row, at most {lengths.max()}",
+        f"{duplicates} of {len(rows['validation'])} validation texts are also training texts" if duplicates else "",
+    ]
+    dropped = [part.dropped for part in rows.values() if part.dropped]
+    warnings = [
+        *(each.sentence for each in dropped),
+        *_spelling(names),
+        *_unmeasured(spec, counts),
+        *_few(spec, len(rows["validation"])),
+        *_repeated(duplicates, len(rows["validation"])),
+    ]
+    facts = {metrics.DROPPED_ROWS: float(sum(each.rows for each in dropped))} if dropped else {}
+    return DataFindings(words="; ".join(filter(None, parts)), warnings=tuple(warnings), facts=facts)
+
+
+def _class_counts(spec: JobSpec, part: Rows, names: Sequence[str]) -> dict[str, int]:
+    """Rows of each class or label, in the order of `names`; of words their number. Empty without labels."""
+    if part.labels is None:
+        return {}
+    if spec.task == metrics.MULTI_LABEL:
+        numbers = part.labels.sum(axis=0).astype(int).tolist()
+        return dict(zip(names, numbers, strict=True))
+    flat = part.labels if spec.task == metrics.CLASSIFICATION else [each for row in part.labels for each in row]
+    counts = Counter(int(number) for number in flat)
+    return {name: counts[number] for number, name in enumerate(names)}
+
+
+def _classes(spec: JobSpec, counts: Mapping[str, int]) -> str:
+    if not counts:
+        return ""
+    kind = "classes" if spec.task == metrics.CLASSIFICATION else "labels"
+    named = ", ".join(f"{name} {count}" for name, count in [*counts.items()][:_MOST_NAMED])
+    more = f" and {len(counts) - _MOST_NAMED} more, the rarest with {min(counts.values())}"
+    return f"{len(counts)} {kind}: {named}{more if len(counts) > _MOST_NAMED else ''}"
+
+
+def _shared(train: Iterable[str], validation: Iterable[str]) -> list[str]:
+    learnt = {*train}
+    return [text for text in validation if text in learnt]
+
+
+def _spelling(names: Iterable[str]) -> list[str]:
+    alike = defaultdict(list)
+    for name in names:
+        alike[" ".join(name.casefold().split())].append(name)
+    groups = [" and ".join(map(repr, group)) for group in alike.values() if len(group) > 1]
+    if not groups:
+        return []
+    return [f"classes differ in capitals or blanks only ({'; '.join(groups)}): write each class in one way"]
+
+
+def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    missing = [name for name, count in counts["validation"].items() if not count]
+    if not missing or spec.task == metrics.TOKEN_CLASSIFICATION:
+        return []
+    named = ", ".join(missing[:_MOST_NAMED])
+    remedy = "give more rows of each" if spec.validation_file is None else "add rows of each to validation_file"
+    some = f"{len(missing)} of {len(counts['validation'])} classes have no validation row ({named})"
+    return [f"{some}, so that F1 says nothing about them: {remedy}, or leave them out"]
+
+
+def _few(spec: JobSpec, rows: int) -> list[str]:
+    if rows >= _FEW_ROWS:
+        return []
+    error, plural = binomial_error(0.8, rows), "s" * (rows != 1)
+    remedy = "raise max_eval_samples" if spec.max_eval_samples is not None else "give more rows, or a validation_file"
+    return [f"F1 of {rows} validation row{plural} has a standard error of about {error:.2f}: {remedy}"]
+
+
+def _repeated(duplicates: int, rows: int) -> list[str]:
+    if duplicates <= _MANY_DUPLICATES * rows:
+        return []
+    some = f"{duplicates} of {rows} validation texts are also training texts"
+    return [f"{some}: their F1 is that of rows learnt by heart; remove duplicates from the data"]

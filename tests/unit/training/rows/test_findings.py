@@ -1,0 +1,83 @@
+"""What is said of the rows of a job before it is paid for."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.specification.container import DataFindings, PreparedDataset
+from paretune.specification.job import JobSpec
+from paretune.training.rows.findings import data_findings
+from paretune.training.rows.sources import read_rows
+
+
+def found_in(tmp_path: Path, text: str, **values: Any) -> DataFindings:
+    """The findings in a CSV file whose rows have three tokens each."""
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    job = JobSpec(dataset=str(path), **values)
+    rows, names = read_rows(job)
+    folder = tmp_path / "prepared"
+    (folder / "train").mkdir(parents=True)
+    np.save(folder / "train" / "lengths.npy", np.full(len(rows["train"]), 3))
+    return data_findings(job, rows, names, PreparedDataset(key="", folder=folder, labels=names, facts={}))
+
+
+def csv(labels: list[str], text: str = "row {}") -> str:
+    return "text,label\n" + "".join(f"{text.format(number)},{label}\n" for number, label in enumerate(labels))
+
+
+def test_classes_and_lengths_are_named_and_a_usual_table_is_not_warned_of(tmp_path: Path) -> None:
+    found = found_in(tmp_path, csv(["good", "bad"] * 200))
+
+    assert found.words == "2 classes: bad 180, good 180; 3 tokens per row, at most 3"
+    assert (found.warnings, found.facts) == ((), {})
+
+
+def test_classes_that_differ_in_capitals_only_are_warned_of(tmp_path: Path) -> None:
+    (warning,) = found_in(tmp_path, csv(["positive", "POSITIVE", "bad", "bad"] * 100)).warnings
+
+    assert warning.startswith("classes differ in capitals or blanks only ('POSITIVE' and 'positive')")
+
+
+def test_few_validation_rows_and_classes_without_one_are_warned_of(tmp_path: Path) -> None:
+    unmeasured, few = found_in(tmp_path, csv(["a", "b", "a", "b", "a"])).warnings
+
+    assert unmeasured.startswith("1 of 2 classes have no validation row (")
+    assert few.startswith("F1 of 1 validation row has a standard error of about 1.00: give more rows")
+
+
+def test_texts_that_are_trained_on_and_validated_are_counted(tmp_path: Path) -> None:
+    found = found_in(tmp_path, csv(["a", "b"] * 200, text="the same"))
+
+    assert "40 of 40 validation texts are also training texts" in found.words
+    assert "remove duplicates from the data" in found.warnings[-1]
+
+
+def test_rows_that_are_left_out_are_counted_by_file_row_and_line(tmp_path: Path) -> None:
+    lines = csv(["a", "b"] * 200).splitlines()
+    lines[3], lines[5], lines[7] = ",a", "text,", "one, two,a"
+    text = "\n".join(lines)
+
+    with pytest.raises(BadInput):
+        read_rows(JobSpec(dataset=str(tmp_path / "rows.csv")))
+    found = found_in(tmp_path, text, missing_rows="drop")
+
+    assert found.facts == {"dropped_rows": 3.0}
+    assert found.warnings == (
+        f"3 of 400 rows of {tmp_path / 'rows.csv'} are left out: 2 without text or label (rows 3, 5), "
+        "1 with more fields than the header (line 8)",
+    )
+
+
+def test_a_first_row_with_too_many_fields_does_not_shift_the_columns(tmp_path: Path) -> None:
+    text = csv(["a", "b"] * 200).replace("row 0,a", "one, two, three,a")
+
+    assert found_in(tmp_path, text, missing_rows="drop").words.startswith("2 classes: a 179, b 180")
+
+
+def test_a_file_of_blank_rows_has_nothing_left_to_train_on(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"missing_rows=drop leaves no row of .*rows\.csv"):
+        found_in(tmp_path, "text,label\n,a\n,b\n", missing_rows="drop")
