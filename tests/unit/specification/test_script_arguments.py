@@ -218,7 +218,7 @@ def test_a_dry_run_says_what_is_passed_what_is_reported_and_what_is_unclear(scri
 GIVEN = """
 model=bundled:all-MiniLM-L6-v2 init=pretrained dataset=bundled:rotten_tomatoes text_column=text label_column=label
 task=classification max_train_samples=500 max_eval_samples=50 max_seq_length=128 learning_rate=5e-05
-seed=42 num_train_epochs=1 fine_tuning=full test_file=t.csv validation_file=v.csv
+seed=42 num_train_epochs=1 fine_tuning=full test_file=t.csv validation_file=v.csv missing_rows=refuse
 """
 
 
