@@ -3,7 +3,10 @@
 The `datasets` library reads; splits, samples and checks are made here.
 """
 
-from collections.abc import Mapping, Sequence
+import csv
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -176,12 +179,29 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
             options["sep"] = separator(path, file.readline(LARGEST_SETTINGS))
         if spec.missing_rows == "drop" and (lines := ragged_lines(path, options["sep"])):
             ragged[split] = lines
-            options |= {"on_bad_lines": "skip", "index_col": False}
     try:
-        table = datasets.load_dataset(ROW_FILES[suffix], data_files={"train": str(path)}, split="train", **options)
+        with _without_lines(path, options.get("sep", ""), ragged.get(split, ())) as file:
+            table = datasets.load_dataset(ROW_FILES[suffix], data_files={"train": str(file)}, split="train", **options)
     except Exception as error:
         raise BadInput([_load_fault(parameter, str(path), error, is_local=True)]) from error
     return _with_numbers(spec, table) if options else table
+
+
+@contextmanager
+def _without_lines(path: Path, mark: str, lines: Collection[int]) -> Iterator[Path]:
+    """A copy of a CSV file without these rows, or the file if there are none.
+
+    pandas would take a first row with more fields than the header for one that has an index.
+    """
+    if not lines:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+        copy = Path(folder) / path.name
+        with path.open(encoding="utf-8-sig", newline="") as file, copy.open("w", encoding="utf-8", newline="") as made:
+            reader, writer = csv.reader(file, delimiter=mark), csv.writer(made, delimiter=mark)
+            writer.writerows(row for row in reader if reader.line_num not in lines)
+        yield copy
 
 
 def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bool) -> str:

@@ -60,6 +60,7 @@ def test_rows_that_are_left_out_are_counted_by_file_row_and_line(tmp_path: Path)
     lines = csv(["a", "b"] * 200).splitlines()
     lines[3], lines[5], lines[7] = ",a", "text,", "one, two,a"
     text = "\n".join(lines)
+    (tmp_path / "rows.csv").write_text(text)
 
     with pytest.raises(BadInput):
         read_rows(JobSpec(dataset=str(tmp_path / "rows.csv")))
@@ -80,4 +81,4 @@ def test_a_first_row_with_too_many_fields_does_not_shift_the_columns(tmp_path: P
 
 def test_a_file_of_blank_rows_has_nothing_left_to_train_on(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"missing_rows=drop leaves no row of .*rows\.csv"):
-        found_in(tmp_path, "text,label\n,a\n,b\n", missing_rows="drop")
+        found_in(tmp_path, "text,label\none,\ntwo,\n", missing_rows="drop")
