@@ -45,7 +45,7 @@ class ScriptedJob(Job):
 
     @property
     def run_id(self) -> str:
-        return self.document.run_id or super().run_id
+        return self.document.run_id
 
     def state(self) -> JobState:
         self.looks += 1

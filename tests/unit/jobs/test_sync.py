@@ -74,9 +74,8 @@ class Desk:
         record.leave()
         record.run.set_tags({"paretune.watched_by": "another machine"})
         if ending is not None:
-            job = ScriptedJob(
-                name, JobDocument.first(name, spec, record.attribution), ending, runs, new_events=list(EVENTS)
-            )
+            document = JobDocument.first(name, spec, record.attribution, run_id=record.run.run_id)
+            job = ScriptedJob(name, document, ending, runs, new_events=list(EVENTS))
             job.model, job.pools = model, self.account.pools
             self.account.jobs[name] = job
         return record.run.run_id
@@ -259,7 +258,8 @@ def test_a_job_that_has_run_or_whose_launcher_was_killed_is_followed_if_aws_show
 ) -> None:
     run_id = desk.leave()
     desk.tag(run_id, name, text)
-    late = ScriptedJob(job_name(run_id, 1), JobDocument(job_name="", spec=JobSpec(), plan=JobSpec().plan()), DONE)
+    document = JobDocument(job_name="", spec=JobSpec(), plan=JobSpec().plan(), run_id=run_id)
+    late = ScriptedJob(job_name(run_id, 1), document, DONE)
     monkeypatch.setattr(desk.clock, "sleep", lambda _: desk.account.jobs.setdefault(late.name, late))
 
     assert desk.sync()[run_id].result is not None
