@@ -52,7 +52,7 @@ def test_an_hour_s_job_is_recorded_within_seconds_with_curve_metrics_price_and_r
     assert run.info.status == "FINISHED"
     assert (tags(run)["origin"], tags(run)["launcher"], tags(run)["state"]) == ("simulated", "simulated", "Completed")
     assert tags(run)["basis"]
-    assert (run.info.run_name or "").endswith(" simulated")
+    assert " simulated: F1 .884, " in (run.info.run_name or "")
     assert printed.err.startswith("simulated job paretune-")
     for text in ("\nsimulated job paretune-", "simulated   ", "none: a simulated job trains nothing"):
         assert text in printed.out

@@ -111,7 +111,7 @@ def import_runs(
 
     Raises TrackingUnavailable if MLflow goes away; the same command imports the rest.
     """
-    from paretune.jobs.record import run_name
+    from paretune.jobs.names import run_name
 
     table = request.table
     published = map(RecordedJob, tracking.runs(f"tags.`{schema.ORIGIN}` = '{_ORIGIN}'"))

@@ -16,9 +16,10 @@ from paretune.core.errors import LaunchRefused, LostContact, ParetuneError, Trac
 from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home
 from paretune.jobs.bill import Bill, price_tags
+from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome, conclude
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.record import JobRecord, run_name
+from paretune.jobs.record import JobRecord
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobStatus, Launcher, job_name
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.script_arguments import accumulates

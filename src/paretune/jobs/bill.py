@@ -11,6 +11,7 @@ from contextlib import suppress
 from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.shell import command_line
 from paretune.estimating.phases import UNBILLED
+from paretune.jobs.names import dollars_in_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, WarmPoolStatus
 from paretune.launchers.transitions import DOWNLOADING
@@ -195,10 +196,12 @@ class KeptPool:
         with suppress(BadInput):  # the file of the budgets is gone
             if (ledger := self._workplace.budget_ledger(job.budget)) is not None:
                 ledger.book(job.run_id, values.get(metrics.COST_USD, job.cost_usd))
-        run = self._workplace.tracking.run(job.run_id)
+        run, name = self._workplace.tracking.run(job.run_id), None
+        if metrics.COST_USD in values and job.cost_usd is not None:
+            name = job.name.replace(dollars_in_name(job.cost_usd), dollars_in_name(values[metrics.COST_USD]))
         with run.later():
             run.log_metrics(values)
-            run.set_tags({schema.WARM_POOL: pool.status})
+            run.set_tags({schema.WARM_POOL: pool.status, schema.RUN_NAME: name or None})
         run.flush()
         end = "reused" if pool.status == "Reused" else "given back"
         billed = f"billed for {seconds:,.0f} s each until they were {end}"

@@ -20,10 +20,11 @@ from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
+from paretune.jobs.names import run_name
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
 from paretune.jobs.preview import Admitted, JobPreview, admitted, batch_in_words, preview, training_in_words
 from paretune.jobs.progress import watched
-from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags, run_name
+from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, checkpoint_folder, job_name, job_of
 from paretune.launchers.processes import is_alive

@@ -17,7 +17,8 @@ from paretune.core.shell import command_line, options
 from paretune.core.untrusted import at_home, code_span, markdown, parse_json, printable
 from paretune.jobs.bill import Bill
 from paretune.jobs.model import record_model
-from paretune.jobs.record import JobRecord, params_of, run_name
+from paretune.jobs.names import name_with_result, run_name
+from paretune.jobs.record import JobRecord, params_of
 from paretune.launchers.base import Job, JobState
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
@@ -245,6 +246,7 @@ def record_end(
     run.has_gap = False  # what a server that was away did not take still waits, and is written below
     # First: `sync` comes back to a run as long as its state is Running.
     is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
+    name = name_with_result(run.tags().get(schema.RUN_NAME, ""), outcome.ran or record.spec, outcome.metrics)
     with run.later():
         run.log_metrics(_headlines_first(outcome.metrics, record.former_metrics))
         if report is not None:
@@ -258,6 +260,7 @@ def record_end(
         run.set_tags(
             {
                 schema.STATE: outcome.state.value if is_closed else None,
+                schema.RUN_NAME: name,
                 schema.GAP: "true" if has_gap else "" if record.has_gap_tag else None,
                 schema.FAILURE_REASON: outcome.reason or None,
                 schema.REMARKS: "; ".join(outcome.remarks) or None,

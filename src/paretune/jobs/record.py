@@ -17,6 +17,7 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
 from paretune.estimating.estimator import Estimate
 from paretune.jobs.bill import price_tags, recorded_price
+from paretune.jobs.names import run_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
@@ -24,13 +25,11 @@ from paretune.pricing import Price
 from paretune.projects.collection import collect, problem
 from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
-from paretune.specification.catalog import short_name
 from paretune.specification.container import Event, FailureKind, JobInputs
-from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.parameters import spell
-from paretune.specification.script_arguments import own_settings, takes_seed
+from paretune.specification.script_arguments import takes_seed
 from paretune.tracking import schema
 from paretune.tracking.data_sets import data_sets_of
 from paretune.tracking.run import TROUBLE, Run
@@ -246,23 +245,6 @@ def _passes_seed(spec: JobSpec) -> bool:
     if spec.project is None or not Path(spec.project).is_dir():
         return takes_seed(spec)
     return "seed" in declared_parameters(spec.project, spec.entry_point)
-
-
-def run_name(spec: JobSpec) -> str:
-    """The name of a job's run: batch, learning rate and cluster or model, or what was given to the user's training."""
-    if spec.project is not None:
-        name = Path(spec.project.rstrip("/")).name or spec.project
-        return f"{name} {spec.entry_point} {own_settings(spec)}".strip()[:200]
-    if spec.entry_script is not None:
-        return f"{Path(spec.entry_script).name} {own_settings(spec)}".strip()[:200]
-    plan = spec.plan()
-    digits, _, power = f"{plan.learning_rate:.2e}".partition("e")
-    what = Path(spec.model).name.removeprefix(BUNDLED)
-    if spec.has_instances:
-        count = f"{spec.instance_count} x " if spec.instance_count > 1 else ""
-        what = f"{count}{short_name(spec.instance_type)} {what}"
-    simulated = " simulated" if spec.is_simulated else ""
-    return f"b{plan.global_batch_size} lr{float(digits):g}e{int(power)} {what}{simulated}"
 
 
 def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:

@@ -17,8 +17,9 @@ from paretune.core.errors import (
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import Bill, recorded_price
+from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.record import JobRecord, find_job, first_job_of, run_name
+from paretune.jobs.record import JobRecord, find_job, first_job_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.specification.job import JobSpec

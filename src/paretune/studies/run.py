@@ -49,7 +49,7 @@ from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.page import live_chart, record_answer
+from paretune.studies.results.page import live_chart, record_answer, study_name
 from paretune.studies.results.trials import Trial, TrialStatus, counted, label
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.money import Money
@@ -434,6 +434,8 @@ class StudyRun:
         self._is_stale = False
         self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
         record_answer(current, self._run, self._tracking, is_last=is_last)
+        if is_last and self._run.tags().get(schema.RUN_NAME, "").startswith(f"study {self._file.name}"):
+            self._run.set_tags({schema.RUN_NAME: study_name(current)})  # of another name, a user has given it
         if self._file.design is not None:
             table = self._file.design.table([(trial.point, _end_of(trial)) for trial in current.front.trials])
             self._run.log_text(_csv(table), "design.csv")

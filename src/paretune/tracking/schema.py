@@ -104,6 +104,7 @@ DRIVEN_UNTIL = "paretune.driven_until"
 does."""
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
+REPEATS = "paretune.repeats"  # number of the trial that this one trains again with another seed
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 
 # A model in the registry

@@ -168,9 +168,9 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert tried == [(SMALL, LARGE, OTHER), (LARGE, OTHER), (OTHER,)]  # the last one alone may wait for hours
     assert {document.plan.global_batch_size for document in launcher.documents} == {32}
     assert desk.tags["used_instance_type"] == OTHER
-    name, run = f"b32 lr5e-5 {OTHER.removeprefix('ml.')} all-MiniLM-L6-v2", desk.client.get_run(desk.run_id)
-    assert run.info.run_name == name
-    assert end.in_one_line().startswith(name)
+    name, run = f"b32 lr5e-5 {OTHER.removeprefix('ml.')}", desk.client.get_run(desk.run_id)
+    assert run.info.run_name == f"{name}: F1 .750, 0.070 USD, all-MiniLM-L6-v2"
+    assert end.in_one_line().startswith(f"{name} all-MiniLM-L6-v2")
     assert f"--instance_type {SMALL}" in end.note()  # the command is that of the user
     assert desk.tags["price_usd_per_hour"] == "4"
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # whatever each attempt was billed, at its own price

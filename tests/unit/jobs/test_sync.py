@@ -119,6 +119,8 @@ def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk:
     assert "broken" in collected[failed].remark
     assert desk.status(failed) == "FAILED"
     assert desk.account.created == []
+    assert desk.tags(ended)["mlflow.runName"] == "train.py: F1 .750, 0.010 USD"  # MLflow's table opens with names only
+    assert desk.tags(failed)["mlflow.runName"] == "train.py: 0.010 USD"
     assert desk.sync() == {}  # and no event is written twice
     assert [point.step for point in desk.client.get_metric_history(running, "train/loss")] == [1, 2]
 
@@ -398,6 +400,7 @@ def test_instances_kept_after_a_job_are_booked_to_its_run_once_they_are_given_ba
     assert metrics["warm_pool_seconds"] == 3600.0
     assert metrics["cost_usd"] == pytest.approx(2 * 3636 / 3600)
     assert desk.tags(run_id)["warm_pool"] == "Terminated"
+    assert desk.tags(run_id)["mlflow.runName"] == "train.py: F1 .750, 2.0 USD"
     assert "billed for 3,600 s each until they were given back: 2 USD, in its cost_usd now" in remark
     assert desk.sync() == {}
 

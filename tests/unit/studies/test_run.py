@@ -254,6 +254,23 @@ def test_who_owns_the_jobs_may_change_and_the_run_keeps_its_command_and_no_reaso
     assert tags[schema.FAILURE_REASON] == ""
 
 
+def test_mlflow_s_column_of_names_shows_the_answer_of_a_study_and_what_each_trial_came_to(workplace: Path) -> None:
+    path = write_replayed(workplace, "0.9,Completed")
+    assert main(["study", str(path)]) == 0
+    client = MlflowClient()
+    (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    (trial,) = client.search_runs(["0"], "tags.`paretune.trial` = '0'")
+    rate = trial.data.params["learning_rate"].replace("0.0001", "1e-4")
+    result, model = "F1 .900, 0.023 USD", "all-MiniLM-L6-v2"
+
+    assert parent.info.run_name == f"study survival: g5.xlarge b16 lr1e-4 simulated, {result}"
+    assert trial.info.run_name == f"trial 0: b16 lr{rate} g5.xlarge simulated: {result}, {model}"
+
+    client.set_tag(parent.info.run_id, schema.RUN_NAME, "mine")
+    assert main(["study", str(path)]) == 0
+    assert client.get_run(parent.info.run_id).info.run_name == "mine"
+
+
 def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stated_without_an_error(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from paretune.studies.results.answer import Pick
 from paretune.studies.results.front import Configuration, StudyFront
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
+from paretune.tracking import schema
 from tests.scripted_study import RATES, Desk, repeated, searched
 
 
@@ -30,6 +31,15 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
     searched(driver)
 
     assert repeated(driver, lambda: [pick_at(driver, RATES[1])]) == (RUNS - 1, {})
+    repeats = [
+        run
+        for trial in point_at(driver, RATES[1]).trials
+        for run in desk.tracking.runs(f"attributes.run_id = '{trial.run_id}'")
+        if trial.repeats is not None
+    ]
+    names = [f"trial {number}, repeats 1: b16 lr2e-5 g5.xlarge: F1 .75" for number in (4, 5)]
+    assert sorted(run.tags[schema.RUN_NAME][: len(names[0])] for run in repeats) == names
+    assert [run.tags[schema.REPEATS] for run in repeats] == ["1", "1"]
     assert sorted(trial.spec.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43, 44]
     assert repeated(driver, lambda: [pick_at(driver, RATES[1])]) == (RUNS - 1, {})
 

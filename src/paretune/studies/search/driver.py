@@ -31,9 +31,10 @@ from paretune.core.errors import (
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import KeptPool
+from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.record import JobRecord, opening_tags, run_name
+from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
 from paretune.presentation.text import usd
@@ -408,8 +409,12 @@ class Driver:
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
         tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(trial.spec, self.workplace)}
         tags[schema.RETRIES] = ", ".join(sorted(kind.value for kind in _RETRIED_BY_ANYBODY))
+        name = f"trial {number}: {run_name(trial.spec)}"
+        if trial.repeats is not None:
+            name = f"trial {number}, repeats {trial.repeats}: {run_name(trial.spec)}"
+            tags[schema.REPEATS] = str(trial.repeats)
         try:
-            run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(trial.spec)}", tags)
+            run = tracking.run(run_id) if run_id else tracking.create(name, tags)
         except TrackingUnavailable as error:
             if not (self.trials or self.running):
                 raise

@@ -1,0 +1,74 @@
+"""Names of runs: what a job computes and, once it has ended, its quality and dollars.
+
+MLflow's table opens with the name of each run and without its metrics.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from paretune.presentation.text import plain
+from paretune.specification import metrics
+from paretune.specification.catalog import short_name
+from paretune.specification.inputs import BUNDLED
+from paretune.specification.job import JobSpec
+from paretune.specification.script_arguments import own_settings
+
+
+def run_name(spec: JobSpec, result: str = "") -> str:
+    """The name of a job's run: batch, learning rate and cluster or model, or what was given to the user's training.
+
+    With the `result` of an ended job, it follows the cluster, where MLflow's column shows it, and the model is last.
+    """
+    head = _head(spec)
+    if spec.runs_user_code:
+        return f"{head}: {result}" if result else head
+    model = Path(spec.model).name.removeprefix(BUNDLED)
+    simulated = " simulated" if spec.is_simulated else ""
+    return f"{head}{simulated}: {result}, {model}" if result else f"{head} {model}{simulated}"
+
+
+def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> str | None:
+    """The name of a run after its job has ended, or None if it is not one of ours, or nothing is known.
+
+    `values` are metrics of the job. A number of a trial before our name stays.
+    """
+    first, found, _ = name.partition(_head(spec))
+    result = result_in_name(values, metrics.F1 if spec.runs_user_code else metrics.TASKS[spec.task].quality)
+    return f"{first}{run_name(spec, result)}" if found and result else None
+
+
+def result_in_name(values: Mapping[str, float], quality: str | None) -> str:
+    """Quality and dollars as names of runs have them: `F1 .812, 0.27 USD`; empty if neither is known."""
+    parts, value, usd = list[str](), values.get(quality or ""), values.get(metrics.COST_USD)
+    if value is not None:
+        parts.append(f"F1 {value:.3f}".replace(" 0.", " .") if quality == metrics.F1 else f"{quality} {value:.4g}")
+    if usd is not None:
+        parts.append(dollars_in_name(usd))
+    return ", ".join(parts)
+
+
+def dollars_in_name(usd: float) -> str:
+    """Dollars as names of runs have them, to two digits: `0.27 USD`, `65 USD`."""
+    return f"{plain(usd, 2)} USD"
+
+
+def setting_in_name(spec: JobSpec) -> str:
+    """Batch and learning rate as names of runs have them: `b16 lr1e-4`."""
+    plan = spec.plan()
+    digits, _, power = f"{plan.learning_rate:.2e}".partition("e")
+    return f"b{plan.global_batch_size} lr{float(digits):g}e{int(power)}"
+
+
+def cluster_in_name(spec: JobSpec) -> str:
+    """Number and type of instances as names of runs have them: `2 x g5.xlarge`; empty on this machine."""
+    count = f"{spec.instance_count} x " if spec.instance_count > 1 else ""
+    return f"{count}{short_name(spec.instance_type)}" if spec.has_instances else ""
+
+
+def _head(spec: JobSpec) -> str:
+    if spec.project is not None:
+        name = Path(spec.project.rstrip("/")).name or spec.project
+        return f"{name} {spec.entry_point} {own_settings(spec)}".strip()[:200]
+    if spec.entry_script is not None:
+        return f"{Path(spec.entry_script).name} {own_settings(spec)}".strip()[:200]
+    return f"{setting_in_name(spec)} {cluster_in_name(spec)}".strip()
