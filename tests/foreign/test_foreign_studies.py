@@ -29,6 +29,7 @@ NEEDS = {
     "lightning_cli": "jsonargparse",
     "trl_sft": "trl",
     "typer_ridge": "typer",
+    "wandb_offline": "wandb",
     "xgboost_trees": "xgboost",
 }
 """Trainings to the module of theirs that the extra `foreign` brings."""
@@ -169,8 +170,8 @@ def assert_what_is_recorded_is_what_ran(trial, metric: str, search: dict[str, ob
     assert data.metrics["billable_seconds"] * 0.115 / 3600 == pytest.approx(data.metrics["cost_usd"])
     own = json.loads(data.params.get("training_arguments", "{}"))
     recorded = {name: str(value) for name, value in own.items()} | {
-        name.removeprefix("training_arguments."): text for name, text in data.params.items()
-    }
+        name.removeprefix("training_arguments.").replace("-", "_"): text for name, text in data.params.items()
+    }  # an option of Typer is recorded in the spelling of the script, n-rows
     for searched in (name.removeprefix("training_arguments.") for name in search):
         used = f"{searched.rpartition('.')[2]}_used"
         text = {"true": "1", "false": "0"}.get(recorded[searched].lower(), recorded[searched])

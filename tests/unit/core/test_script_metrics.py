@@ -258,3 +258,24 @@ def test_a_log_file_is_noticed_when_it_is_written_under_whatever_form_of_its_nam
     assert written_log_file("open", ("/x/metrics.csv", "r", 0)) is None
     assert written_log_file("open", ("/x/model.pt", "wb", 0)) is None
     assert written_log_file("open", (3, "w", 0)) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a.b 1" + "\t" * LONGEST_LINE,
+        "\t" * LONGEST_LINE + "{'a': 1,",
+        "1%|" + "\t" * LONGEST_LINE,
+        "0/1" + ")" * LONGEST_LINE,
+        "x=1, " + "( " * LONGEST_LINE,
+        "loss: 1" + " \t" * LONGEST_LINE + "~",
+    ],
+)
+def test_a_line_of_gaps_takes_no_second_to_read(line: str) -> None:
+    began = time.process_time()
+
+    numbers = PrintedNumbers()
+    numbers.read("epoch  loss")
+    numbers.read(line)
+
+    assert time.process_time() - began < 1

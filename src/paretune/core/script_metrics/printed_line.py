@@ -30,6 +30,7 @@ _COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fo
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
 _UPRIGHT = re.compile("[│┃║╎╏┆┇┊┋]")
 _DRAWING = re.compile("[\u2500-\u25ff\x00-\x08\x0b-\x1f\x7f]+")
+_GAP = re.compile(r"\s{5,}")
 _WRAPPED = re.compile(
     rf"(?:\b(?:np|numpy|jnp|jax|torch|tf)\.)?\b(?:b?float\d*|double|u?int\d*|[Tt]ensor|[Aa]rray|Decimal)"
     rf"\(\s*[\[(]*\s*['\"]?({_NUMBER})(?:[\s,\])'\"][^()]*)?\)"
@@ -245,9 +246,17 @@ def cleaned(line: str) -> str:
     states = [state for state in _COLOUR.sub("", line).split("\r") if state.strip()]
     text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
     text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
-    text = _DRAWING.sub(" ", text.replace("\t", " \t "))
+    text = _with_short_gaps(_DRAWING.sub(" ", text.replace("\t", " \t ")))
     text = _TF_TENSOR.sub(r"\1", _WRAPPED.sub(r"\1", _OLD_BAR.sub(" ", text)))
-    return _without_log_prefix(text).strip(" ")
+    return _with_short_gaps(_without_log_prefix(text)).strip(" ")
+
+
+def _with_short_gaps(text: str) -> str:
+    """The text with at most four spaces, or one tab, between two words.
+
+    Patterns that allow spaces in two places take seconds for a line of 2000 spaces.
+    """
+    return _GAP.sub(lambda gap: " \t " if "\t" in gap[0] else "    ", text)
 
 
 @lru_cache(maxsize=4096)
@@ -409,7 +418,8 @@ def _of_words(text: str) -> Line:
     if len(_AVERAGE.findall(text)) > 1 or (has_places and _AVERAGE.search(text)):
         text = _AVERAGE.sub(r"\3\2", text)
     text = _IN_NAME.sub(r" \1 ", _COMMENT.sub(r"\1", _CHANGE.sub("", text)))
-    text = _IS.sub(" = ", _CALL.sub("| ", text).replace("(", " ").replace(")", " "))
+    text = _with_short_gaps(_CALL.sub("| ", text).replace("(", " ").replace(")", " "))
+    text = _IS.sub(" = ", text)
     numbers: dict[str, float] = {}
     pairs, has_other_words = _pairs(text)
     for name, value, is_explicit, is_per_cent in pairs:
