@@ -246,7 +246,10 @@ def record_end(
     run.has_gap = False  # what a server that was away did not take still waits, and is written below
     # First: `sync` comes back to a run as long as its state is Running.
     is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
-    name = name_with_result(run.tags().get(schema.RUN_NAME, ""), outcome.ran or record.spec, outcome.metrics)
+    recorded = run.tags()
+    name = name_with_result(recorded.get(schema.RUN_NAME, ""), outcome.ran or record.spec, outcome.metrics)
+    if not outcome.reason and schema.FAILURE_REASON in recorded:  # of an earlier command in this run
+        run.delete_tags(schema.FAILURE_REASON)
     with run.later():
         run.log_metrics(_headlines_first(outcome.metrics, record.former_metrics))
         if report is not None:

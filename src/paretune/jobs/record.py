@@ -178,7 +178,7 @@ class JobRecord:
     def begin_again(self) -> None:
         """Open the run of a job that was never created, and that `sync` may have closed."""
         self.run.reopen()
-        self.run.set_tags({schema.FAILURE_REASON: ""})
+        self.run.delete_tags(schema.FAILURE_REASON)
 
     def name_attempt(self, name: str) -> None:
         """Record the name of a job before it is created, so that any later process can find it."""

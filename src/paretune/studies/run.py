@@ -320,7 +320,7 @@ class StudyRun:
         for run in self._tracking.runs(same):
             driven_until, holder = float(run.tags.get(schema.DRIVEN_UNTIL) or 0.0), run.tags.get(schema.WATCHED_BY, "")
             if run.run_id != self.run_id and driven_until > now and is_alive(holder) is not False:
-                self._run.set_tags({schema.DRIVEN_UNTIL: ""})
+                self._run.delete_tags(schema.DRIVEN_UNTIL)
                 self._run.end("KILLED")
                 raise CallAgain(
                     f"{holder} works on the study {self._file.name}, with another storage: this command has done "
@@ -395,7 +395,7 @@ class StudyRun:
             usd = best.means.get(metrics.COST_USD, best.trial.cost_usd)
             values = {metrics.PICK_F1: best.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
             self._run.log_metrics({name: value for name, value in values.items() if value is not None})
-        self._run.set_tags({schema.DRIVEN_UNTIL: "", schema.FAILURE_REASON: ""})  # perhaps of an earlier command
+        self._run.delete_tags(schema.DRIVEN_UNTIL, schema.FAILURE_REASON)  # perhaps of an earlier command
         self._run.end("FINISHED" if final.picks else "FAILED")
         repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
@@ -424,7 +424,8 @@ class StudyRun:
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
             if self.driver.trials:
                 self._write(replace(self._answer(), running=None), is_last=True)
-            self._run.set_tags({schema.FAILURE_REASON: str(error), schema.DRIVEN_UNTIL: ""})
+            self._run.set_tags({schema.FAILURE_REASON: str(error)})
+            self._run.delete_tags(schema.DRIVEN_UNTIL)
             self._run.end("KILLED" if isinstance(error, (Interrupted, KeyboardInterrupt)) else "FAILED")
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self._say("the same command continues the study")

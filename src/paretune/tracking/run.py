@@ -88,6 +88,19 @@ class Run:
         texts = {name: without_secrets(text)[: schema.LONGEST_TAG] for name, text in tags.items() if text is not None}
         self._put(*(RunTag(name, text) for name, text in texts.items()))
 
+    def delete_tags(self, *names: str) -> None:
+        """Remove tags, if they are there."""
+        for name in names:
+            self._waiting.pop((RunTag, name), None)
+
+        def delete() -> None:
+            recorded = self._client.get_run(self.run_id).data.tags
+            for name in names:
+                if name in recorded:
+                    self._client.delete_tag(self.run_id, name)
+
+        self._attempt(delete)
+
     def log_events(self, events: Iterable[Event]) -> None:
         """Add the events' metrics to the curves, in whatever order they come; no step of a curve is written twice."""
         points = []

@@ -100,7 +100,7 @@ BILL_COMPLETE = "complete"  # its value when it is final
 STUDY = "paretune.study"  # name of a study, on its own run and on those of its trials
 STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed one has begun
 DRIVEN_UNTIL = "paretune.driven_until"
-"""Time, in seconds since the epoch, until which the study counts as driven unless its driver says more; empty if none
+"""Time, in seconds since the epoch, until which the study counts as driven unless its driver says more; absent if none
 does."""
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial

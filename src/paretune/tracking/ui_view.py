@@ -44,8 +44,8 @@ def view(name: str, parent: str = "") -> str:
     """The value of the tag: the runs of an experiment, or the trials of the study with the run id `parent`."""
     state = {
         "searchFilter": f"tags.`{schema.PARENT}` = '{parent}'" if parent else "",
-        # Sorted by their creation, MLflow hides trials under the run of their study.
-        "orderByKey": f"metrics.`{metrics.JOB_SECONDS}`" if parent else "attributes.start_time",
+        # Sorted by their creation, MLflow hides trials under the run of their study. It puts runs without a rank last.
+        "orderByKey": f"tags.`{schema.PARETO_RANK}`" if parent else "attributes.start_time",
         "orderByAsc": bool(parent),
         "startTime": "ALL",
         "lifecycleFilter": "Active",

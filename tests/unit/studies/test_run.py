@@ -1,6 +1,7 @@
 """What a study writes into its MLflow run and says when it ends."""
 
 import csv
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -251,7 +252,7 @@ def test_who_owns_the_jobs_may_change_and_the_run_keeps_its_command_and_no_reaso
 
     tags = client.get_run(parent.info.run_id).data.tags
     assert tags[schema.COMMAND].startswith("paretune study")
-    assert tags[schema.FAILURE_REASON] == ""
+    assert not {schema.FAILURE_REASON, schema.DRIVEN_UNTIL} & tags.keys()
 
 
 def test_mlflow_s_column_of_names_shows_the_answer_of_a_study_and_what_each_trial_came_to(workplace: Path) -> None:
@@ -269,6 +270,21 @@ def test_mlflow_s_column_of_names_shows_the_answer_of_a_study_and_what_each_tria
     client.set_tag(parent.info.run_id, schema.RUN_NAME, "mine")
     assert main(["study", str(path)]) == 0
     assert client.get_run(parent.info.run_id).info.run_name == "mine"
+
+
+def test_the_view_of_a_study_shows_its_front_first_and_runs_without_a_rank_last(workplace: Path) -> None:
+    assert main(["study", str(write_replayed(workplace, "0.9,Completed"))]) == 0
+    client = MlflowClient()
+    (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    failed = client.create_run("0", tags={schema.PARENT: parent.info.run_id}).info.run_id  # it has no rank
+    client.log_metric(failed, "job_seconds", 0.1)
+    view = json.loads(client.get_experiment("0").tags[f"mlflow.sharedViewState.{parent.info.run_id}"])
+    state = json.loads(view["state"])
+    order = f"{state['orderByKey']} {'ASC' if state['orderByAsc'] else 'DESC'}"  # as MLflow's UI asks
+
+    found = client.search_runs(["0"], state["searchFilter"], order_by=[order])
+
+    assert [run.data.tags.get(schema.PARETO_RANK) for run in found] == ["0", "0", None]
 
 
 def test_a_script_without_a_seed_is_shown_as_it_is_called_repeated_once_and_stated_without_an_error(

@@ -223,6 +223,17 @@ def test_a_run_has_user_and_source_as_mlflow_s_own_runs_have_and_ends_when_its_j
     assert recorded.info.end_time == 1_234_500
 
 
+def test_a_tag_that_is_deleted_is_absent_and_one_that_waits_is_not_written_later(store: MlflowClient) -> None:
+    run = tracking().create("job", {schema.FAILURE_REASON: "quota"})
+    with run.later():
+        run.set_tags({schema.REMARKS: "waits"})
+        run.delete_tags(schema.FAILURE_REASON, schema.REMARKS, schema.VERDICT)
+    run.flush()
+
+    assert not {schema.FAILURE_REASON, schema.REMARKS} & store.get_run(run.run_id).data.tags.keys()
+    assert not run.has_gap
+
+
 def test_mlflow_opens_a_view_with_quality_and_dollars_and_keeps_one_that_a_user_has_changed(workplace: Path) -> None:
     first = tracking()
     first.create("a run")

@@ -42,8 +42,11 @@ def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last:
     run.set_tags({schema.NOTE: study_note(answer)})
     for trial in answer.front.trials if is_last else ():
         if trial.run_id:
-            rank = answer.front.rank(trial)
-            tracking.run(trial.run_id).set_tags({schema.PARETO_RANK: "" if rank is None else str(rank)})
+            rank, trial_run = answer.front.rank(trial), tracking.run(trial.run_id)
+            if rank is None:
+                trial_run.delete_tags(schema.PARETO_RANK)  # MLflow sorts an empty one before the front
+            else:
+                trial_run.set_tags({schema.PARETO_RANK: str(rank)})
 
 
 def study_name(answer: StudyAnswer) -> str:
