@@ -96,6 +96,11 @@ class Table:
         """By how much a job breaks its constraint; at most 0 if it meets it."""
         return outcome.seconds / self._longest_s - 1.0
 
+    @property
+    def prices(self) -> list[float]:
+        """Dollars a second of the job at each point."""
+        return [self.usd(spec, 1.0) for point in self.points if (spec := self.spec(point)) is not None]
+
     def domains(
         self, ranged: Callable[[Any, Any], Any], ordered: Callable[[int], Any], category: Callable[[int], Any]
     ) -> dict[str, Any]:
