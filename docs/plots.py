@@ -135,7 +135,17 @@ def _estimate_error(axes: Any) -> None:
     axes.legend(loc="upper right")
 
 
-_GPUS = {"p3": "V100", "a100": "A100", "p4de": "A100", "p5": "H100", "g5": "A10G", "g6": "L4", "g4dn": "T4"}
+_GPUS = {
+    "p3": "V100",
+    "v100": "V100",
+    "a100": "A100",
+    "p4de": "A100",
+    "p5": "H100",
+    "g5": "A10G",
+    "g6": "L4",
+    "g4dn": "T4",
+}
+_GPUS |= dict.fromkeys(("titan", "rtx3090x2", "rtx4090x2"), "no data sheet")
 
 
 def _estimate_error_cold(axes: Any) -> None:
@@ -156,7 +166,7 @@ def _estimate_error_cold(axes: Any) -> None:
     axes.set_yticks(range(len(gpus)), gpus)
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.set_xticks([0.7, 1, 1.5, 2, 3], ["0.7", "1", "1.5", "2", "3"])
+    axes.set_xticks([0.2, 0.5, 1, 2, 4], ["0.2", "0.5", "1", "2", "4"])
     axes.minorticks_off()
     axes.set(xlabel="predicted rate over published rate")
     axes.legend(loc="lower right")
