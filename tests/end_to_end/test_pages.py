@@ -76,7 +76,8 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write_csv(workplace / "rows.csv", sentences(60))
     write_csv(workplace / "tags.csv", [(text, f"{label}|any") for text, label in sentences(60)], header="text,tags")
     (workplace / "train.py").write_text(
-        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--learning_rate', type=float)\n"
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--learning_rate', type=float, default=1e-4)\n"
     )
     for project in ("sklearn_elasticnet", "torch_mlp"):
         (workplace / project).symlink_to(REPOSITORY / "tests" / "foreign" / project)
