@@ -102,7 +102,7 @@ def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: p
     trained = ["--model", str(tiny_model), "--dataset", "rows.csv", "--max_seq_length", "32"]
     trained += ["--register", "sentiment-en"]
     assert main(["train", *trained, "--learning_rate", "1e-2", "--num_train_epochs", "3"]) == 0
-    for compiler in ("none", "inductor"):  # for the report that compares them
+    for compiler in ("false", "true"):  # for the report that compares them
         simulated = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge"]
         assert main(["train", *simulated, "--training_arguments.torch_compile", compiler]) == 0
     for entry_point, parameters in commands():
