@@ -234,8 +234,8 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
             recorded = workplace.tracking.runs(f"attributes.run_id = '{run_id}'")
             tags = recorded[0].tags if recorded else {}
             is_ours = _may_record(tags, spec)
-            if is_ours:
-                run.set_tags(schema.given_tag(spec.given()))
+            if is_ours and schema.GIVEN not in tags:  # in one write: a process may be killed after any
+                run.set_tags(opening_tags(spec, workplace))
         if is_ours:
             has_job = _has_job(run_id, tags, workplace)
         if is_ours and not has_job:

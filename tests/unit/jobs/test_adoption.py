@@ -24,6 +24,7 @@ from paretune.launchers.base import Job
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 from tests.fake_clock import FakeClock
 from tests.scripted_jobs import DONE, ENDLESS, INTERNAL, SMALL, ScriptedLauncher
@@ -122,6 +123,28 @@ def test_each_job_launched_in_one_mlflow_run_is_trained_and_recorded_and_the_sam
     assert user.type(opened, instance_count=1).run_id == opened  # as by a command that was killed and is started again
     assert len(user.launcher.created) == 2
     assert user.type(opened, instance_count=1, force="again").run_id not in {first.run_id, second.run_id}
+
+
+def test_a_launcher_that_is_killed_after_its_first_write_leaves_a_run_that_sync_can_close(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    write = Run.set_tags
+
+    def die_after(run: Run, tags: Mapping[str, str | None]) -> None:
+        write(run, tags)
+        raise Killed
+
+    opened = user.client.create_run("0").info.run_id
+    monkeypatch.setattr(Run, "set_tags", die_after)
+    with pytest.raises(Killed):
+        user.type(opened)
+
+    tags = user.client.get_run(opened).data.tags
+    assert tags["paretune.state"] == "Running"  # `sync` looks for these
+    assert tags["paretune.claimed_at"]
 
 
 def test_jobs_launched_in_one_mlflow_run_at_the_same_moment_do_not_share_its_run(user: User) -> None:
