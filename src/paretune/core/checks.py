@@ -36,12 +36,12 @@ passed, failed, not_checked = (partial(Finding, verdict) for verdict in Verdict)
 
 
 def faults_of(findings: Iterable[Finding]) -> list[str]:
-    """The texts of the failed checks."""
+    """Return the texts of the failed checks."""
     return [finding.text for finding in findings if finding.verdict is Verdict.FAILED]
 
 
 def run_check(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """The findings of `check`. An exception becomes a finding too, so that the checks after it still run."""
+    """Run `check` and return its findings. An exception becomes a finding too, so that later checks still run."""
     try:
         yield from check()
     except BadInput as error:

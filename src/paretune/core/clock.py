@@ -22,10 +22,10 @@ class Clock(Protocol):
     """Time stamps, durations and waiting."""
 
     def now(self) -> float:
-        """Wall-clock seconds since the epoch, for time stamps."""
+        """Return the wall-clock time in seconds since the epoch, for time stamps."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start that never decrease, for durations."""
+        """Return seconds since an arbitrary start. They never decrease, so use them for durations."""
 
     def sleep(self, seconds: float, /) -> None:
         """Wait for so many seconds."""

@@ -120,7 +120,7 @@ def collecting(faults: list[str]) -> Iterator[None]:
 def did_you_mean(
     name: str, names: Collection[str], *, lead: str = "", most: int = 3, cutoff: float = 0.6, or_longer: bool = False
 ) -> str:
-    """`lead` and a question that suggests at most `most` similar `names`; empty if none is similar.
+    """Return `lead` and a question that suggests up to `most` similar `names`; empty if none is similar.
 
     `cutoff` is the least similarity of difflib, 0 to 1. With `or_longer`, names that contain `name` are suggested if
     none is similar.
@@ -132,7 +132,7 @@ def did_you_mean(
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """The error, then the errors that it was raised from, outermost first."""
+    """Return the error, then the errors that it was raised from, outermost first."""
     chain = [error]
     while before := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
         chain.append(before)
@@ -140,7 +140,7 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def last_words(lines: Sequence[str]) -> str:
-    """The last printed line that has words, as one line; of a box that Typer or rich has drawn, all of its lines."""
+    """Return the last printed line with words, or all lines of a box drawn by Typer or rich, as one line."""
     plain = [_COLOUR.sub("", line).strip() for line in lines]
     while plain and not re.search(r"\w", plain[-1]):
         plain.pop()
@@ -149,5 +149,5 @@ def last_words(lines: Sequence[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """First line of the error's text, or the name of its class if it has no text."""
+    """Return the first line of the error's text, or the name of its class if it has no text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -10,17 +10,17 @@ _TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads it
 
 
 def hub_address(environment: Mapping[str, str]) -> str:
-    """The address of the Hugging Face hub."""
+    """Return the address of the Hugging Face hub."""
     return (environment.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def is_offline(environment: Mapping[str, str]) -> bool:
-    """Whether HF_HUB_OFFLINE forbids to ask the hub."""
+    """Return whether HF_HUB_OFFLINE forbids access to the hub."""
     return environment.get("HF_HUB_OFFLINE", "").upper() in _TRUE
 
 
 def accepts_connections(endpoint: str, environment: Mapping[str, str]) -> bool:
-    """Whether a hub can be reached, because its libraries try for half a minute; with a proxy, always."""
+    """Return whether the hub accepts connections: its libraries would retry for 30 s. Always True behind a proxy."""
     if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
         return True
     address = urlsplit(endpoint)

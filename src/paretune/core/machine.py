@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def usable_memory_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int:
-    """The bytes of memory that this process may use: those of the machine, or fewer by its container's limit."""
+    """Return the bytes of memory that this process may use: its container's limit, or the machine's."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of cgroups 2 and 1; "max" or a huge number if none
         with suppress(OSError, ValueError):
@@ -17,14 +17,14 @@ def usable_memory_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def usable_cores() -> int:
-    """The number of logical cores that this process may use by its affinity and its container's limit."""
+    """Return the number of logical cores that this process may use, by its affinity and its container's limit."""
     import joblib  # type: ignore[import-untyped]
 
     return int(joblib.cpu_count())
 
 
 def busy_sentence() -> str:
-    """A sentence if other programs keep the processors of this machine busy, by its load average; else empty."""
+    """Return a warning if other programs keep this machine busy, by its load average; otherwise an empty text."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     is_busy = load > 1.5 * cores  # a job that has just ended still counts
     busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
@@ -32,23 +32,23 @@ def busy_sentence() -> str:
 
 
 def machine_name() -> str:
-    """The name of this machine and its processors; measurements on other machines do not apply to it."""
+    """Return the name of this machine and its processor. Measurements made on other machines do not apply to it."""
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
 
 
 @cache
 def processor_flags() -> set[str]:
-    """The feature flags of this machine's processor as Linux lists them; empty on other systems."""
+    """Return the feature flags of this machine's processor as Linux lists them; empty on other systems."""
     return {flag for value in processor_facts("flags", "features") for flag in value.split()}
 
 
 def processor_facts(*names: str) -> list[str]:
-    """The values that /proc/cpuinfo has under names with these beginnings; empty on other systems."""
+    """Return the values in /proc/cpuinfo whose names begin with these words; empty on other systems."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     return [line.partition(":")[2].strip() for line in lines if line.lower().startswith(names)]
 
 
 def processor_name() -> str:
-    """The name of this machine's processor."""
+    """Return the name of this machine's processor."""
     return next(iter(processor_facts("model name")), platform.processor() or platform.machine())

@@ -37,7 +37,7 @@ class Scatter:
 
     @classmethod
     def of(cls, groups: Sequence[Sequence[float]], *, is_relative: bool = False) -> "Scatter":
-        """The scatter in groups of values that differ only in seed; as shares of the mean if `is_relative`."""
+        """Measure the scatter within groups that differ only in seed, relative to the mean if `is_relative`."""
         squares, degrees = 0.0, 0
         for group in groups:
             if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
@@ -47,7 +47,7 @@ class Scatter:
 
 
 def posterior_deviation(prior: float, degrees: float, scatter: Scatter) -> float:
-    """The standard deviation of one run from an assumed one, with its degrees of freedom, and repeats.
+    """Combine a prior standard deviation of one run, with its degrees of freedom, and the scatter of repeats.
 
     Source: Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2, scaled inverse chi-square prior.
     """
@@ -55,12 +55,12 @@ def posterior_deviation(prior: float, degrees: float, scatter: Scatter) -> float
 
 
 def binomial_error(f1: float, rows: int) -> float:
-    """The binomial standard error of an F1 measured on this many rows, at least that of one row."""
+    """Return the binomial standard error of an F1 measured on this many rows; at least one row's worth."""
     share = min(max(f1, 0.0), 1.0)
     # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
     return max(math.sqrt(share * (1 - share) / rows), 1 / rows)
 
 
 def are_alike(first: float, second: float, first_error: float, second_error: float) -> bool:
-    """Whether two means differ by at most 2 standard errors of their difference."""
+    """Return whether two means differ by at most 2 standard errors of their difference."""
     return abs(first - second) <= TELLING_ERRORS * math.hypot(first_error, second_error)

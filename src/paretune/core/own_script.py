@@ -88,19 +88,19 @@ class OwnScript:
         return self.parser in ("hugging face", "unknown") or (self.parser == "argparse" and not self.arguments)
 
     def argument(self, name: str) -> str | None:
-        """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""
+        """Return the argument as the script spells it, with - or _, or None if the script does not declare it."""
         plain = name.replace("-", "_")
         return next((spelling for spelling in self.arguments if spelling.replace("-", "_") == plain), None)
 
 
 def with_options(script: OwnScript, options: Options) -> OwnScript:
-    """The script with the options that it has named itself."""
+    """Return the script with the options that it listed itself when asked for help."""
     required = tuple(dict.fromkeys((*script.required, *options.required)))
     return replace(script, arguments={**options.actions}, required=required, is_complete=options.is_complete)
 
 
 def read_own_script(path: Path) -> OwnScript:
-    """The arguments of a script; any arguments if it is no Python. Raises BadInput if it is too large."""
+    """Read the arguments of a script; a program that is not Python may take any. Raises BadInput if it is too large."""
     return _declared(path, tuple(_modules(path)) if path.is_file() else ())
 
 
@@ -144,7 +144,7 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
 
 
 def _modules(script: Path) -> Iterator[tuple[Path, str]]:
-    """The script and the modules of its folder that it imports, each with its text.
+    """Return the script and the modules of its folder that it imports, each with its text.
 
     Those that are no Python are left out: Python says why, when it runs them.
     """
@@ -181,7 +181,7 @@ def _constants(node: ast.stmt) -> Iterator[str]:
 def _settings(
     path: Path, modules: Mapping[Path, str], nodes: Collection[ast.AST], arguments: Collection[str]
 ) -> frozenset[str]:
-    """Names of numbers that a script is given, without those that have the word of a metric, such as `--loss`."""
+    """Return names of numbers that are given to a script, except those with the word of a metric, such as `--loss`."""
     names = {name.replace("-", "_") for name in arguments}
     assigned = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     names |= {name for node in ast.parse(modules.get(path, "")).body for name in _constants(node)} & {
@@ -204,7 +204,7 @@ def _settings(
 
 
 def _metrics(node: ast.AST, settings: Collection[str]) -> Iterator[str]:
-    """Names of the numbers that a call prints as a line or a dictionary, or logs; of what `compute_metrics` returns.
+    """Return the names of the numbers that a call prints or logs, or that `compute_metrics` returns.
 
     Printed lines are read by the function that reads them when the script runs.
     """
@@ -232,7 +232,7 @@ def _metrics(node: ast.AST, settings: Collection[str]) -> Iterator[str]:
 
 
 def _printed(arguments: Sequence[ast.expr]) -> str:
-    """The line that a call prints, with 1 in place of each value."""
+    """Return the line that a call prints, with 1 in place of each value."""
     first = _template(arguments[0]) if arguments else ""
     if len(arguments) > 1 and _FORMATTED.search(first):  # logging's and loguru's own formatting
         return _FORMATTED.sub("1", first)
@@ -240,7 +240,7 @@ def _printed(arguments: Sequence[ast.expr]) -> str:
 
 
 def _template(node: ast.AST) -> str:
-    """A printed text with 1 in place of each value."""
+    """Return a printed text with 1 in place of each value."""
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_template, node.values))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
@@ -258,7 +258,7 @@ def _keys(node: ast.AST | None) -> Iterator[str]:
 
 
 def _added(words: Iterable[tuple[ast.expr, ast.Call]]) -> dict[str, str]:
-    """The options that `add_argument` declares, with their actions."""
+    """Return the options that `add_argument` declares, with their actions."""
     actions = dict[str, str]()
     for word, call in words:
         if isinstance(word, ast.Constant) and isinstance(word.value, str) and word.value.startswith("--"):

@@ -15,7 +15,7 @@ _EXTRA = re.compile(r"extra == [\"'](\w+)[\"']")
 
 
 def version_of(package: str) -> str:
-    """The installed version of a package; empty if it is not installed."""
+    """Return the installed version of a package; empty if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -23,14 +23,14 @@ def version_of(package: str) -> str:
 
 
 def pinned(packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Requirements for the versions that are installed here, or paretune's own ranges for packages that are not."""
+    """Pin the installed versions as requirements; packages that are not installed get paretune's own ranges."""
     ranges = {name: requirement for name, requirement, _ in _requirements()}
     plain = {name: version_of(name).partition("+")[0] for name in packages}
     return tuple(f"{name}=={number}" if number else ranges.get(name, name) for name, number in plain.items())
 
 
 def missing(extra: str) -> str:
-    """One sentence with the packages of an extra that are not installed and the command for it; empty if none is.
+    """Name the packages of an extra that are not installed, and the command that installs them; empty if none is.
 
     A job on SageMaker has the packages of `train` in its image.
     """
@@ -47,7 +47,7 @@ def missing(extra: str) -> str:
 
 
 def can_be_imported(name: str) -> bool:
-    """Whether a package or module is installed; it is not imported, but its parents are."""
+    """Return whether a package or module is installed, without importing it (its parents are imported)."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):  # its parent is missing, or it is blocked on purpose

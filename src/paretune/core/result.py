@@ -34,29 +34,29 @@ class Result(ABC):
 
     @abstractmethod
     def rows(self) -> list[Row]:
-        """One row per job, estimate, trial or price; all with the same fields."""
+        """Return one row per job, estimate, trial or price. All rows have the same fields."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, object]:
-        """The result as JSON values: objects, lists, text, numbers, true, false and null."""
+        """Return the result as JSON values: objects, lists, text, numbers, true, false and null."""
 
     def notes(self) -> list[str]:
-        """Sentences about the numbers: where they come from and what is missing."""
+        """Return sentences about the numbers: where they come from and what is missing."""
         return []
 
     def summary(self) -> Mapping[str, str]:
-        """One result in words: a heading such as `worst case` to a line of text; empty if the rows are shown."""
+        """Return one result in words, from headings such as `worst case` to text; empty if the rows are shown."""
         return {}
 
     def __str__(self) -> str:
-        """Title, summary and notes."""
+        """Return title, summary and notes as text."""
         summary = self.summary()
         width = max(map(len, summary), default=0)
         lines = [f"  {name:<{width}}  {text}" for name, text in summary.items()]
         return "\n".join(["", self.title, *lines, "", *(f"  {note}" for note in self.notes())]).rstrip()
 
     def to_frame(self) -> "DataFrame":
-        """The rows as a pandas frame; unknown values are NaN or None."""
+        """Return the rows as a pandas frame. Unknown values are NaN or None."""
         import pandas
 
         return pandas.DataFrame(self.rows())
@@ -89,12 +89,12 @@ class CommandOutput:
         return self.text
 
     def to_dict(self) -> dict[str, object]:
-        """The JSON document."""
+        """Return the JSON document."""
         return dict(self.document)
 
 
 def error_document(error: BaseException, message: str, exit_code: int) -> dict[str, object]:
-    """The document that `--json` prints when a command fails: `{"error": {class, message, faults, exit_code}}`.
+    """Return the document that `--json` prints when a command fails: `{"error": {class, message, faults, exit_code}}`.
 
     A failed job adds `job_name`, `reason`, `log_tail` and `where`, the location of its whole log.
     """
@@ -111,19 +111,19 @@ def error_document(error: BaseException, message: str, exit_code: int) -> dict[s
 
 
 def as_document(value: Mapping[str, object]) -> str:
-    """The value as one JSON document. Raises ValueError for NaN and infinity, which JSON cannot express."""
+    """Return the value as one JSON document. Raises ValueError for NaN and infinity, which JSON cannot express."""
     return printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def as_json(value: object) -> object:
-    """The value in types of JSON; numbers that are not finite become null, because JSON has none."""
+    """Convert the value to JSON's types. Numbers that are not finite become null."""
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, inf_nan_mode="null", fallback=str)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A CSV with a line per row, as all that is written: an apostrophe precedes what a spreadsheet would compute.
+    """Write a CSV with one line per row. An apostrophe precedes cells that a spreadsheet would run as a formula.
 
     None and NaN are empty cells.
     """
@@ -146,7 +146,7 @@ def _of_cell(cell: str) -> str:
 
 
 def read_rows(text: str) -> list[Row]:
-    """The rows of a CSV with numbers and booleans as such, None for empty cells, and run_id always as text."""
+    """Read the rows of a CSV: numbers and booleans by their type, None for empty cells, run_id always as text."""
     return [
         {_of_cell(name): (cell or None) if name == "run_id" else value_of(_of_cell(cell)) for name, cell in row.items()}
         for row in csv.DictReader(io.StringIO(text))
@@ -154,7 +154,7 @@ def read_rows(text: str) -> list[Row]:
 
 
 def value_of(text: str) -> object:
-    """The finite number or boolean that `text` spells, else the text itself; None for an empty text."""
+    """Return the finite number or boolean that `text` spells, None for an empty text, otherwise the text itself."""
     if text in ("", "true", "True", "false", "False"):
         return None if not text else text.lower() == "true"
     for kind in (int, float):

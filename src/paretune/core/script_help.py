@@ -33,7 +33,7 @@ _SOCKETS = "/run"  # where daemons listen that could do what this process must n
 
 @lru_cache(maxsize=8)
 def ask_options(script: Path) -> Options:
-    """The options in the answer of `python SCRIPT --help`; raises BadInput with the remedy if there is no answer."""
+    """Run `python SCRIPT --help` and return the options in its answer. Raises BadInput with the fix if it fails."""
     instead = f"leave {options(ask_script='true')} out, and give the names that `python {script.name} --help` shows"
     try:
         code, text = help_of([sys.executable, script.name], script.parent)

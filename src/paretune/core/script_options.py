@@ -58,12 +58,12 @@ class Program:
         self.classes = {node.name: node for node in self.nodes if isinstance(node, ast.ClassDef)}
 
     def calls_of(self, *names: str) -> list[ast.Call]:
-        """The calls of a function or method that has one of these names."""
+        """Return the calls of functions or methods that have one of these names."""
         return [call for call in self.calls if _last_name(call.func) in names]
 
 
 def read_options(parser: str, program: Program) -> Options:
-    """The options that a program declares to its `parser`; no option, and incomplete, if the text does not show them.
+    """Return the options that a program declares to `parser`; none, and incomplete, if the text does not show them.
 
     Options that are declared with `add_argument` are read by the caller.
     """
@@ -108,7 +108,7 @@ def _click_names(names: Iterable[str], *, is_switch: bool) -> dict[str, str]:
 
 
 def _decorated(program: Program, attribute: str) -> list[tuple[_Function, ast.expr]]:
-    """The functions with a decorator of this name, and the decorator."""
+    """Return the functions that have a decorator of this name, each with the decorator."""
     return [
         (function, decorator)
         for function in program.functions.values()
@@ -282,7 +282,7 @@ def _with_nested(program: Program, classes: Iterable[ast.ClassDef]) -> list[ast.
 
 
 def _hugging_face(program: Program) -> Options:
-    """The fields of the dataclasses that HfArgumentParser or TrlParser gets; of transformers' own as installed here."""
+    """Return the fields of the dataclasses given to HfArgumentParser or TrlParser, including those of transformers."""
     words = [
         node for call in program.calls_of("HfArgumentParser", "TrlParser") for node in (*call.args, *call.keywords)
     ]
@@ -303,7 +303,7 @@ def _hugging_face(program: Program) -> Options:
 
 @lru_cache(maxsize=1)
 def installed_arguments() -> Mapping[str, tuple[str, ...]]:
-    """The names of the fields of TrainingArguments and Seq2SeqTrainingArguments in the transformers of this Python."""
+    """Return the fields of TrainingArguments and Seq2SeqTrainingArguments in the installed transformers."""
     found = dict[str, tuple[str, ...]]()
     spec = importlib.util.find_spec("transformers")
     for module in ("training_args", "training_args_seq2seq"):
@@ -347,7 +347,7 @@ def _docopt(program: Program) -> Options:
 
 
 def _hydra(program: Program) -> Options:
-    """The keys of the configuration that `hydra.main` names; incomplete if Python code or plug-ins add some."""
+    """Return the keys of the configuration that `hydra.main` names; incomplete if code or plug-ins may add some."""
     mains = [node for node in program.calls_of("main") if "config_name" in _keywords(node)]
     if len(mains) != 1 or program.calls_of("ConfigStore", "instance"):
         return Options()
@@ -423,7 +423,7 @@ _BETWEEN_NAMES = re.compile(r"[\s,/|]*(?:-\w)?[\s,/|]*(?:[^\s-][^\s]*)?[\s,/|]*"
 
 
 def options_in_help(text: str) -> Options:
-    """The options in the help of a program: argparse's, Click's, Typer's in boxes, tyro's, absl's, fire's, docopt's.
+    """Read options from help text of argparse, Click, Typer, tyro, absl, fire or docopt.
 
     Complete if it names any. A name that is followed by a word before the description takes a value.
     """
@@ -464,7 +464,7 @@ _OF_EVERY_HELP = {"install-completion", "show-completion", "helpfull", "helpshor
 
 
 def _of_help(names: list[str], *, is_switch: bool, is_pair: bool) -> dict[str, str]:
-    """The names of one line of a help with their actions."""
+    """Return the names in one line of help text, with their actions."""
     actions = dict.fromkeys(names, SWITCH if is_switch else "")
     for name in names if is_switch else ():
         path, dot, last = name.rpartition(".")
@@ -480,7 +480,7 @@ def _of_help(names: list[str], *, is_switch: bool, is_pair: bool) -> dict[str, s
 
 
 def _last_name(node: ast.AST | None) -> str:
-    """`c` of `a.b.c` and of `c`; empty for anything else."""
+    """Return `c` for `a.b.c` and for `c`; empty for anything else."""
     return str(getattr(node, "attr", getattr(node, "id", "")))
 
 
@@ -493,7 +493,7 @@ def _keywords(call: ast.Call) -> dict[str, str]:
 
 
 def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, list[ast.expr]]:
-    """The type of an annotation, and what stands beside it in Annotated."""
+    """Return the type inside an annotation, and the metadata next to it in Annotated."""
     if isinstance(annotation, ast.Subscript) and _last_name(annotation.value) == "Annotated":
         parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
         return parts[0], parts[1:]
@@ -501,7 +501,7 @@ def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, list[ast.e
 
 
 def _kinds(annotation: ast.expr | None) -> Collection[str]:
-    """The names of the types of a union or of Optional, without None."""
+    """Return the names of the types in a union or Optional, without None."""
     if isinstance(annotation, ast.BinOp):
         return {*_kinds(annotation.left), *_kinds(annotation.right)}
     if isinstance(annotation, ast.Subscript) and _last_name(annotation.value) == "Optional":
@@ -537,7 +537,7 @@ def _own_fields(each: ast.ClassDef) -> Iterator[_Field]:
 def _fields(
     program: Program, each: ast.ClassDef, known: Mapping[str, tuple[str, ...]] | None = None
 ) -> Iterator[_Field]:
-    """The fields of a dataclass and of its bases, of the program or with `known` fields."""
+    """Return the fields of a dataclass and its bases, which the program defines or `known` lists."""
     for base in each.bases:
         name = _last_name(base)
         if name in program.classes and program.classes[name] is not each:

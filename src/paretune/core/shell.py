@@ -22,12 +22,12 @@ def started_by(*words: str) -> Iterator[None]:
 
 
 def command_line(command: str, parameters: Mapping[str, str] | None = None) -> str:
-    """A command with these parameters that can be pasted into the shell from which this process was started."""
+    """Return a command with these parameters that can be pasted into the shell from which this process was started."""
     return shlex.join([*_program, command, *_words(parameters or {})])
 
 
 def options(**parameters: object) -> str:
-    """These parameters as text that can be pasted behind a command: `--learning_rate 5e-05`."""
+    """Return these parameters as text to paste after a command: `--learning_rate 5e-05`."""
     return shlex.join(_words({name: str(value) for name, value in parameters.items()}))
 
 

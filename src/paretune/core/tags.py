@@ -24,25 +24,25 @@ class Attribution:
 
     @classmethod
     def of(cls, tags: Mapping[str, str], environment: Mapping[str, str], study: str = "") -> "Attribution":
-        """The owner of a job with these tags, which may name user and team. The default user is the login name."""
+        """Return the owner of a job from tags that may name user and team. The default user is the login name."""
         return cls(study=study, user=tags.get(USER) or _login(environment), team=tags.get(TEAM, ""))
 
     def named(self) -> dict[str, str]:
-        """Names and texts of the known parts."""
+        """Return the names and texts of the known parts."""
         return {item.name: text for item in fields(self) if (text := getattr(self, item.name))}
 
     def of_budgets(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """The tags by which budgets select jobs: those of the job, overridden by the known parts of the owner."""
+        """Return the tags by which budgets select jobs: the job's own, overridden by the known parts of the owner."""
         return {**tags, **self.named()}
 
     def aws_tags(self) -> dict[str, str]:
-        """The AWS tags that name the owner, cut to AWS's limit, with hyphens for what it forbids."""
+        """Return AWS tags that name the owner, cut to AWS's limit, with hyphens for characters that AWS forbids."""
         values = {name: _FORBIDDEN.sub("-", text)[:_LONGEST_VALUE].strip() for name, text in self.named().items()}
         return {f"{AWS_PREFIX}{name}": value for name, value in values.items()}
 
 
 def tag_faults(tags: Mapping[str, str]) -> list[str]:
-    """Tags of the user that paretune or AWS sets itself; others that AWS does not take it refuses by name."""
+    """Return the user's tags that only paretune or AWS may set, and those that AWS would refuse, each as a fault."""
     return [
         f"tags must not begin with {prefix}, got {name!r}: {owner} sets those; rename it"
         for name in tags

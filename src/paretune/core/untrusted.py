@@ -53,17 +53,17 @@ _KEY = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""The text without secrets, with escapes such as \x1b for characters that control a terminal or reorder text."""
+    r"""Return the text without secrets, and with escapes such as \x1b for control and reordering characters."""
     return _TERMINAL_CONTROLS.sub(lambda match: ascii(match.group())[1:-1], without_secrets(text))
 
 
 def printable_json(document: str) -> str:
-    r"""The JSON document without secrets, and with JSON's escapes such as \u202e for the same characters."""
+    r"""Return the JSON document without secrets, and with JSON escapes such as \u202e for the same characters."""
     return _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match.group()):04x}", without_secrets(document))
 
 
 def without_secrets(text: str) -> str:
-    """The text without keys of well-known forms, and without user and password in its addresses.
+    """Remove keys of well-known forms, and users and passwords in addresses, from a text.
 
     >>> without_secrets("postgresql://ann:pass/wo@rd@host/studies")
     'postgresql://host/studies'
@@ -72,7 +72,7 @@ def without_secrets(text: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a parameter, or a file, of this name is likely to hold a password or a key; not files of source code.
+    """Return whether a parameter or file of this name probably holds a password or key; never for source code.
 
     >>> is_secret_name("hub_token"), is_secret_name("gcp-key.json"), is_secret_name("run_token_labels.py")
     (True, True, False)
@@ -81,7 +81,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked(name: str, text: str) -> str:
-    """The text of a parameter or tag without secrets; `...` if its name says that it is one.
+    """Mask the text of a parameter or tag: secrets are removed, and all of it if the name says it is one.
 
     >>> masked("db.password", "hunter2"), masked("use_auth_token", "True")
     ('...', 'True')
@@ -91,7 +91,7 @@ def masked(name: str, text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    r"""The text for a page in Markdown: HTML is shown, not interpreted, and no name becomes a link or a picture.
+    r"""Escape text for a Markdown page: HTML is shown literally, and nothing becomes a link or a picture.
 
     >>> markdown("<b> ![x](http://host/x.png)")
     '&lt;b> ![x]\\(http://host/x.png)'
@@ -100,7 +100,7 @@ def markdown(text: str) -> str:
 
 
 def code_span(text: str) -> str:
-    """The text as code in a line of Markdown, between more backticks than it has in a row.
+    """Return text as inline code in Markdown, between more backticks than it contains in a row.
 
     >>> code_span("a`b")
     '``a`b``'
@@ -111,32 +111,32 @@ def code_span(text: str) -> str:
 
 
 def at_home(path: str | Path) -> Path:
-    """The path with the user's home for `~`; unchanged if it starts with the home of an unknown user."""
+    """Replace `~` by the user's home. The path is unchanged if it starts with the home of an unknown user."""
     return Path(os.path.expanduser(path))
 
 
 def exists(path: str | Path) -> bool:
-    """Whether the file or folder exists; False for an invalid path. `~` is the user's home."""
+    """Return whether the file or folder exists; False for an invalid path. `~` is the user's home."""
     return os.path.exists(os.path.expanduser(path))
 
 
 def absolute(path: str) -> str:
-    """The absolute path, without resolving links. `~` is the user's home."""
+    """Return the absolute path, without resolving links. `~` is the user's home."""
     return os.path.abspath(os.path.expanduser(path))
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether the path is a folder; False for an invalid path. `~` is the user's home."""
+    """Return whether the path is a folder; False for an invalid path. `~` is the user's home."""
     return os.path.isdir(os.path.expanduser(path))
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether the path is a regular file; False for an invalid path. `~` is the user's home."""
+    """Return whether the path is a regular file; False for an invalid path. `~` is the user's home."""
     return os.path.isfile(os.path.expanduser(path))
 
 
 def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> bytes:
-    """The content of a regular file of at most `largest` bytes; `~` is the user's home.
+    """Read a regular file of at most `largest` bytes; `~` is the user's home.
 
     The message of a fault starts with `must` and ends with `hint`, the next step. Devices and pipes are not opened.
     """
@@ -155,7 +155,7 @@ def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "n
 
 
 def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> str:
-    """The text of a file, without a byte order mark; raises BadInput as `read_bytes`, and if it is not UTF-8."""
+    """Read a text file without its byte order mark. Raises BadInput like `read_bytes`, and if it is not UTF-8."""
     content = read_bytes(path, largest, must=must, hint=hint)
     try:
         return content.decode("utf-8-sig")
@@ -164,7 +164,7 @@ def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "na
 
 
 def files_below(folder: Path, most: int) -> list[Path] | None:
-    """The files at any depth below `folder`, sorted, or None if there are more than `most`. Links are not followed."""
+    """Return all files below `folder`, sorted, or None if there are more than `most`. Links are skipped."""
     paths: list[str] = []
     for parent, _, names in os.walk(folder):
         paths += [os.path.join(parent, name) for name in names]
@@ -174,7 +174,7 @@ def files_below(folder: Path, most: int) -> list[Path] | None:
 
 
 def parse_json(text: str | bytes, *, lax: bool = False) -> Any:
-    """The value of a JSON text.
+    """Parse a JSON text.
 
     Raises ValueError with the reason if it is not JSON, if its values are nested too deeply or, unless `lax`, for what
     Python reads and JSON does not have: NaN, Infinity, and a key that is given twice.
@@ -199,7 +199,7 @@ def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_table(path: str | Path, *, must: str = "") -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Names of the columns, and of each line with any text its number, and its stripped cells; see `read_text`."""
+    """Return the column names, and for each nonempty line its number and its stripped cells. See `read_text`."""
     text = read_text(path, LARGEST_TABLE, must=must)
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:

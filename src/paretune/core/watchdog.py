@@ -91,7 +91,7 @@ def _watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> N
 
 
 def cpu_seconds(root: int) -> float:
-    """CPU time of a process and its descendants, including those that have ended."""
+    """Return the CPU time of a process and its descendants, including those that have ended."""
     children, ticks = defaultdict(list), {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

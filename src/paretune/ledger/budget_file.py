@@ -35,7 +35,7 @@ class Budget(Parameters):
     """tags of the jobs that count against it"""
 
     def covers(self, tags: Mapping[str, str]) -> bool:
-        """Whether a job with these tags counts against it."""
+        """Return whether a job with these tags counts against this budget."""
         return self.tags.items() <= tags.items()
 
 

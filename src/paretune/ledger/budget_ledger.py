@@ -71,12 +71,12 @@ class BudgetStatus:
         return self.budget.name if self.origin == "measured" else f"{self.budget.name} of {self.origin} jobs"
 
     def sentence(self, worst_usd: float | None = None) -> str:
-        """The dollars left in words, and the worst case of a job if one is given."""
+        """Describe the dollars left, and the worst case of a job if one is given."""
         left = f"{self.left_usd:.2f} of {self.budget.usd_per_month:g} USD left in {self.month} (UTC)"
         return f"budget {self._name}: {left}" + ("" if worst_usd is None else f", worst case {worst_usd:.4g}")
 
     def refusal(self, request: BudgetRequest, path: str) -> str:
-        """The reason why a job does not fit the budget of the file `path`, and what helps; empty if it fits."""
+        """Return why a job does not fit the budget in the file `path`, and what helps; empty if it fits."""
         name, limit = self.budget.name, f"{self.budget.usd_per_month:g} USD a month"
         if request.worst_usd is None:
             consequence = f"it fits no budget, such as {name} ({limit}, {path})"
@@ -145,12 +145,12 @@ class BudgetLedger:
                 connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
-        """The budgets that a job counts against; nothing is reserved. Raises BudgetRefused as `reserve`."""
+        """Return the budgets that a job counts against, without reserving. Raises BudgetRefused like `reserve`."""
         with self._transaction(LaunchRefused) as connection:
             return self._admit(connection, request, month_of(request.now))
 
     def statuses(self, now: float, origin: str) -> list[BudgetStatus]:
-        """All budgets of the file."""
+        """Return the status of every budget in the file."""
         with self._transaction() as connection:
             return self._statuses(connection, month_of(now), origin, None)
 
@@ -170,7 +170,7 @@ class BudgetLedger:
         return True
 
     def unbooked(self) -> list[str]:
-        """MLflow runs of jobs that are reserved and not booked: they run, or their launcher was killed."""
+        """Return MLflow runs of jobs with a reservation but no bill: they run, or their launcher was killed."""
         query = sa.select(_ROW.run_id).where(_ROW.booked_usd.is_(None))
         with self._transaction() as connection:
             return list(connection.execute(query).scalars())
@@ -227,7 +227,7 @@ class BudgetLedger:
 
     @contextmanager
     def _transaction(self, lost: type[ParetuneError] = LostContact) -> Iterator[sa.Connection]:
-        """One at a time, whatever the tags of a job; raises `lost` if the database does not answer."""
+        """Open one transaction at a time, whatever the job's tags. Raises `lost` if the database does not answer."""
         try:
             with self._engine.begin() as connection:
                 exclude_others(connection)
@@ -238,5 +238,5 @@ class BudgetLedger:
 
 
 def month_of(now: float) -> str:
-    """The calendar month of a moment in seconds since the epoch, in UTC, such as 2026-11."""
+    """Return the calendar month in UTC, such as 2026-11, of a time in seconds since the epoch."""
     return f"{datetime.fromtimestamp(now, UTC):%Y-%m}"

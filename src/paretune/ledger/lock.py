@@ -69,6 +69,6 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
 
 
 def unusable(storage: str, error: BaseException, holder: str = "") -> BadInput:
-    """The refusal of a storage that cannot be opened; `holder` says what it belongs to, such as ` of team.yaml`."""
+    """Return the refusal for a storage that cannot be opened; `holder` names its owner, such as ` of team.yaml`."""
     text = f"storage {redacted(storage)}{holder} cannot be used ({first_line(error)}): check address, server and driver"
     return BadInput([text])

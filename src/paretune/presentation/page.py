@@ -33,12 +33,12 @@ PICKED = Look("recommended", "#D55E00", "circle-open", 22, 2.5)
 
 
 def new_nonce() -> str:
-    """A word that nobody can guess: a page runs only the scripts that bear it, by the policy in `policy.html`."""
+    """Make a word that nobody can guess. A page runs only scripts that carry it, by the policy in `policy.html`."""
     return secrets.token_hex(16)
 
 
 def chart_html(figure: Any, about: str, nonce: str = "") -> Markup:
-    """The figure as HTML with the id `plot`, and with plotly's script; `about` is for screen readers."""
+    """Return the figure as HTML with the id `plot`, and plotly's script; `about` is for screen readers."""
     config = {"responsive": True, "displayModeBar": False}  # the bar would cover the legend
     drawn = dressed(figure).to_html(full_html=False, include_plotlyjs=False, config=config, div_id="plot")
     drawn = drawn.replace("<script", f'<script nonce="{nonce}"')  # plotly escapes < in texts of the figure
@@ -48,12 +48,12 @@ def chart_html(figure: Any, about: str, nonce: str = "") -> Markup:
 
 @cache
 def plotly_script() -> str:
-    """The basic bundle of plotly.js 4.1.1 (MIT), which has points, lines and bars: a quarter of the whole one."""
+    """Return the basic bundle of plotly.js 4.1.1 (MIT): points, lines and bars, a quarter of the full size."""
     return (files("paretune.presentation") / "plotly-basic.min.js").read_text(encoding="utf-8")
 
 
 def dressed(figure: Any) -> Any:
-    """The figure itself, with the look of all charts."""
+    """Give the figure the look of all charts, and return it."""
     figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
@@ -71,12 +71,12 @@ def dressed(figure: Any) -> Any:
 
 
 def as_html(text: str) -> str:
-    """The text for plotly, which reads a few HTML tags, and shows an escaped quotation mark as it is written."""
+    """Escape text for plotly, which reads a few HTML tags and shows an escaped quotation mark as it is written."""
     return escape(printable(text), quote=False).replace("\n", "<br>")
 
 
 def _printable(value: object) -> object:
-    """The value as a page shows it: texts, which others may have chosen, lose characters that turn or hide text."""
+    """Return the value as a page shows it, without characters that reorder or hide text."""
     if isinstance(value, Markup):
         return Markup(printable(value))  # noqa: S704  # from our own templates and pictures, with texts escaped
     return printable(value) if isinstance(value, str) else value
@@ -84,7 +84,7 @@ def _printable(value: object) -> object:
 
 @cache
 def template(package: str, name: str) -> jinja2.Template:
-    """The template `name` of a package; it may use `policy.html`, `style.css`, `table.html` and `tables.js` here."""
+    """Return a template of a package. It may use the `policy.html`, `style.css` and tables of this folder."""
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(folder, "") for folder in (package, "paretune.presentation")]),
         autoescape=True,

@@ -15,23 +15,23 @@ Format = str | Callable[[Any], str]
 
 
 def usd(value: float) -> str:
-    """Dollars to the cent, or to three digits below one dollar: 1,204.50 USD, 0.0123 USD."""
+    """Format dollars to the cent, or to three digits below one dollar: 1,204.50 USD, 0.0123 USD."""
     return f"{dollars(value)} USD"
 
 
 def dollars(value: float) -> str:
-    """Dollars as `usd` writes them, without the unit."""
+    """Format dollars as `usd` does, without the unit."""
     return plain(value, 3) if value and abs(value) < 1 else f"{value:,.2f}"
 
 
 def with_error(value: float, error: float | None = None) -> str:
-    """The value with its error to two digits: 0.9130 ± 0.0049; the value to four digits if there is no error."""
+    """Format a value with its error to two digits: 0.9130 ± 0.0049; to four digits if there is no error."""
     text = to_error(value, error)
     return f"{text} ± {error:,.{len(text.partition('.')[2])}f}" if error and math.isfinite(error) else text
 
 
 def to_error(value: float, error: float | None = None) -> str:
-    """The value with as many decimals as `with_error` gives it, without the error; 0.8 if that is 0."""
+    """Format the value with as many decimals as `with_error`, without the error; 0.8 if the error is 0."""
     if not error or not math.isfinite(error):
         text = plain(value, 4)
         return text.rstrip("0").rstrip(".") if error == 0 and "." in text else text
@@ -39,7 +39,7 @@ def to_error(value: float, error: float | None = None) -> str:
 
 
 def plain(value: float, digits: int) -> str:
-    """The value with this many significant digits, without an exponent."""
+    """Format the value with this many significant digits, without an exponent."""
     if not value:
         return "0"
     decimals = min(max(0, digits - 1 - math.floor(math.log10(abs(value)))), 12)
@@ -47,7 +47,7 @@ def plain(value: float, digits: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration in words: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s; rounded to the minute from half an hour on."""
+    """Write a duration in words: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s; to the minute from half an hour on."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds < 59.95:
@@ -59,7 +59,7 @@ def duration(seconds: float) -> str:
 
 
 def texts(frame: "DataFrame", columns: Mapping[str, str | tuple[str, Format]]) -> "DataFrame":
-    """Columns of a frame as texts, without those that would be empty; what is not known is an empty text.
+    """Return columns of a frame as text. Unknown values are empty, and empty columns are left out.
 
     `columns` is header to column, or to column and format.
     """
@@ -74,7 +74,7 @@ def texts(frame: "DataFrame", columns: Mapping[str, str | tuple[str, Format]]) -
 
 
 def aligned(frame: "DataFrame | Mapping[str, Sequence[str]]") -> str:
-    """A frame or columns of texts for a terminal: columns of numbers to the right."""
+    """Lay out a frame of texts for a terminal, with columns of numbers aligned to the right."""
     columns = [[str(name), *map(str, frame[name])] for name in frame]
     widths = [max(map(len, column)) for column in columns]
     right = [all(not text or _NUMBER.fullmatch(text) for text in column[1:]) for column in columns]

@@ -18,7 +18,7 @@ _LOCK = 7_205_759_403  # key of PostgreSQL's advisory locks; any number that not
 
 
 def address_fault(address: str) -> str:
-    """The reason why `storage` cannot have this value, or empty if it can."""
+    """Return the reason why `storage` cannot have this value, or empty if it can."""
     if _ADDRESS.fullmatch(address):
         return ""
     rule = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
@@ -26,7 +26,7 @@ def address_fault(address: str) -> str:
 
 
 def redacted(address: str) -> str:
-    """The address without user and password, for messages and records."""
+    """Return the address without user and password, for messages and records."""
     scheme, colon, rest = address.partition(":")
     if "@" in rest:  # a password may contain any other character, even one that should have been escaped
         rest = f"//{rest.rpartition('@')[2]}"
@@ -34,7 +34,7 @@ def redacted(address: str) -> str:
 
 
 def file_fault(path: Path) -> str:
-    """The reason why SQLite can neither open nor create the file, or empty if it can. Nothing is created.
+    """Return why SQLite can neither open nor create the file, or empty if it can. Nothing is created.
 
     SQLite itself reads the file: a process that opened and closed it in another way would lose its locks on it (SQLite,
     "How To Corrupt An SQLite Database File", section 2.2).
@@ -55,7 +55,7 @@ def file_fault(path: Path) -> str:
 
 
 def open_engine(address: str) -> "sqlalchemy.Engine":
-    """An engine for an address of SQLAlchemy. It does not connect yet; each transaction opens a connection of its own.
+    """Create an engine for an SQLAlchemy address. It connects later; each transaction opens its own connection.
 
     Raises SQLAlchemyError or ImportError if the address is invalid or its driver is not installed.
     """
@@ -77,7 +77,7 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
 
 
 def with_driver(address: str) -> str:
-    """The address with psycopg as the driver of PostgreSQL, which SQLAlchemy takes by itself from version 2.1 on.
+    """Return the address with psycopg as the driver of PostgreSQL, SQLAlchemy's default from version 2.1 on.
 
     >>> with_driver("postgresql://user@host/studies")
     'postgresql+psycopg://user@host/studies'

@@ -71,14 +71,14 @@ class Document:
             raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
 
     def line_at(self, keys: Iterable[str | int]) -> int:
-        """The line of the value that these keys lead to, or of the last of them that is there."""
+        """Return the line of the value that these keys lead to, or of the last of them that exists."""
         names = tuple(map(str, keys))
         while names not in self._lines:
             names = names[:-1]
         return self._lines[names]
 
     def _is_refused(self, node: Any) -> bool:
-        """Whether a value is NaN or infinity, which is then a fault of the file."""
+        """Return whether a value is NaN or infinity, which is a fault of the file."""
         if not isinstance(node, yaml.ScalarNode) or node.style or not _NO_NUMBER.fullmatch(node.value):
             return False
         self.faults.append((node.start_mark.line + 1, f"{node.value} is no number: write one, or a text in quotes"))
@@ -146,7 +146,7 @@ def find_path(path: str, *folders: Path) -> str:
 
 
 def find_file(name: str) -> str:
-    """The path of a study or example file: `smoke` and `smoke.yaml` lead to the shipped `studies/smoke.yaml`.
+    """Find a study or example file: `smoke` and `smoke.yaml` lead to the shipped `studies/smoke.yaml`.
 
     A file in the current folder wins. If nothing has that name, `name` itself is returned.
     """
@@ -161,6 +161,6 @@ def _first(candidates: Iterable[str], otherwise: str) -> str:
 
 
 def _shipped(path: str) -> str:
-    """Where `path` would be among the shipped files; an empty text if it is outside of their folders."""
+    """Return where `path` would be among the shipped files; empty if it is outside their folders."""
     parts = Path(path).parts
     return str(_ROOT / path) if parts and parts[0] in _FOLDERS and ".." not in parts else ""

@@ -71,7 +71,7 @@ class PrintedNumbers:
                 curve[self._step] = Point(self._step, int(time.time() * 1000), value)
 
     def results(self, sources: Iterable[Source], renamed: Mapping[str, str]) -> Gathered:
-        """All metrics: of printed lines, of `sources`, of the metric definitions; later ones win.
+        """Return all metrics: from printed lines, `sources` and metric definitions; later ones override earlier ones.
 
         Metrics that are `renamed` appear under both names.
         """

@@ -63,7 +63,7 @@ class Source(NamedTuple):
 
 
 def logging_environment(data: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Variables with which MLflow and W&B record below `data`, a folder of the job; those that are `given` stay."""
+    """Return variables that make MLflow and W&B record below `data`, a folder of the job. Variables in `given` stay."""
     variables = {}
     if "MLFLOW_TRACKING_URI" not in given:
         store = data / STORE
@@ -79,7 +79,7 @@ def logging_environment(data: Path, given: Mapping[str, str]) -> dict[str, str]:
 def logged(
     data: Path, roots: Iterable[Path], began: float, written: Collection[Path] = (), settings: Collection[str] = ()
 ) -> list[Source]:
-    """What the loggers of a training have recorded since `began` (seconds since 1970); later ones win.
+    """Read what the loggers of a training have recorded since `began`, in seconds since 1970.
 
     `data` is the folder of `logging_environment`. Files of LOG_FILES are looked for below `data` and `roots`, and are
     those that are `written`. Counters are left out, and settings and learning rates that never change.
@@ -97,7 +97,7 @@ def logged(
 
 
 def metrics_of_store(store: Path) -> dict[str, Any]:
-    """The last values of the metrics in MLflow's store, a text for NaN: newer runs win, and the first one over all."""
+    """Return the last values of the metrics in MLflow's store, NaN as text. Newer runs win, and the first most."""
     path = store / "mlflow.db"
     if not path.is_file():
         return {}
@@ -121,7 +121,7 @@ def write_curves(curves: Mapping[str, list[Point]], store: Path) -> None:
 
 
 def read_curves(store: Path) -> dict[str, list[Point]]:
-    """The curves that a job has left; raises ValueError for a file of another form."""
+    """Read the curves that a job has left. Raises ValueError if the file has another format."""
     path, curves = store / CURVES, {}
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     try:
@@ -141,7 +141,7 @@ class _File(NamedTuple):
 
 
 def _files(roots: Iterable[Path], began: float, written: Collection[Path]) -> list[_File]:
-    """Files of LOG_FILES that were written since `began`."""
+    """Return the files of LOG_FILES that were written since `began`."""
     candidates = {path: _shown(path) for path in written}
     for root in roots:
         for depth in range(_DEEPEST + 1):
@@ -165,13 +165,13 @@ def _shown(path: Path) -> str:
 
 
 def _of_kind(files: Iterable[_File], patterns: tuple[str, ...]) -> list[_File]:
-    """The files of these names, those of later patterns and the newer ones last."""
+    """Return the files that match, in the order of `patterns` and then of their age, the newest last."""
     places = ((place, file) for place, name in enumerate(patterns) for file in files if fnmatch(file.path.name, name))
     return [file for _, file in sorted(places, key=lambda item: (item[0], item[1].modified, item[1].name))]
 
 
 def _without_settings(source: Source, settings: Collection[str]) -> Source:
-    """The source without counters, and without settings whose value never changes."""
+    """Return the source without counters, and without settings whose value never changes."""
     names = {name for name in source.values if name.rpartition("/")[2] in _COUNTERS or name.startswith("_")}
     for name in source.values.keys() & set(settings) - names:
         if len({point.value for point in source.curves.get(name, ())}) < 2:
@@ -202,7 +202,7 @@ def _of_results(files: list[_File]) -> Source:
 
 
 def _of_tables(files: list[_File]) -> Source:
-    """The columns of tables; blank cells, which Lightning leaves in rows of other columns, are none."""
+    """Return the columns of tables. Blank cells are skipped: Lightning writes them for metrics of other steps."""
     values: dict[str, tuple[float, str]] = {}
     curves: dict[str, list[Point]] = {}
     for file in _of_kind(files, CSV_FILES):
@@ -219,7 +219,7 @@ def _of_tables(files: list[_File]) -> Source:
 
 
 def _of_tensorboard(files: list[_File]) -> Source:
-    """The scalars of event files, read by the package `tensorboard`, if it is installed.
+    """Read the scalars of event files with the package `tensorboard`, if it is installed.
 
     A tag that several folders have, such as Keras' `train` and `validation`, gets the name of its folder.
     """
@@ -252,7 +252,7 @@ def _of_tensorboard(files: list[_File]) -> Source:
 
 
 def _of_wandb(files: list[_File]) -> Source:
-    """The summary and history of W&B's runs, which its package reads; without it, summaries that lie in files."""
+    """Read the summary and history of W&B runs with its package; without it, read the summary files alone."""
     values: dict[str, tuple[float, str]] = {}
     curves: dict[str, list[Point]] = {}
     for file in _of_kind(files, SUMMARY_FILES):
@@ -280,7 +280,7 @@ def _of_wandb(files: list[_File]) -> Source:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """The records of a W&B file: blocks of records, each with a checksum, its length and its kind before it."""
+    """Split a W&B file into its records: each block holds records with a checksum, a length and a kind in front."""
     position, parts = _HEADER, b""
     while position + _HEADER <= len(data):
         left = _BLOCK - position % _BLOCK
@@ -311,7 +311,7 @@ def _add(curves: dict[str, list[Point]], numbers: Mapping[str, float], step: int
 
 
 def written_log_file(event: str, arguments: tuple[Any, ...]) -> str | None:
-    """The path of a file of LOG_FILES that an audited operation of Python (sys.addaudithook) writes; else None."""
+    """Return the path of a file of LOG_FILES that a Python audit event (sys.addaudithook) writes, otherwise None."""
     if event == "open" and len(arguments) == 3:
         path, mode, flags = arguments
         is_written = bool(re.search("[wax+]", mode)) if isinstance(mode, str) else bool((flags or 0) & _WRITES)

@@ -228,7 +228,7 @@ def numbers_in(line: str, settings: Collection[str] = ()) -> dict[str, float]:
 
 
 def read_line(line: str, settings: Collection[str] = ()) -> Line:
-    """All that a printed line says; of a progress bar, its last state."""
+    """Read everything that a printed line says. Of a progress bar, only the last state counts."""
     if not _DIGIT_OR_NAN.search(line):
         return _NOTHING
     text = cleaned(line)
@@ -242,7 +242,7 @@ def read_line(line: str, settings: Collection[str] = ()) -> Line:
 
 
 def cleaned(line: str) -> str:
-    """The last state of a line without colours and box drawing, its cells between |."""
+    """Return the last state of a line, without colors and box drawing, its cells separated by |."""
     states = [state for state in _COLOUR.sub("", line).split("\r") if state.strip()]
     text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
     text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
@@ -252,7 +252,7 @@ def cleaned(line: str) -> str:
 
 
 def _with_short_gaps(text: str) -> str:
-    """The text with at most four spaces, or one tab, between two words.
+    """Return the text with at most four spaces, or one tab, between two words.
 
     Patterns that allow spaces in two places take seconds for a line of 2000 spaces.
     """
@@ -271,7 +271,7 @@ def _is_usual_setting(plain: str) -> bool:
 
 
 def is_setting(name: str, settings: Collection[str] = (), value: float = math.nan) -> bool:
-    """Whether this is the name of a setting, a counter, a time or an amount of memory, and of no metric."""
+    """Return whether a name belongs to a setting, a counter, a time or an amount of memory rather than to a metric."""
     plain = _plain(name)
     if name in settings or plain.replace(" ", "_") in settings or (plain == "precision" and value in _PRECISIONS):
         return True
@@ -279,7 +279,7 @@ def is_setting(name: str, settings: Collection[str] = (), value: float = math.na
 
 
 def setting_names(names: Iterable[str]) -> frozenset[str]:
-    """Names of arguments and configuration keys as they may be printed, without those of metrics, such as `--loss`."""
+    """Return the printed forms of argument and configuration names, without metric names such as `--loss`."""
     spelled = (name.replace("-", "_") for name in names)
     every = {form for name in spelled for form in (name, name.rpartition(".")[2])}
     return frozenset(name for name in every if not has_metric_word(name))
@@ -287,13 +287,13 @@ def setting_names(names: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def has_metric_word(name: str) -> bool:
-    """Whether a name contains the word of a metric, such as loss, acc or f1."""
+    """Return whether a name contains the word of a metric, such as loss, acc or f1."""
     plain = _plain(name)
     return bool(_METRIC.search(plain) or _METRIC.search(plain.replace(" ", "")))
 
 
 def dictionary_in(text: str) -> dict[Any, Any]:
-    """A printed dictionary, of Python or JSON, with infinity for NaN; empty for other text."""
+    """Parse a dictionary printed by Python or as JSON, with infinity in place of NaN; empty for other text."""
     plain = _WRAPPED.sub(r"\1", text)
     with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         values = ast.literal_eval(_NOT_FINITE.sub(r"\g<1>1e999", plain))
@@ -308,7 +308,7 @@ _NOT_FINITE = re.compile(r"(:\s*-?)(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 
 
 def numbers_of(values: Mapping[Any, Any]) -> dict[str, float]:
-    """The entries that are numbers, including numbers as text, which transformers 5 writes."""
+    """Return the entries that are numbers, including numbers as text, which transformers 5 writes."""
     numbers = {}
     for name, value in values.items():
         with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -318,12 +318,12 @@ def numbers_of(values: Mapping[Any, Any]) -> dict[str, float]:
 
 
 def finite_numbers(values: Mapping[Any, Any]) -> dict[str, float]:
-    """The entries that are numbers, also as text, and neither NaN nor infinite."""
+    """Return the entries that are finite numbers, including numbers as text."""
     return {name: number for name, number in numbers_of(values).items() if math.isfinite(number)}
 
 
 def flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """The entries of nested dictionaries, their names joined by /."""
+    """Flatten nested dictionaries; names are joined by /."""
     entries: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
@@ -335,12 +335,12 @@ def flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def _plain(name: str) -> str:
-    """A name in small letters, its words separated by one space."""
+    """Return a name in lower case, its words separated by one space."""
     return re.sub(r"[^a-z0-9@²%]+", " ", name.lower().replace("'s ", " ")).strip()
 
 
 def _without_log_prefix(text: str) -> str:
-    """The text behind time, level, rank and logger; all of it if it begins with none of the first three."""
+    """Return the text after time, level, rank and logger; all of it if it begins with none of the first three."""
     position, is_log = 0, False
     while True:
         start = _BETWEEN_PIECES.match(text, position).end()  # type: ignore[union-attr]  # it matches anything
@@ -353,7 +353,7 @@ def _without_log_prefix(text: str) -> str:
 
 
 def _of_dictionary(text: str) -> Line | None:
-    """The numbers of the dictionary that a line ends with; None if it has none."""
+    """Return the numbers in the dictionary that a line ends with, or None if it ends with none."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return None
@@ -372,7 +372,7 @@ def _of_dictionary(text: str) -> Line | None:
 
 
 def _of_report(text: str) -> Line | None:
-    """The numbers of a row of scikit-learn's classification report or of Ultralytics' validation."""
+    """Return the numbers in a row of scikit-learn's classification report or of Ultralytics' validation."""
     if row := _ACCURACY_ROW.match(text):
         return Line({row[1]: float(row[2])}, frozenset(), None, False)
     if row := _AVERAGES.match(text) or _CLASS_ROW.match(text):
@@ -387,7 +387,7 @@ def _of_report(text: str) -> Line | None:
 
 
 def _of_words(text: str) -> Line:
-    """The numbers with names in a line of words."""
+    """Return the named numbers in a line of words."""
     step, is_first = None, True
     for counter in _COUNTER.finditer(text):
         kind = counter["kind"].lower()
@@ -437,7 +437,7 @@ def _of_words(text: str) -> Line:
 
 
 def _cut_out(counter: re.Match[str]) -> str:
-    """What replaces a counter: the end of a cell, or nothing in `Loss at step 100: 0.412`."""
+    """Return what replaces a counter: the end of a cell, or nothing in `Loss at step 100: 0.412`."""
     before, after = counter.string[: counter.start()], counter.string[counter.end() :]
     is_inside = re.search(r"\b(?:at|after|in|on|for)\s+$", before) and re.match(r"\s*[:=]", after)
     return "" if is_inside else " | "
@@ -448,7 +448,7 @@ def _value(text: str, is_per_cent: bool) -> float:
 
 
 def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
-    """Names with values, whether : or = stands between, and whether in per cent; and whether other words are left."""
+    """Return names with values, whether : or = separates them, whether in percent, and whether other words remain."""
     cells = [cell for cell in text.split("|") if cell.strip()]
     if text.startswith("|") and len(cells) > 1:  # a row of a table: names and numbers in cells of their own
         text = re.sub(rf"({_WORD}\s*)\|[↑↓\s|]*(?=\s*{_NUMBER}\s*(?:%\s*)?(?:\||$))", r"\1 = ", text)
@@ -491,7 +491,7 @@ def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
 
 
 def _name(text: str) -> tuple[str, bool, str, bool]:
-    """The name in the words before a number, whether : or = ends it, what of the data is meant, whether it is long."""
+    """Return the name before a number, whether : or = ends it, the data set that it means, and whether it is long."""
     plain = text.replace("%%", " ").replace("~", " ").strip(" [")
     is_explicit = plain.endswith((":", "="))
     plain = plain.rstrip(" :=")
@@ -516,14 +516,14 @@ def _name(text: str) -> tuple[str, bool, str, bool]:
 
 
 def header_in(line: str) -> list[str]:
-    """The names of the columns if a line is the head of a table with a metric; empty for other lines."""
+    """Return the column names if the line is the header of a table with a metric; empty for other lines."""
     fields = fields_of(line)
     is_head = len(fields) > 1 and not any(_TOKEN.search(field) or re.search("[=;{]", field) for field in fields)
     return fields if is_head and any(map(has_metric_word, fields)) and all(len(field) < 40 for field in fields) else []
 
 
 def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line | None:
-    """The numbers of a row below the head of a table; None if the line is none."""
+    """Return the numbers of a row below a table's header, or None if the line is not such a row."""
     fields = fields_of(line)
     if len(fields) != len(header):
         fields = cleaned(line).split()
@@ -545,7 +545,7 @@ def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line
 
 
 def fields_of(line: str) -> list[str]:
-    """The fields of a row: between |, or where two spaces or more stand."""
+    """Split a row into fields, at | or at two or more spaces."""
     return list(_fields(cleaned(line)))
 
 
