@@ -80,7 +80,7 @@ _PROCESS_SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
 
 
 def run() -> None:
-    """Entry point of the `paretune` program."""
+    """Run the `paretune` program: its entry point."""
     gc.set_threshold(100_000)  # MLflow takes 1.3 s of CPU to import then, and not 1.7 s
     code = main(sys.argv[1:])
     gc.freeze()  # Python would search all objects of MLflow again before it ends, in 0.8 s
@@ -177,7 +177,7 @@ def command_named(name: str) -> "Command":
 
 
 def overview() -> str:
-    """The help of the program: tasks first, then all commands in groups."""
+    """Return the help of the program: common goals first, then all commands in groups."""
     lines = [TASKS]
     for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
         lines += [f"{group}:"]
@@ -187,7 +187,7 @@ def overview() -> str:
 
 
 def help_of(name: str, *, with_all: bool) -> str:
-    """The help of a command: its options in groups, and the most used parameters of a job or all of them."""
+    """Return the help of a command: its options in groups, and the most used job parameters or all of them."""
     command, entry = command_named(name), COMMANDS[name]
     groups, title, left_out = dict[str, list[tuple[str, str]]](), "Options of this command", 0
     for option, model in command.models().items():
@@ -237,7 +237,7 @@ def _shown(name: str, text: str) -> str:
 
 
 def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Option to text, from `--name value`, `--name=value` and the bare `--name` of a switch, and faults.
+    """Read options from `--name value`, `--name=value` and `--name` of a switch; return them with the faults.
 
     Dashes and underscores in names are equal. Texts are `Plain`: they become numbers where nothing says otherwise.
     """
@@ -292,7 +292,7 @@ def go_where_typed() -> Path | None:
 
 
 def _mlflow_folder() -> Path | None:
-    """The current folder of the process that started this one, shells skipped; None if it is not visible."""
+    """Return the folder from which this program was started, skipping shells; None if it is not visible."""
     import psutil
 
     try:

@@ -45,7 +45,7 @@ class Price:
     confidence: str = "confirmed"  # confirmed, single_source, uncertain, user (the user's CSV) or notional
 
     def cost_usd(self, billable_seconds: float, instance_count: int) -> float:
-        """Cost of a job in dollars. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (read 2026-11-20)."""
+        """Return the cost of a job in dollars. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (2026-11-20)."""
         return billable_seconds * instance_count * self.usd_per_hour / 3600
 
     @property
@@ -71,11 +71,11 @@ class Price:
         return re.sub(r" \d{4}-\d\d(-\d\d)?", "", source)
 
     def age_days(self, today: date) -> int | None:
-        """Days since the first day of `as_of`; None without a date."""
+        """Return the days since the first day of `as_of`; None without a date."""
         return (today - self.since).days if self.as_of else None
 
     def doubts(self, today: date) -> list[str]:
-        """Reasons to distrust the price, in a few words each: its confidence, an age of more than 180 days."""
+        """Return reasons to doubt the price, in a few words each: low confidence, older than 180 days."""
         if self.confidence == "notional":
             return []
         reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
@@ -97,13 +97,13 @@ ML_M5_LARGE = Price(
 
 
 def dates_of(prices: Iterable[Price | None]) -> str:
-    """Dates of prices in words: `of 2026-08`, `of 2026-04 to 2026-10`; empty if none has one."""
+    """Describe the dates of prices: `of 2026-08`, `of 2026-04 to 2026-10`; empty if none has a date."""
     dates = sorted({price.as_of for price in prices if price is not None and price.as_of})
     return "of " + " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
 
 
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
-    """A sentence for the user before a job is paid: doubts about its price, or that it is unknown."""
+    """Tell the user before paying why a job's price is doubtful or unknown; empty if it is neither."""
     if price is None:
         return [unknown_price(instance_type, region, "cost will be absent")]
     if not (doubts := price.doubts(today)):
@@ -114,7 +114,7 @@ def price_remarks(price: Price | None, instance_type: str, region: str, today: d
 
 
 def unknown_price(instance_type: str, region: str, consequence: str) -> str:
-    """A sentence about a price that is not known, with its consequence and the ways to know it."""
+    """Describe an unknown price, its consequence and how to set it."""
     unknown = f"the price of {instance_type}{f' in {region}' * bool(region)} is not known, so {consequence}"
     if not region:  # of a launcher without regions, and so without a price list
         return f"{unknown}: write it into the launcher's table of instance types"
@@ -134,7 +134,7 @@ class PriceList:
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "PriceList":
-        """The rows of the package, of `kept_file` and of the CSV in PARETUNE_PRICES, which may be a shipped one.
+        """Read the package's prices, `kept_file` and the CSV in PARETUNE_PRICES, which may be a shipped file.
 
         Raises BadInput with all faults at once, each with file and line.
         """
@@ -152,7 +152,7 @@ class PriceList:
         return cls(listed=(*_packaged(), *cached), users=tuple(users))
 
     def price(self, instance_type: str, region: str, on: date | None = None) -> Price | None:
-        """The newest price of this type in this region up to the date `on`, or None if there is none."""
+        """Return the newest price of this type in this region up to the date `on`, or None if there is none."""
         users, listed = (
             [row for row in rows if (row.instance_type, row.region) == (instance_type, region)]
             for rows in (self.users, self.listed)
@@ -160,20 +160,20 @@ class PriceList:
         return _newest(users, on) or _newest(users, None) or _newest(listed, on)
 
     def of_region(self, region: str) -> dict[str, Price]:
-        """Instance type to newest price, for all types with a price in `region`."""
+        """Return the newest price of each type that has a price in `region`."""
         names = sorted({row.instance_type for row in (*self.users, *self.listed) if row.region == region})
         return {name: price for name in names if (price := self.price(name, region)) is not None}
 
 
 def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
-    """The price of a job's instances without asking AWS, notional for local jobs, or None; raises BadInput."""
+    """Return the price of a job's instances without asking AWS, notional for local jobs, or None. Raises BadInput."""
     if not job.has_instances:
         return ML_M5_LARGE
     return prices.price(job.instance_type, price_region(job, environment))
 
 
 def price_region(job: JobSpec, environment: Mapping[str, str]) -> str:
-    """The region whose prices count for a job, without asking AWS; empty without regions. Raises BadInput."""
+    """Return the region whose prices count, without asking AWS; empty without regions. Raises BadInput."""
     has_regions = job.has_instances and catalog.owner(job.instance_type).has_regions
     return usual_region(job.region, environment) if has_regions else ""
 
@@ -186,21 +186,21 @@ class Balance:
     committed_usd: float
 
     def left_usd(self, budget_usd: float) -> float:
-        """Dollars of a budget that are neither spent nor committed; negative if it was lowered below them."""
+        """Return dollars of a budget that are neither spent nor committed; negative if it was lowered below them."""
         return budget_usd - self.spent_usd - self.committed_usd
 
     def covers(self, worst_usd: float, budget_usd: float) -> bool:
-        """Whether one more worst case fits into what is left of a budget."""
+        """Return whether one more worst case fits into the rest of a budget."""
         return worst_usd <= self.left_usd(budget_usd) + ROUNDING_USD
 
 
 def cost_usd(price: Price | None, cluster: JobSpec, seconds: float) -> float | None:
-    """Dollars of so many billable seconds on every instance of a cluster, or None if the price is unknown."""
+    """Return dollars for billable seconds on every instance of a cluster, or None if the price is unknown."""
     return None if price is None else price.cost_usd(seconds, cluster.instance_count)
 
 
 def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
-    """The worst case of a job in dollars. Raises BudgetRefused if it exceeds max_cost_usd.
+    """Return the worst case of a job in dollars. Raises BudgetRefused if it exceeds max_cost_usd.
 
     It is the cost of the maximum runtime, of `billed_after_limit_s` seconds to stop and upload, and of its warm pool.
     """
@@ -216,7 +216,7 @@ def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
 
 
 def kept_file(environment: Mapping[str, str]) -> Path | None:
-    """The CSV of prices read from AWS, below XDG_CACHE_HOME or HOME; None without both."""
+    """Return the CSV of prices read from AWS, below XDG_CACHE_HOME or HOME; None without both."""
     cache_home = environment.get("XDG_CACHE_HOME", "")
     if cache_home.startswith("/"):  # XDG Base Directory Specification: relative paths are ignored
         return Path(cache_home) / "paretune" / "prices.csv"
@@ -244,7 +244,7 @@ def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
 
 
 def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
-    """The rows of a price file, the user's or `kept_file`; raises BadInput with all its faults and their lines."""
+    """Read a price file, the user's or `kept_file`. Raises BadInput with all its faults and their lines."""
     must = f"{VARIABLE} must name a CSV of prices, but " if is_users else ""
     try:
         header, table = read_table(path, must=must)
@@ -286,7 +286,7 @@ class _Row(Parameters):
 
 
 def as_of_fault(name: str, text: str) -> list[str]:
-    """One fault if `text`, the value of `name`, is not the date of a price."""
+    """Return one fault if `text`, the value of `name`, is not the date of a price."""
     try:
         _first_day(text or "2026")
     except ValueError:

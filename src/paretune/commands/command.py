@@ -41,7 +41,7 @@ class Command:
 
 
 def command_of(options: type[Parameters], run: Callable[[Any], CommandOutput | Result]) -> Command:
-    """A command whose options are the fields of a model."""
+    """Create a command whose options are the fields of a model."""
     return Command(read=options.read, run=run, options=options)
 
 

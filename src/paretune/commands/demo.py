@@ -39,7 +39,7 @@ class DemoRequest(Parameters):
 
 
 def run_demo(request: DemoRequest) -> CommandOutput:
-    """Play the demo; it replaces an earlier one in the folder `demo` of paretune's home folder."""
+    """Run the demo. It replaces an earlier demo in the folder `demo` of paretune's home folder."""
     from paretune.jobs.workplace import Workplaces
 
     folder = Workplaces.of_process().home.resolve() / "demo"
@@ -105,7 +105,7 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
 
 
 def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool) -> str:
-    """The answer beside the published figures, the addresses of its results, and commands to type next."""
+    """Write the answer next to the published figures, with links to its results and the next commands to type."""
     front, picks = answer.front, answer.picks
     steps = {
         command_line("study", {"study": "smoke"}): "the same with real trainings here, in a few minutes",

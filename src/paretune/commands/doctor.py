@@ -125,13 +125,13 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
 
 
 def paid_job(request: JobSpec) -> JobSpec:
-    """A small training in the account of the request, with its model and data."""
+    """Return a small training in the account of the request, with its model and data."""
     given = {name: value for name, value in request.given().items() if name in _OF_THE_PAID_JOB}
     return JobSpec.read({**given, **_PAID_JOB})
 
 
 def examine(request: DoctorRequest, environment: Mapping[str, str]) -> list[Finding]:
-    """The findings of all checks, those of this machine first; nothing is raised, and nothing costs money."""
+    """Run all checks, those of this machine first, and return their findings. Raises nothing and costs nothing."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "environment": lambda: environment_findings(needs_sagemaker=request.wants_sagemaker),
         "torch": lambda: torch_findings(environment),
@@ -143,7 +143,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str]) -> list[Find
 
 
 def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
-    """The versions of Python and paretune, and whether the packages for jobs on SageMaker are installed."""
+    """Check the versions of Python and paretune, and whether the packages for SageMaker jobs are installed."""
     yield passed("environment", f"Python {sys.version.split()[0]}, paretune {version('paretune')}")
     if reason := missing("sagemaker"):
         find = failed if needs_sagemaker else passed
@@ -151,7 +151,7 @@ def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
 
 
 def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """The device that PyTorch sees; PyTorch always runs in a process of its own."""
+    """Report the device that PyTorch sees. PyTorch always runs in its own process."""
     if reason := missing("train"):
         yield passed("torch", f"without what trains on this machine; for that, {reason}")
         return
@@ -173,7 +173,7 @@ def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether the MLflow store takes what jobs record; one that is not there yet is not made."""
+    """Check whether the MLflow store accepts what jobs record. A store that does not exist yet is not created."""
     from paretune.tracking.store import Tracking, is_absent_file, require_answer, tracking_uri
 
     uri = tracking_uri()
@@ -197,7 +197,7 @@ def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
-    """Whether the store takes all that a job records, in a run that is deleted afterwards."""
+    """Check whether the store accepts everything that a job records, with a run that is deleted afterwards."""
     from mlflow import MlflowClient
     from mlflow.entities import Dataset, DatasetInput, LoggedModelOutput, Metric, Param, RunTag
 
@@ -245,7 +245,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Region, identity, and if the credentials are valid, role, bucket, permissions, and quotas of a named type."""
+    """Check region and identity; with valid credentials also role, bucket, permissions, and quotas of a named type."""
     if request.is_local:
         yield passed("aws", f"not checked: {_UNNEEDED}")
         return

@@ -166,7 +166,7 @@ def _price_of(row: RecordedRow, table: str) -> Price | None:
 
 
 def _sizes(spec: JobSpec) -> Mapping[str, float]:
-    """The sizes of a model in a folder, as jobs of it record them: the run is evidence without the folder."""
+    """Return the sizes of a model in a folder, which jobs record so that the run is evidence without the folder."""
     config = None if well_known(spec.model) else config_in(spec.model)
     built = None if config is None else of_config(config, spec.task)
     if built is None:

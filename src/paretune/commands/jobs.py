@@ -38,7 +38,7 @@ class RunOptions(Parameters):
 
 
 def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
-    """The workplaces of this process and its MLflow store, for a command about its jobs.
+    """Open the launchers and the MLflow store of this process, for a command about its jobs.
 
     Raises BadInput if there is no store, TrackingUnavailable if it does not answer.
     """

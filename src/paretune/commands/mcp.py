@@ -103,7 +103,7 @@ def _run(options: McpOptions) -> CommandOutput:
 
 
 def make_server(tools: "Tools") -> "MCPServer":
-    """The server with its tools."""
+    """Create the server with its tools."""
     from mcp.server import MCPServer  # an optional extra
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.mcpserver.tools import Tool
@@ -174,7 +174,7 @@ class Tools:
     reads: tuple[str, ...] = ()
 
     def estimate(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Predicted seconds, dollars and memory of a job with 80 % intervals, on one cluster or on many.
+        """Estimate seconds, dollars and memory of a job with 80 % intervals, on one or many clusters.
 
         Every combination of the lists among the parameters, such as many instance types, makes a row; the first row is
         the cheapest that fits into memory. `paretune estimate --json` has all columns.
@@ -209,7 +209,7 @@ class Tools:
         return self._described(f"train-{number}")
 
     def status(self, name: str | None = None) -> dict[str, Any]:
-        """Launched commands, one or all, with their last lines; and jobs that run: dollars so far and at worst."""
+        """Show launched commands with their last lines, one or all, and running jobs: dollars so far and at worst."""
         from paretune.jobs.standing import standing
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
@@ -232,7 +232,7 @@ class Tools:
         return self._described(name)
 
     def _running(self, name: str) -> "RecordedRun | None":
-        """The run of the job of a launched command if it has not ended, as after a launch that has lost contact."""
+        """Return the run of a launched command whose job has not ended, such as after lost contact."""
         from paretune.jobs.standing import find_run
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
@@ -245,7 +245,7 @@ class Tools:
         return None
 
     def front(self, study: str) -> dict[str, Any]:
-        """The Pareto front of a recorded study, by its name."""
+        """Return the Pareto front of a recorded study, by its name."""
         from paretune.studies.recorded_front import front
 
         return front(study).to_dict()
@@ -255,7 +255,7 @@ class Tools:
         return sorted(path.name for path in self.folder.glob("*/"))
 
     def _described(self, name: str) -> dict[str, Any]:
-        """A launched command; one that nobody can look at from here, such as on another machine, counts as running."""
+        """Describe a launched command. One that cannot be checked from here, on another machine, counts as running."""
         folder = self.folder / name
         if name not in self._names:
             raise BadInput([f"nothing was launched under the name {name!r}: status lists all"])
@@ -291,7 +291,7 @@ def _text(path: Path) -> str:
 
 
 def _texts(parameters: Mapping[str, Any], reads: Collection[str]) -> dict[str, str]:
-    """Values as they would be typed, lists as comma-separated texts; BadInput for what no agent may set.
+    """Return values as a user would type them, lists separated by commas. Raises BadInput for forbidden parameters.
 
     Unknown names are left to whoever reads the values. A path must lie below the current folder or one of the prefixes
     `reads`, each of a comma-separated list; an id on the hub counts as a path below the folder.
@@ -312,7 +312,7 @@ def _texts(parameters: Mapping[str, Any], reads: Collection[str]) -> dict[str, s
 
 
 def _argument_faults(given: Any) -> Iterator[str]:
-    """What no agent may set of training_arguments: a mapping, or its JSON."""
+    """Return what an agent may not set in training_arguments, which is a mapping or its JSON."""
     if isinstance(given, str):
         with suppress(ValueError):
             given = parse_json(given.strip())  # of more kinds of blanks than JSON knows
@@ -328,7 +328,7 @@ def _argument_faults(given: Any) -> Iterator[str]:
 
 
 def _is_plain(value: Any, kind: type) -> bool:
-    """Whether a value, or its text, is of this kind: neither a list nor a mapping hides in it."""
+    """Return whether a value, or its text, has this kind, so that no list or mapping hides in it."""
     if kind is str:
         return isinstance(value, str) and bool(re.fullmatch(r"\w+", value, re.ASCII))
     try:
@@ -339,7 +339,7 @@ def _is_plain(value: Any, kind: type) -> bool:
 
 
 def _path_faults(name: str, path: str, reads: Collection[str]) -> Iterator[str]:
-    """Why an agent may not read a path: below the current folder, links followed, or a prefix in S3."""
+    """Return why an agent may not read a path: it must lie below the current folder or an allowed prefix in S3."""
     if path.startswith(IN_S3):
         parts = _parts_in_s3(path.rstrip("/"))
         prefixes = [_parts_in_s3(prefix.rstrip("/")) or [""] for prefix in reads]
@@ -356,7 +356,7 @@ def _path_faults(name: str, path: str, reads: Collection[str]) -> Iterator[str]:
 
 
 def _parts_in_s3(address: str) -> list[str] | None:
-    """Bucket and folders of s3://BUCKET/PREFIX; None for an address that may be read as another one."""
+    """Split s3://BUCKET/PREFIX into bucket and folders; None for an address that could be read in another way."""
     parts = address.removeprefix(IN_S3).split("/")
     is_plain = address.startswith(IN_S3) and not {"", ".", ".."} & {*parts} and not re.search(r"[%\\?#@\0]", address)
     return parts if is_plain else None

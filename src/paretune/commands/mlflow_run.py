@@ -76,7 +76,7 @@ class SageMakerBackend(AbstractBackend):
 def job_of(
     uri: str, entry_point: str, parameters: Mapping[str, str], version: str | None, configuration: Mapping[str, Any]
 ) -> JobSpec:
-    """The job that `mlflow run` asks for; raises BadInput.
+    """Return the job that `mlflow run` asks for. Raises BadInput.
 
     For paretune's own project it is paretune's training, and its parameters are those of the job.
     """
@@ -124,7 +124,7 @@ class SubmittedJob(SubmittedRun):
             return True
 
     def get_status(self) -> str:
-        """MLflow's status of the run, such as RUNNING; completes the run if the job has ended."""
+        """Return MLflow's status of the run, such as RUNNING. Completes the run if the job has ended."""
         with _errors_of_mlflow():
             end = self._job.poll()
         return "RUNNING" if end is None else RUN_STATUS[end.state]

@@ -57,7 +57,7 @@ class PriceTable(Result):
 
     @classmethod
     def of(cls, environment: Mapping[str, str], region: str, instance_types: Sequence[str]) -> "PriceTable":
-        """The table of these types, or of all with a price in the region; raises BadInput for an unknown type."""
+        """Return the prices of these types, or of all in the region. Raises BadInput for an unknown type."""
         priced = PriceList.read(environment).of_region(region)
         possible = list(dict.fromkeys([*instances(), *priced]))  # the smallest size first
         refuse([unknown_type(name, possible) for name in instance_types if name not in possible])
@@ -70,15 +70,15 @@ class PriceTable(Result):
         return f"SageMaker Training, on demand, {self.region}"
 
     def rows(self) -> list[Row]:
-        """One row per type: hardware, price, date, source and remarks."""
+        """Return one row per type: hardware, price, date, source and remarks."""
         return [self._row(name, price) for name, price in self.prices.items()]
 
     def to_dict(self) -> dict[str, object]:
-        """Region, rows and notes."""
+        """Return region, rows and notes."""
         return {"region": self.region, "rows": self.rows(), "notes": self.notes()}
 
     def notes(self) -> list[str]:
-        """A sentence on how to get the unknown prices."""
+        """Return a sentence on how to get the unknown prices."""
         if not self.prices:
             read = f"`paretune prices --refresh true --region {self.region}` reads them"
             none = f"no price of SageMaker Training in {self.region} is known"
@@ -110,7 +110,7 @@ class PriceTable(Result):
 
 
 def prices(region: str | None = None, instance_type: str | Collection[str] = ()) -> PriceTable:
-    """The known on-demand prices of SageMaker Training in a region, in USD per hour and instance.
+    """Return the known on-demand prices of SageMaker Training in a region, in USD per hour and instance.
 
     `paretune prices --refresh true` reads today's prices from AWS.
 
@@ -133,7 +133,7 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
 
 
 def run_prices(request: PricesRequest) -> CommandOutput:
-    """The known prices of a region, after reading today's into the user's cache if asked for."""
+    """Return the known prices of a region, after refreshing the user's cache from AWS on request."""
     environment = dict(os.environ)
     region = _region(request.region, environment)
     document: dict[str, object] = {}
@@ -158,7 +158,7 @@ def _region(region: str | None, environment: Mapping[str, str]) -> str:
 
 
 def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:
-    """On-demand prices of SageMaker Training in a region from the Pricing API, the highest of several of a type.
+    """Read a region's on-demand SageMaker Training prices from the Pricing API, the highest if a type has several.
 
     Raises LaunchRefused if AWS does not answer or refuses (pricing:GetProducts), or has no such prices.
     """

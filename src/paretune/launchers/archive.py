@@ -30,7 +30,7 @@ _MOST_FILES = 50_000  # limit for a folder of code outside of a git repository
 
 
 def package_files(package: Path) -> dict[str, Path]:
-    """Names in the archive to files, for those folders of the package at `package` that a job needs."""
+    """Map names in the archive to files, for the folders that a job needs of the package at `package`."""
     files = {f"{package.name}/__init__.py": package / "__init__.py"}
     for path in (path for folder in _NEEDED_IN_A_JOB for path in sorted((package / folder).rglob("*"))):
         if path.suffix in {".py", ".csv"}:
@@ -39,7 +39,7 @@ def package_files(package: Path) -> dict[str, Path]:
 
 
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
-    """Names to files below a user's folder: what git does not ignore, without environments, caches and secrets.
+    """Map names to files below a user's folder, as git lists them, without environments, caches and secrets.
 
     Files of git's submodules are among them. Outside of git, names that begin with a dot stay behind, too.
 
@@ -71,7 +71,7 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
 
 
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
-    """The names of links to files outside of the folder: a stranger's project may link to a secret.
+    """Return links to files outside the folder: a stranger's project may link to a secret.
 
     Hard links count if the file has more names than those in the folder. pip and uv make them, from an installed
     package to their cache.

@@ -34,7 +34,7 @@ def job_name(job: str, attempt: int) -> str:
 
 
 def job_of(name: str) -> str:
-    """The part of a name made by `job_name` that all attempts share; the whole of any other name."""
+    """Return the part of a `job_name` that all attempts share; another name is returned whole."""
     job, _, attempt = name.removeprefix(JOB_PREFIX).rpartition("-")
     return job if name.startswith(JOB_PREFIX) and job and attempt.isdigit() else name
 
@@ -72,7 +72,7 @@ class WarmPoolStatus:
     seconds: float | None  # billed per instance beside the job's own, so far; None if AWS does not know any more
 
     def billed_s(self, longest_s: float) -> float:
-        """The same; while the instances are kept, and if AWS does not know any more, the time that was asked for."""
+        """Return the billed seconds; while instances are kept, or if AWS no longer knows, the requested time."""
         return longest_s if self.is_kept or self.seconds is None else self.seconds
 
 
@@ -109,11 +109,11 @@ class Job(ABC):
 
     @abstractmethod
     def state(self) -> JobState:
-        """The state now. A terminal state never changes."""
+        """Return the state now. A terminal state never changes."""
 
     @abstractmethod
     def events(self) -> list[Event]:
-        """The events since the last call, oldest first. Each is returned once; after the end, all that remain."""
+        """Return the events since the last call, oldest first; after the end, all that remain. Each comes once."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -121,37 +121,37 @@ class Job(ABC):
 
     @abstractmethod
     def status(self) -> JobStatus:
-        """State, seconds and results."""
+        """Return state, seconds and results."""
 
     def chosen_instance_type(self) -> str:
-        """The instance type that the service has chosen of those in the request; "" if it had, or made, no choice."""
+        """Return the instance type that the service chose from the request; "" if it had, or made, no choice."""
         return ""
 
     def detail(self) -> str:
-        """The launcher's own word for the job's phase, such as Downloading; "" if it has none."""
+        """Return the launcher's own word for the job's phase, such as Downloading; "" if it has none."""
         return ""
 
     @abstractmethod
     def log_tail(self, lines: int = 15) -> list[str]:
-        """The last lines that the job printed."""
+        """Return the last lines that the job printed."""
 
     @abstractmethod
     def log_location(self) -> str:
-        """The path of the whole log, or the command that shows it."""
+        """Return the path of the whole log, or the command that shows it."""
 
     def profile(self) -> Mapping[str, bytes]:
-        """trace.json.gz, profile.json and profile.md of the job; empty if it left none. Raises LostContact."""
+        """Return trace.json.gz, profile.json and profile.md of the job; empty if it left none. Raises LostContact."""
         return {}
 
     def warm_pool(self) -> WarmPoolStatus | None:
-        """The instances kept after the job; None if there never were any. Raises LostContact if AWS does not tell."""
+        """Return the instances kept after the job, or None if there never were any. Raises LostContact if unknown."""
         return None
 
     def release_warm_pool(self) -> None:  # noqa: B027  # most launchers keep no instances
         """Give the kept instances back; raises LostContact if they are still kept and billed."""
 
     def fetch_output(self, name: str, folder: Path) -> Path:
-        """The folder `name` in what a project's command has left, downloaded to `folder` if it is not on this machine.
+        """Return the folder `name` of a project's output, downloaded to `folder` if it is not on this machine.
 
         It need not exist. Raises LostContact if it cannot be read now.
         """
@@ -183,7 +183,7 @@ class Surroundings:
 
 
 def open_launcher(traits: LauncherTraits, surroundings: Surroundings) -> "Launcher":
-    """The launcher with these traits; its module, which may need further packages, is imported only here."""
+    """Open the launcher with these traits. Its module, which may need more packages, is imported only here."""
     implementation: type[Launcher] = resolve_name(traits.implementation)
     return implementation.open(surroundings)
 
@@ -218,10 +218,10 @@ class Launcher(ABC):
 
     @abstractmethod
     def attach(self, job_name: str) -> Job | None:
-        """The job with this name, whoever started it; None if there is none."""
+        """Return the job with this name, whoever started it, or None if there is none."""
 
     def find(self, job_name: str, clock: Clock, within_s: float) -> Job | None:
-        """As `attach`, asked again for so many seconds if a job may be shown a moment after its creation."""
+        """Attach like `attach`, but retry for `within_s`, because a new job may not be visible at once."""
         until = clock.monotonic() + (within_s if self.jobs_may_appear_late else 0.0)
         while (job := self.attach(job_name)) is None and clock.monotonic() < until:
             clock.sleep(LOOK_EVERY_S)
@@ -229,14 +229,14 @@ class Launcher(ABC):
 
     @abstractmethod
     def price(self, spec: JobSpec) -> Price | None:
-        """The hourly price of one instance of the job's cluster; None if it is unknown."""
+        """Return the hourly price of one instance of the job's cluster, or None if it is unknown."""
 
     def region(self, spec: JobSpec) -> str:
-        """The region whose prices count for a job; empty without regions. Raises BadInput if it does not exist."""
+        """Return the region whose prices count for a job; empty without regions. Raises BadInput if it is unknown."""
         return ""
 
     def worst_case_usd(self, spec: JobSpec) -> float | None:
-        """The most dollars that the job can be billed on any of its instance types; None if a price is unknown.
+        """Return the most that the job can cost in dollars on any of its instance types, or None without a price.
 
         Raises BudgetRefused if they exceed max_cost_usd, or a price is unknown and max_cost_usd is set.
         """
@@ -252,23 +252,23 @@ class Launcher(ABC):
         return max(worst_cases)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
-        """Seconds that a job may be billed beyond its maximum runtime, to stop and upload its results."""
+        """Return how many seconds a job may be billed beyond its maximum runtime, to stop and upload its results."""
         return self.stop_s
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Seconds of an attempt of a job after which it stops itself; without any left there is no such attempt."""
+        """Return the seconds after which an attempt stops itself; if none are left, there is no such attempt."""
         return document.max_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        """The instance types, best first, of which one request for the job lets the service take the first free one."""
+        """Return the instance types, best first, from which the service may take the first free one for one request."""
         return (spec.instance_type,)
 
     def location_tags(self) -> Mapping[str, str]:
-        """The location that `attach` looks in, as tags without prefix: account and region, or the machine."""
+        """Return where `attach` looks, as tags without prefix: account and region, or the machine."""
         return {}
 
     def settings(self, spec: JobSpec) -> Mapping[str, Any]:
-        """Parameters of a job that follow from this launcher's configuration, such as its role; raises BadInput.
+        """Return job parameters that follow from this launcher's configuration, such as a role. Raises BadInput.
 
         They are recorded with the job, so that whoever starts its next attempt uses the same.
         """
@@ -281,5 +281,5 @@ class Launcher(ABC):
         """Raise BadInput if what the job reads and writes does not fit on its instances."""
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
-        """The request that `submit` would send, secrets masked; empty if it sends none. Nothing is sent."""
+        """Return the request that `submit` would send, with masked secrets; empty if it sends none. Sends nothing."""
         return {}

@@ -47,7 +47,7 @@ _SAVING_BYTES_PER_S = 500e6  # of a checkpoint to the instance's own disk; assum
 
 
 def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, float]:
-    """The sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
+    """Return the sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
 
     A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
     in the model's and in its own format. Adapters are written without the frozen weights; merged, they are as large as
@@ -63,7 +63,7 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
 
 
 def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """The most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
+    """Return the most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
     if spec.runs_user_code:
         names_model = "model" in spec.changed() and spec.project is None
         return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
@@ -75,7 +75,7 @@ def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
 
 def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """The bound of the seconds of a job's upload that its worst case counts with."""
+    """Return the upload seconds that a job's worst case includes."""
     size = output_bytes(spec, environment)
     seconds = _START_S + size / _SLOWEST_UPLOAD_BYTES_PER_S
     if not spec.runs_user_code:
@@ -85,7 +85,7 @@ def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
 
 def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """The seconds beyond its bound that a study reserves until it has seen an upload; 0 for paretune's training.
+    """Return the seconds beyond that bound that a study reserves until it has seen one upload; 0 for our training.
 
     Only the script or project itself decides what it leaves, and all jobs of a study leave alike.
     """
@@ -96,7 +96,7 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
 
 def deadline_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """The seconds after its container's start at which a training stops itself.
+    """Return the seconds after its container's start at which a training stops itself.
 
     What is billed before it and a checkpoint fit into its maximum runtime; but the training has at least half of it.
     """
@@ -105,7 +105,7 @@ def deadline_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
 
 def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """The most seconds that a job is billed beyond its maximum runtime: a late stop, saving and the upload."""
+    """Return the most billed seconds beyond a job's maximum runtime: a late stop, saving and the upload."""
     limit_s = spec.max_runtime_minutes * 60
     late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
     stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, environment) + _saving_s(spec, environment)

@@ -15,12 +15,12 @@ LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.
 
 
 def volume_for_gib(size: float) -> int:
-    """GiB of a volume for `size` bytes, image layers not included; at least 30."""
+    """Return the GiB of a volume for `size` bytes, without image layers; at least 30."""
     return max(_SMALLEST_VOLUME_GIB, least_volume_gib(size))
 
 
 def pooled_volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
-    """GiB of a volume that all trainings of a model have in common: kept instances are reused with an equal one only.
+    """Return one volume size in GiB for all trainings of a model: a pool is reused only with an equal volume.
 
     A power of two, so that data sets of about one size share it, with room for full fine-tuning over many epochs.
     """
@@ -29,12 +29,12 @@ def pooled_volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
 
 
 def least_volume_gib(size: float) -> int:
-    """The smallest volume in GiB that is sure to hold `size` bytes."""
+    """Return the smallest volume in GiB that surely holds `size` bytes."""
     return math.ceil(size / 2**30) + SPARE_GIB
 
 
 def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None = None) -> float:
-    """The most bytes on an instance at one time: what it reads, its checkpoints and its results.
+    """Return the most bytes on an instance at one time: what it reads, its checkpoints and its results.
 
     Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive. `built` tells
     the size of a model that is not prepared.
@@ -61,7 +61,7 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
 
 
 def _most_checkpoints(spec: JobSpec) -> float:
-    """The most checkpoints at one time: the newest is complete before the oldest is removed.
+    """Return the most checkpoints at one time: a new one is complete before the oldest is removed.
 
     The best weights so far, beside weights and moments, make each a third larger.
     """

@@ -60,7 +60,7 @@ def fill(
 
 
 def project_folder(folder: JobFolder) -> Path:
-    """The folder in which the command of a project runs, with a copy of its files."""
+    """Return the folder in which a project's command runs, with a copy of its files."""
     return folder.document.parent.with_name("code")
 
 

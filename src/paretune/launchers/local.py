@@ -54,7 +54,7 @@ _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of
 
 
 def gpus() -> int:
-    """Number of NVIDIA GPUs that this machine has."""
+    """Count this machine's NVIDIA GPUs."""
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
@@ -75,7 +75,7 @@ class LocalJob(Job):
         return str(self._run_id)
 
     def state(self) -> JobState:
-        """The state; also stops a job after its maximum runtime and kills it STOP_GRACE_S after `stop`."""
+        """Return the state; also stop a job after its maximum runtime, and kill it STOP_GRACE_S after `stop`."""
         if self._end.exists():
             if self._child is not None:
                 self._child.poll()  # else it stays a zombie
@@ -100,7 +100,7 @@ class LocalJob(Job):
             self._ask_to_stop("")
 
     def status(self) -> JobStatus:
-        """State, seconds and results; the reason of a stop only if the user did not request it."""
+        """Return state, seconds and results; the reason of a stop only if the user did not request it."""
         state = self.state()
         end: dict[str, Any] = _read(self._end) if state.is_terminal else {"time": self._clock.now(), "reason": ""}
         is_project, reason = project_folder(self.folder).exists(), end["reason"]
@@ -118,7 +118,7 @@ class LocalJob(Job):
         )
 
     def _last_words(self) -> list[str]:
-        """The last line of the log; of a launcher that only says that its child has failed, the child's exception."""
+        """Return the last line of the log; if that only says that a child failed, the child's exception."""
         lines = self.log_tail(200)
         if lines and lines[-1].startswith("subprocess.CalledProcessError"):
             lines = [line for line in lines[:-1] if _EXCEPTION.match(line)] or lines
@@ -160,7 +160,7 @@ class LocalJob(Job):
         return JobState(_read(self._end)["state"])
 
     def _ended_at(self) -> float:
-        """Now, in the process that started the job; in a later one, the time when the job last wrote something."""
+        """Return now in the process that started the job; in a later process, the job's last time of writing."""
         now, log = self._clock.now(), self.folder.log
         return now if self._child is not None or not log.exists() else min(now, log.stat().st_mtime)
 

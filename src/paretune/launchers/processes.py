@@ -10,7 +10,7 @@ _CLOCK_STEP_S = 5.0  # tolerance for corrections of the system clock, from which
 
 
 def living(pid: int, created: float) -> psutil.Process | None:
-    """The process with this id and start (seconds since the epoch, because ids are reused); None if it has ended."""
+    """Return the process with this id and start time, because ids are reused; None if it has ended."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         same = abs(process.create_time() - created) < _CLOCK_STEP_S
@@ -19,20 +19,20 @@ def living(pid: int, created: float) -> psutil.Process | None:
 
 
 def out_of_memory_kills() -> int:
-    """Number of processes that Linux has killed for lack of memory since it booted; 0 if it is unknown."""
+    """Count the processes that Linux has killed for lack of memory since boot; 0 if unknown."""
     path = Path("/proc/vmstat")
     counters = dict(line.split() for line in path.read_text().splitlines()) if path.exists() else {}
     return int(counters.get("oom_kill", 0))
 
 
 def process_text(pid: int | None = None) -> str:
-    """A process of this machine, by default this one, as text for `is_alive`: `HOST PID START`."""
+    """Name a process of this machine, by default this one, as `HOST PID START` for `is_alive`."""
     process = psutil.Process(pid)
     return f"{socket.gethostname()} {process.pid} {process.create_time():.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Whether the process with a `process_text` runs; None if it is on another machine."""
+    """Return whether the process named by `process_text` runs; None if it is on another machine."""
     host, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
     if host != socket.gethostname() or not pid.isdigit():

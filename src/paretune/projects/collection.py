@@ -71,7 +71,7 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> lis
 
 
 def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
-    """A client of a store, and its runs without deleted ones, the oldest first."""
+    """Return a client of a store, and its runs without deleted ones, oldest first."""
     with closing(sqlite3.connect(store / "mlflow.db")) as database:  # MLflow tries a damaged file for 100 seconds
         database.execute("SELECT version_num FROM alembic_version")
     client = MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
@@ -81,7 +81,7 @@ def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
 
 
 def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
-    """Paths in a run's artifacts and folders with the files of the run and of its models.
+    """Map paths in a run's artifacts to folders with the files of the run and its models.
 
     The store's own addresses of them are not believed: nothing else of this machine may be uploaded.
     """
@@ -94,12 +94,12 @@ def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str,
 
 
 def problem(error: Exception) -> str:
-    """A sentence that names why nothing more was copied."""
+    """Explain in one sentence why nothing more was copied."""
     return f"the records of the command could not be copied ({without_secrets(first_line(error))})"
 
 
 def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowClient) -> str:
-    """Id of the copy of a run that the command has opened beside its own, from an earlier call or a new one."""
+    """Return the id of the copy of a run that the command opened besides its own, from an earlier call or new."""
     copies = client.search_runs([experiment], f"tags.`{schema.COPIED_FROM}` = '{run.info.run_id}'", max_results=1)
     if copies:
         return str(copies[0].info.run_id)
@@ -111,7 +111,7 @@ def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowC
 
 
 def _differing(given: Mapping[str, str], used: Mapping[str, str]) -> str:
-    """The parameters of a job that its training has logged with another number or word, with both values."""
+    """Return job parameters for which the training logged another number or word, with both values."""
     plain = {
         name.removeprefix("training_arguments.").replace("-", "_"): masked(name, text) for name, text in given.items()
     }

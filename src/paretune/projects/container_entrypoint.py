@@ -113,7 +113,7 @@ class Supervisor:
                 os.killpg(self._group, number)
 
     def end(self, ml: Path, code: int, sentence: str = "") -> None:
-        """Kill the command and end this process, with the reason if there is a new one."""
+        """Kill the command and end this process, recording the reason if it is new."""
         if sentence:
             write_failure(ml, f"error: {sentence}")
         self.send(signal.SIGKILL)
@@ -153,7 +153,7 @@ def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervi
 
 
 def is_first() -> bool:
-    """Whether this is the cluster's first instance (start_job.py has numbered them), or the machine of a local job."""
+    """Return whether this is the cluster's first instance (start_job.py numbers them), or a local job's machine."""
     return os.environ.get("SM_CURRENT_HOST_RANK", "0") == "0"
 
 

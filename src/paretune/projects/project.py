@@ -49,7 +49,7 @@ _OF_THE_IMAGE = re.compile(r"(python|pip)\b.*")  # conda packages that every tra
 
 
 def read_project(uri: str) -> tuple[Project, Path]:
-    """The project of a folder or git URI, with its folder, fetched once per process; raises BadInput without one."""
+    """Read the project of a folder or git URI, fetched once per process. Raises BadInput if there is none."""
     refuse(missing_files({"project": uri}))
     with _translated_errors(f"project {uri}"):
         is_local = exists(uri.partition("#")[0])
@@ -61,7 +61,7 @@ _fetched = cache(_fetch_project)  # MLflow itself would fetch it again at each c
 
 
 def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
-    """Parameters that the entry point declares, to float, string, path or uri; raises BadInput without one."""
+    """Return the type of each declared parameter: float, string, path or uri. Raises BadInput without that entry."""
     project, _ = read_project(uri)
     with _translated_errors(f"entry_point {entry_point}"):
         entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
@@ -80,7 +80,7 @@ def _translated_errors(subject: str) -> Iterator[None]:
 
 
 def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
-    """The requirements that a project in `root` declares, and the folder below it where their paths start.
+    """Return the requirements that a project in `root` declares, and the folder below it where their paths start.
 
     They are those of python_env.yaml, or the pip section of conda.yaml. Raises BadInput for other packages of conda,
     which a training image cannot install.
@@ -107,7 +107,7 @@ def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
 
 
 def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
-    """The inputs of the job of a `project`: its code, and the command that MLflow computes for the entry point.
+    """Prepare the inputs of a `project` job: its code, and the command that MLflow computes for the entry point.
 
     On this machine the command runs in a copy of the project's files, with links to what git ignores, and with
     paretune's own Python and packages; on SageMaker the packages of the project's environment file are installed.
@@ -147,7 +147,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
 
 
 def _settings(spec: JobSpec, project: Project, root: Path) -> set[str]:
-    """Names that are no metrics if the command prints them: what it is given, and settings of its script."""
+    """Return names that are not metrics if the command prints them: its arguments, and settings of its script."""
     names = {*spec.training_arguments}
     if spec.entry_point in project._entry_points:
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
@@ -189,7 +189,7 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
 def _entry_command(
     spec: JobSpec, entry: Any, values: dict[str, str], home: Path, root: Path
 ) -> tuple[str, dict[str, Path | str]]:
-    """The command of a declared entry point for `bash -c`, as MLflow computes it, and the files it reads, by channel.
+    """Return an entry point's command for `bash -c`, as MLflow computes it, and the files it reads, by channel.
 
     It has the paths that the files have in the job. Those in S3 stay there for a job on SageMaker; other remote ones
     are fetched into a new folder of `home`. On this machine they are read where they are. A relative path that is not

@@ -30,7 +30,7 @@ def data_sets_of(spec: JobSpec, dataset: PreparedDataset) -> list[DatasetInput]:
 
 
 def dataset_input(source: str, context: str, digest: str, rows: int) -> DatasetInput:
-    """One split of the data of a run. MLflow keeps one input per name and digest, however often it is logged.
+    """Describe one split of a run's data. MLflow keeps one input per name and digest, however often it is logged.
 
     `source` is a hub id, a file or folder, an address in S3, or bundled:NAME; `digest` that of the `rows` rows.
     """
@@ -43,7 +43,7 @@ def dataset_input(source: str, context: str, digest: str, rows: int) -> DatasetI
 
 
 def validation_of(run: Run) -> dict[str, str]:
-    """`dataset_name` and `dataset_digest` of the validation rows among the inputs of a run; empty if it has none."""
+    """Return `dataset_name` and `dataset_digest` of a run's validation rows, or nothing if its inputs have none."""
     for item in run.inputs.dataset_inputs if run.inputs is not None else ():
         if _VALIDATION in {tag.value for tag in item.tags if tag.key == MLFLOW_DATASET_CONTEXT}:
             return {"dataset_name": item.dataset.name, "dataset_digest": item.dataset.digest}
@@ -51,7 +51,7 @@ def validation_of(run: Run) -> dict[str, str]:
 
 
 def _source(source: str) -> tuple[str, Mapping[str, str | None]]:
-    """MLflow's kind of a source, and what its class reads."""
+    """Return MLflow's kind of a source, and what the class for this kind reads."""
     if source.startswith(IN_S3):
         return "s3", {"uri": source}
     name, configuration = split_configuration(source)

@@ -13,7 +13,7 @@ _LONGEST_NAME = 30  # characters
 
 
 def classification_report(report: JobReport) -> str:
-    """Precision, recall, F1 and number of validation rows per class, as text.
+    """Return precision, recall, F1 and number of validation rows per class, as text.
 
     Its macro average is the run's metric f1: of the classes that a validation row has, or that were predicted.
     """
@@ -29,7 +29,7 @@ def classification_report(report: JobReport) -> str:
 
 
 def confusion_figure(report: JobReport) -> Any:
-    """The confusion matrix as scikit-learn draws it, in shares of the true class."""
+    """Draw the confusion matrix as scikit-learn does, in shares of the true class."""
     from matplotlib import font_manager, rc_context
     from matplotlib.figure import Figure
     from sklearn.metrics import ConfusionMatrixDisplay
@@ -50,7 +50,7 @@ def confusion_figure(report: JobReport) -> Any:
 
 
 def label_table(report: JobReport) -> str:
-    """Precision, recall, F1 and number of validation rows per label, as CSV; 0 where a label was never answered."""
+    """Return precision, recall, F1 and validation rows per label as CSV; 0 where a label was never predicted."""
     columns = ["label", "rows", "answered", "precision", "recall", "f1"]
     lines = []
     for name, (both, answered, true, _) in zip(report.labels, report.label_counts, strict=True):

@@ -30,7 +30,7 @@ _READY_WITHIN_S = 120  # a managed server makes a Model Package of each version
 
 
 def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
-    """The model of the finished job of a run; one that the job's command has logged itself if there is none of ours.
+    """Return the model of a run's finished job, or if we logged none, the one that the job's command logged itself.
 
     Its tag `paretune.model` says where its files are.
     """
@@ -40,7 +40,7 @@ def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
 
 
 def address(logged: LoggedModel) -> str:
-    """The address from which MLflow loads a model: `models:/m-...`, or that of its folder in S3."""
+    """Return the address from which MLflow loads a model: `models:/m-...`, or the address of its folder in S3."""
     location = logged.tags.get(schema.MODEL, "")
     return location if location.startswith(IN_S3) else str(logged.model_uri)
 
@@ -110,6 +110,6 @@ def _store(client: MlflowClient, logged: LoggedModel, folder: Path) -> None:
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
-    """States of a training, and links to folders, which may lie elsewhere."""
+    """Return the names not to upload: training states, and links to folders, which may lie elsewhere."""
     links = {name for name in names if (path := Path(folder, name)).is_symlink() and not path.is_file()}
     return links | shutil.ignore_patterns(*_STATES)(folder, names)

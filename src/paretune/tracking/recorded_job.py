@@ -72,11 +72,11 @@ class RecordedJob:
         self.price_source = tags.get(schema.PRICE_SOURCE, "")
 
     def param(self, name: str) -> str:
-        """A parameter, as text; empty if it is not recorded."""
+        """Return a parameter as text; empty if it is not recorded."""
         return self.run.params.get(name, "")
 
     def metric(self, name: str) -> float | None:
-        """The latest value of a metric; None if it is not recorded."""
+        """Return the latest value of a metric, or None if it is not recorded."""
         return self.run.metrics.get(name)
 
     @property
@@ -87,7 +87,7 @@ class RecordedJob:
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
 
     def spec(self) -> JobSpec:
-        """The specification that it was launched with, in the region that its launcher used.
+        """Return the specification that the job was launched with, in the region that its launcher used.
 
         Raises BadInput if none is recorded, or another version has recorded parameters that are unknown here.
         """
@@ -106,7 +106,7 @@ class RecordedJob:
         return (catalog.owner(self.instance_type) if launcher is None or launcher.is_simulated else launcher).is_billed
 
     def spec_as_run(self) -> JobSpec:
-        """The specification with derived batch sizes on the instances of the last attempt.
+        """Return the specification with derived batch sizes, on the instances of the last attempt.
 
         A simulated job is returned as the real job that it stands for. What is not recorded has its default. Raises
         BadInput if its parameters cannot be read.
@@ -118,7 +118,7 @@ class RecordedJob:
         return ran if ran.instance_count == self.instance_count else ran.replace(instance_count=self.instance_count)
 
     def used_plan(self, spec: JobSpec) -> BatchPlan:
-        """The batch sizes of the last attempt; those of `spec` if none are recorded."""
+        """Return the batch sizes of the last attempt, or those of `spec` if none are recorded."""
         plan = spec.plan()
         size, steps = (number_in(self.run.tags.get(name, "")) for name in (schema.USED_BATCH, schema.USED_ACCUMULATION))
         if not size or not steps:
@@ -127,7 +127,7 @@ class RecordedJob:
 
 
 def number_in(text: str) -> float | None:
-    """The number, at least 0, that a parameter or a tag holds, 1 for `true`; None if it holds none."""
+    """Return the nonnegative number that a parameter or tag holds, 1 for `true`; None if it holds none."""
     with suppress(ValueError):
         number = 1.0 if text.lower() == "true" else float(text)
         return number if math.isfinite(number) and number >= 0 else None

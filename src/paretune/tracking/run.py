@@ -155,13 +155,13 @@ class Run:
         self._attempt(lambda: self._client.log_figure(self.run_id, figure, path))
 
     def metrics(self) -> dict[str, float]:
-        """Latest value of each metric of the run; empty if MLflow does not answer."""
+        """Return the latest value of each metric of the run; empty if MLflow does not answer."""
         with contextlib.suppress(*TROUBLE):
             return dict(self._client.get_run(self.run_id).data.metrics)
         return {}
 
     def tags(self) -> dict[str, str]:
-        """Tags of the run; empty if MLflow does not answer."""
+        """Return the tags of the run; empty if MLflow does not answer."""
         with contextlib.suppress(*TROUBLE):
             return dict(self._client.get_run(self.run_id).data.tags)
         return {}
@@ -225,13 +225,13 @@ class Run:
             self.flush()
 
     def _attempt(self, write: Callable[[], object]) -> bool:
-        """Whether MLflow has done this; if not, a later process must do it again."""
+        """Return whether MLflow has done this; if not, a later process must repeat it."""
         is_done = bool(self._ask(write))
         self.has_gap = self.has_gap or not is_done
         return is_done
 
     def _ask(self, write: Callable[[], object], *, warns: bool = True) -> bool | None:
-        """Whether MLflow has taken it; None if it has not answered."""
+        """Return whether MLflow has accepted the write, or None if it did not answer."""
         try:
             write()
         except TROUBLE as error:
@@ -243,7 +243,7 @@ class Run:
         return True
 
     def _send(self, values: list[_Value]) -> None:
-        """In one request; a single value by the operation of its own, which may be allowed where LogBatch is not."""
+        """Send values in one request, or a single value by its own call, which may be allowed where LogBatch is not."""
         if len(values) > 1:
             metrics = [value for value in values if isinstance(value, Metric)]
             params = [value for value in values if isinstance(value, Param)]
@@ -267,14 +267,14 @@ class Run:
 
 
 def is_refused(error: Exception) -> bool:
-    """Whether MLflow has answered that it will not take this: its form is wrong, or this identity may not do so."""
+    """Return whether MLflow refused this request: its form is wrong, or this identity lacks the permission."""
     if not isinstance(error, MlflowException):
         return False
     return error.error_code in {"INVALID_PARAMETER_VALUE", "PERMISSION_DENIED"} or bool(_DENIED.search(str(error)))
 
 
 def name_for_mlflow(metric: str) -> str:
-    """The name of a metric that MLflow takes; one that it refuses would be lost.
+    """Turn the name of a metric into one that MLflow accepts; otherwise the metric would be lost.
 
     A user's script may name a metric `acc@1` or `=HYPERLINK("http://h")`. MLflow takes letters, digits and some signs,
     at most 250 of them, and no name that is another path than it looks: `a//b`, `../a`, `a/`.

@@ -118,7 +118,7 @@ SOURCE_LINE = "paretune.source_line"  # line of the row in it
 
 
 def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
-    """The tag that holds the given parameters of a job; raises BadInput if it cannot hold all of them."""
+    """Return the tag that holds the given parameters of a job. Raises BadInput if they do not fit."""
     text = json.dumps(given, sort_keys=True)
     if len(text) > LONGEST_TAG:
         rule = f"the given parameters must have at most {LONGEST_TAG:,} characters as JSON, got {len(text):,}"
@@ -127,12 +127,12 @@ def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
-    """The given parameters of a job, or None if its tags hold none, or somebody has changed them."""
+    """Read the given parameters of a job from its tags; None if there are none, or if somebody has changed them."""
     return _document(tags.get(GIVEN, ""))
 
 
 def settings_by(tags: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters that followed from the launcher's configuration; raises BadInput if they cannot be read."""
+    """Return the parameters that came from the launcher's configuration. Raises BadInput if they are unreadable."""
     if not tags.get(SETTINGS):
         return {}
     if (settings := _document(tags[SETTINGS])) is None:

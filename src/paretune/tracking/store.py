@@ -71,7 +71,7 @@ class Tracking:
         return " ".join(f"{each.experiment_id} {each.creation_time}" for each in first)
 
     def begin(self, name: str) -> Run:
-        """The run that `mlflow run` has opened for this command, or a new one, called `name`."""
+        """Return the run that `mlflow run` has opened for this command, or a new one called `name`."""
         run_id = self.opened_run_id()
         if run_id is None:
             return self.create(name)
@@ -98,15 +98,15 @@ class Tracking:
         return run.run_id, self.open_command(run.run_id)
 
     def opened_run_id(self) -> str | None:
-        """The run that `mlflow run` has opened for this command; None when it was started by hand."""
+        """Return the id of the run that `mlflow run` has opened for this command, or None without `mlflow run`."""
         return self._environment.get("MLFLOW_RUN_ID")
 
     def run(self, run_id: str) -> Run:
-        """A run that is there already."""
+        """Return an existing run."""
         return Run(self._client, run_id, self._clock)
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
-        """A new run called `name`, beside the one of this command, with these tags from its first moment.
+        """Create a run called `name`, next to the one of this command, with these tags from its first moment.
 
         It is below the run that this thread has started with `mlflow.start_run`, unless a tag names another parent.
         """
@@ -120,7 +120,7 @@ class Tracking:
         return Run(self._client, run_id, self._clock, is_new=True)
 
     def offer_view(self, study: str = "", name: str = "paretune") -> None:
-        """Have MLflow's UI offer a view of all runs, or of the trials of the study with this run id, if it can.
+        """Offer a view of all runs in MLflow's UI, or of the trials of the study with this run id, if MLflow can.
 
         What is there already stays: a user may have changed it.
         """
@@ -135,14 +135,14 @@ class Tracking:
                     self._client.set_experiment_tag(self._experiment, tag, text)
 
     def unfinished(self) -> list[RecordedRun]:
-        """Runs of all experiments whose job ran when last seen, oldest first, then gaps; raises TrackingUnavailable."""
+        """Return runs of all experiments whose job last ran, oldest first, then gaps. Raises TrackingUnavailable."""
         # MLflow's search has no OR.
         pairs = ((schema.STATE, "Running"), (schema.GAP, "true"))
         runs = [run for tag, text in pairs for run in self.runs(f"tags.`{tag}` = '{text}'")[::-1]]
         return list({run.run_id: run for run in runs}.values())
 
     def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
-        """Runs of all experiments for which `condition` holds, in MLflow's search language; newest first.
+        """Return runs of all experiments that meet `condition`, in MLflow's search language, newest first.
 
         `newest`: at most so many; None for all. Raises BadInput if `condition` is not in that language, and
         TrackingUnavailable.
@@ -158,7 +158,7 @@ class Tracking:
         return [_recorded(run) for run in runs]
 
     def artifact_text(self, run_id: str, path: str) -> str | None:
-        """The text of an artifact of a run; None if it has none of that path. Raises TrackingUnavailable."""
+        """Return the text of an artifact of a run, or None if the path does not exist. Raises TrackingUnavailable."""
         with self._usable():
             if path not in [item.path for item in self._client.list_artifacts(run_id)]:
                 return None
@@ -175,14 +175,14 @@ class Tracking:
         return {str(of): f"{each.name}/{each.version}" for each in versions for of in (each.run_id, each.source) if of}
 
     def address(self, run_id: str, view: str = "") -> str:
-        """The web address of a run, or of a view of runs, on the server or the one that `open_command` starts."""
+        """Return the web address of a run, or a view of runs, on the server or the one that `open_command` starts."""
         server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
         # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
         page = f"?viewStateShareKey={view}&" if view else f"/{run_id}?"
         return f"{server}/#/experiments/{self._experiment}/runs{page}workflowType=machine_learning"
 
     def open_command(self, run_id: str, view: str = "") -> str:
-        """The command or address that shows a run in MLflow's UI, or a view that `offer_view` has made."""
+        """Return the command or address that shows a run in MLflow's UI, or a view made by `offer_view`."""
         if self.uri.startswith("http"):
             return self.address(run_id, view)
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
@@ -224,7 +224,7 @@ def alone_with(what: str) -> Iterator[None]:
 
 @cache
 def _context() -> dict[str, str]:
-    """User, source and git commit of this process, as MLflow's own functions set them; their client does not."""
+    """Return user, source and git commit of this process as MLflow's fluent functions set them; its client does not."""
     with suppress(Exception):  # of whatever plug-in tells them
         return {name: without_secrets(text) for name, text in resolve_tags().items()}
     return {}
@@ -246,13 +246,13 @@ def _sqlite_file(uri: str) -> Path | None:
 
 
 def is_absent_file(uri: str) -> bool:
-    """Whether this is the address of an SQLite file that MLflow would make."""
+    """Return whether this is the address of an SQLite file that MLflow would create."""
     path = _sqlite_file(uri)
     return path is not None and not path.exists()
 
 
 def require_answer(uri: str) -> None:
-    """Connect to the server of an http address once, or look at the file of SQLite; nothing for any other store.
+    """Connect once to the server of an http address, or check the SQLite file; other stores are not checked.
 
     MLflow tries for an hour to open a file that cannot be opened (`create_sqlalchemy_engine_with_retry`, 3.17). Raises
     TrackingUnavailable if nobody answers there, or the file cannot be opened.
@@ -286,5 +286,5 @@ def _recorded(run: Any) -> RecordedRun:
 
 
 def tracking_uri() -> str:
-    """Address of the tracking server or store that MLflow's own settings name."""
+    """Return the address of the tracking server or store that MLflow's own settings name."""
     return str(mlflow.get_tracking_uri())

@@ -41,7 +41,7 @@ _CHART = {
 
 
 def view(name: str, parent: str = "") -> str:
-    """The value of the tag: the runs of an experiment, or the trials of the study with the run id `parent`."""
+    """Return the tag's value: a view of an experiment's runs, or of the trials of the study with run id `parent`."""
     state = {
         "searchFilter": f"tags.`{schema.PARENT}` = '{parent}'" if parent else "",
         # Sorted by their creation, MLflow hides trials under the run of their study. It puts runs without a rank last.

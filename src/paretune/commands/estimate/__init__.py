@@ -45,7 +45,7 @@ class EstimateRequest:
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
-        """From what was typed; `instance_type=ml.g5.xlarge,ml.p4d.24xlarge` makes two rows. Raises BadInput."""
+        """Read jobs and choices from typed text; `instance_type=a,b` makes two rows. Raises BadInput."""
         single = {name: text for name, text in texts.items() if name != "like"}
         if like := texts.get("like", "").strip():
             return cls(specs=(), like=like, texts=single)
@@ -61,7 +61,7 @@ class EstimateRequest:
     def of(
         cls, jobs: Sequence[Mapping[str, str]], choices: Mapping[str, Sequence[object]], faults: Sequence[str] = ()
     ) -> "EstimateRequest":
-        """Every job with every combination of `choices`, which win over it; raises BadInput, each fault once."""
+        """Combine every job with every combination of `choices`, which override it. Raises BadInput with all faults."""
         faults = [*faults, *([] if jobs else ["there must be at least one job to estimate"])]
         faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]
         lists = {name: tuple(dict.fromkeys(map(spell, values))) for name, values in choices.items() if values}

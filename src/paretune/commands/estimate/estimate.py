@@ -90,12 +90,12 @@ class EstimateTable(Result):
         return "estimated, none of these has run"
 
     def rows(self) -> list[Row]:
-        """The rows of estimate.csv, `on_front` as a truth; seconds are billable seconds per instance."""
+        """Return the rows of estimate.csv, with `on_front` as a boolean; seconds are billable seconds per instance."""
         marks = zip(self.jobs, on_front([item for _, item in self.jobs]), strict=True)
         return [_row(spec, item, is_best) for (spec, item), is_best in marks]
 
     def csv(self) -> str:
-        """The table with the columns COLUMNS; an empty field means unknown."""
+        """Return the table as CSV with the columns COLUMNS; an empty field means unknown."""
         return csv_text(COLUMNS, [{name: _cell(value) for name, value in row.items()} for row in self.rows()])
 
     def to_dict(self) -> dict[str, object]:
@@ -110,7 +110,7 @@ class EstimateTable(Result):
         }
 
     def notes(self) -> list[str]:
-        """The region of the prices, remarks, warnings, and where to look."""
+        """Return the region of the prices, remarks, warnings, and where to look next."""
         sentences = [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
         sentences += [self.open_command] if self.open_command else []
         if not any(spec.has_instances for spec, _ in self.jobs):
@@ -123,7 +123,7 @@ class EstimateTable(Result):
         return "\n".join([aligned(self._columns()), "", f"{self.title}; {_MARK}", *self.notes()])
 
     def _columns(self) -> dict[str, list[str]]:
-        """The columns for people: front marked with *, 80 % intervals in brackets, then what they stand on."""
+        """Return the columns that people read: front marked with *, 80 % intervals in brackets, then the evidence."""
         typed = [spec.as_text() for spec, _ in self.jobs]
         settings = [name for name in COLUMNS[COLUMNS.index("strategy") :] if typed and name in typed[0]]
         varying = [name for name in settings if len({texts[name] for texts in typed}) > 1]
@@ -146,7 +146,7 @@ class EstimateTable(Result):
 
 
 def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateTable:
-    """Seconds, dollars and memory of jobs before paying, with 80 % intervals; nothing is launched.
+    """Estimate seconds, dollars and memory of jobs before paying, with 80 % intervals. Nothing is launched.
 
     Args:
         specs: the jobs; parameters that have their default are taken from `paretune.toml`.
@@ -177,7 +177,7 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
 
 
 def run_estimate(request: EstimateRequest) -> EstimateTable:
-    """The table of the request; the run that `mlflow run` has opened for the command gets it, too."""
+    """Estimate the jobs of the request. A run that `mlflow run` has opened for the command gets the table too."""
     environment = dict(os.environ)
     is_recorded = "MLFLOW_RUN_ID" in environment
     if request.like:
@@ -195,7 +195,7 @@ def run_estimate(request: EstimateRequest) -> EstimateTable:
 
 
 def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
-    """The table of jobs that have not run."""
+    """Return the table of jobs that have not run."""
     environment, first = dict(os.environ), request.specs[0]
     prices, region = PriceList.read(environment), usual_region(first.region, environment)
     priced = [(spec, usual_price(spec, prices, environment)) for spec in request.specs]
@@ -221,7 +221,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
 
 
 def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tuple[Architecture, _Facts]]:
-    """The model of each job and the facts of its rows; BadInput with the faults of all, and of number formats."""
+    """Return each job's model and the facts of its rows. Raises BadInput with all faults, including number formats."""
     built, faults = dict[str, Architecture](), list[str]()
     for model, task in {spec.model: spec.task for spec in specs}.items():
         with collecting(faults):
@@ -273,7 +273,7 @@ def _data(spec: JobSpec, facts: _Facts) -> str:
 
 
 def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
-    """The reasons why the launch would refuse the number format, and why the rows of a data set cannot be known."""
+    """Return why the launch would refuse the number format, and why the rows of a data set cannot be counted."""
     for spec, rows in zip(specs, facts, strict=True):
         for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
             yield from hardware.precision_faults(spec.precision, instance)
@@ -302,7 +302,7 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
 
 
 def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
-    """The estimates that are on the front of seconds and dollars; none that does not fit or lacks a price."""
+    """Return the estimates on the front of seconds and dollars, without those that do not fit or have no price."""
     points = {
         index: (item.time.seconds, item.cost_usd)
         for index, item in enumerate(estimates)

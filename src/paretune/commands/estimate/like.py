@@ -62,7 +62,7 @@ class Reference:
 
 
 def of_run(job: RecordedJob) -> Reference:
-    """The training of a recorded run; raises BadInput if it has not completed."""
+    """Return the training of a recorded run. Raises BadInput if it has not completed."""
     if not job.is_completed:
         raise BadInput(
             [f"like must name a training that has completed, {job.run_id[:8]} is {job.state or 'not begun'}"]
@@ -91,7 +91,7 @@ def of_run(job: RecordedJob) -> Reference:
 
 
 def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
-    """The training of an answer of DescribeTrainingJob; raises BadInput if it tells no cluster or no seconds."""
+    """Read a training from DescribeTrainingJob's answer. Raises BadInput if cluster or seconds are missing."""
     resources, status = answer.get("ResourceConfig", {}), answer.get("TrainingJobStatus")
     is_spot = bool(answer.get("EnableManagedSpotTraining"))  # whose billable seconds are lower than those it took
     seconds = answer.get("TrainingTimeInSeconds" if is_spot else "BillableTimeInSeconds")
@@ -123,7 +123,7 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
 
 
 def find(name: str, environment: Mapping[str, str], region: str | None) -> Reference:
-    """The run of the store, else the SageMaker training job of this name; raises BadInput if there is neither."""
+    """Find the run of this name, or else the SageMaker training job. Raises BadInput if there is neither."""
     faults, run = list[str](), None
     with collecting(faults):
         run = find_run(open_tracking(environment, SystemClock()), name) if has_store(environment) else None
@@ -144,7 +144,7 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
 
 
 def compare(request: EstimateRequest) -> EstimateTable:
-    """The training that `request.like` names, on the clusters that were asked for or on all that fit."""
+    """Estimate the training that `request.like` names on the requested clusters, or on all that fit."""
     environment, typed = dict(os.environ), request.texts
     reference = find(request.like, environment, typed.get("region"))
     told = {*reference.texts, *typed} if not reference.is_own_code else {"model", "max_seq_length"}
@@ -175,7 +175,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
 
 
 def _cheapest_of_each(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """The estimates that fit and have a price; of types with equal accelerators only the cheapest."""
+    """Return the estimates that fit and have a price; of types with equal accelerators, only the cheapest."""
     fitting = [item for item in estimates if item.fits != "no" and item.cost_usd is not None]
     cheapest: dict[tuple[str, int, int], Estimate] = {}
     for item in sorted(fitting, key=lambda item: item.cost_usd or 0.0):
@@ -191,7 +191,7 @@ def _others(
     clusters: Mapping[str, Sequence[str]],
     priced: Sequence[str],
 ) -> Iterator[JobSpec]:
-    """The same training, with as many rows in a step, on each cluster; BadInput if one was asked for that cannot be.
+    """Return the same training, with as many rows per step, on each cluster. Raises BadInput if one is impossible.
 
     Without any that was asked for: one machine of each priced type with accelerators of the same kind, GPUs or none.
     """
@@ -223,7 +223,7 @@ def _estimates(
     evidence: Evidence,
     environment: Mapping[str, str],
 ) -> list[Estimate]:
-    """The estimates of jobs from the measured seconds of the first and what else is known."""
+    """Estimate jobs from the measured seconds of the first and the other evidence."""
     ran, stack = priced[0][0], "own" if reference.is_own_code else reference.name
     built = built or architecture_of(ran.model, ran.task, environment)
     facts = reference.facts
@@ -245,7 +245,7 @@ def _estimates(
 
 
 def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
-    """The rows of an epoch with which a job usually takes so long; at least one batch."""
+    """Return how many rows in an epoch usually take this long; at least one batch."""
     work = describe(spec, spec.plan(), built)
     assert work is not None
     (usual,) = fit().predict([work])
@@ -254,7 +254,7 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
 
 
 def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterator[str]:
-    """Sentences on what the cheapest cluster would have changed."""
+    """Describe what the cheapest cluster would have changed."""
     ran, took_s = estimates[0], estimates[0].time.seconds
     priced = [item for item in estimates[1:] if item.fits != "no" and item.cost_usd is not None]
     yield f"it took {duration(took_s)} on {_cluster(ran)}" + (f" and cost {usd(paid_usd)}" if paid_usd else "")

@@ -83,7 +83,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
 
 
 def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
-    """A row for each run on the bill or that should be there, then for each job that no run tells of."""
+    """Return a row for each run that is or should be on the bill, then for each billed job without a run."""
     import pandas as pd
 
     def whole(usd: "pd.Series") -> float:  # NaN if one of them is
@@ -125,13 +125,13 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
 
 
 def _time(run: RecordedRun) -> tuple[datetime, datetime]:
-    """From the start of a run, before its job, to the end of the job and its warm pool."""
+    """Return the time from a run's start, before its job, to the end of the job and its warm pool."""
     end = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=RecordedJob(run).warm_pool_seconds)
     return datetime.fromtimestamp(run.started, UTC), end
 
 
 def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection[str]) -> str:
-    """Why these exports cannot have all of a run; an empty text if they can."""
+    """Return why these exports cannot contain all of a run; an empty text if they can."""
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
     if RecordedJob(run).state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"
@@ -179,7 +179,7 @@ def _remarks(table: "pd.DataFrame", bill: AwsBill) -> list[str]:
 
 
 def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
-    """The path of the bill; one in S3 is fetched first, unless it is here. Raises BadInput if it cannot be."""
+    """Return the path of the bill, after fetching it from S3 if needed. Raises BadInput if it cannot be fetched."""
     if not bill.startswith(IN_S3):
         return at_home(bill)
     from paretune.jobs.workplace import Workplaces

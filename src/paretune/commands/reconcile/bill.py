@@ -93,7 +93,7 @@ class AwsBill(NamedTuple):
     without_manifest: bool
 
     def holes(self, months: Collection[str] | None = None) -> list[str]:
-        """A text for each month with missing files; of these months, or of all."""
+        """Describe each month with missing files, among these months or all."""
         texts = []
         # Missing files of a folder that names no month may belong to any.
         for month in sorted(self.missing if months is None else self.missing.keys() & {*months, ""}):
@@ -137,13 +137,13 @@ def read_bill(path: Path) -> AwsBill:
 
 
 def months_between(begin: datetime, end: datetime) -> list[str]:
-    """The months, such as 2026-11, that a time touches."""
+    """Return the months, such as 2026-11, that a period touches."""
     numbers = range(begin.year * 12 + begin.month - 1, end.year * 12 + end.month)
     return [f"{number // 12}-{number % 12 + 1:02}" for number in numbers]
 
 
 def _deliveries(path: Path) -> list[_Delivery]:
-    """The deliveries that count: by their manifests, or else by the names of folders and files."""
+    """Return the deliveries that count, according to their manifests, or else to names of folders and files."""
     files = {each.resolve().as_posix(): each for each in ([path] if path.is_file() else path.rglob("*"))}
     files = {name: file for name, file in sorted(files.items()) if file.is_file()}
     data = {name: file for name, file in files.items() if file.suffix.lower() in _DATA}
@@ -212,7 +212,7 @@ class _Manifest:
         return is_pointer, max(map(_without_signs, stamps), default="")
 
     def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """The path of each file of the delivery, by its address in S3; an empty text if it is not here.
+        """Map each file of the delivery, by its address in S3, to its local path; empty if it is not here.
 
         A copy keeps AWS's folders: the manifest and its files lie below one folder, and the folders of a file are
         the same from that of the month on. Or a file lies beside its manifest.
@@ -235,7 +235,7 @@ _OF_REPORTS = {False: ("exportArn", "executionId", "dataFiles"), True: ("reportI
 
 
 def _newest(manifests: Collection[_Manifest]) -> Collection[_Manifest]:
-    """The newest manifest of each export and month, or several if nothing tells which one is newest."""
+    """Return the newest manifest of each export and month, or several if their order is unknown."""
     best = dict[tuple[str, str], tuple[bool, str]]()
     for manifest in manifests:
         place = manifest.export, manifest.month
@@ -245,7 +245,7 @@ def _newest(manifests: Collection[_Manifest]) -> Collection[_Manifest]:
 
 
 def _place(name: str) -> tuple[str, str, str]:
-    """The export, the month and the delivery of a file, as its folders tell them."""
+    """Return the export, month and delivery that a file's folders name."""
     delivery = _STAMP.search(name) or _ASSEMBLY.search(name)
     export = _ENDING.sub("", _PART.sub("", _ASSEMBLY.sub("", _STAMP.sub("", _MONTH.sub("", name)))))
     return export, _month(name), delivery[1] if delivery else ""
@@ -261,12 +261,12 @@ def _without_signs(stamp: str) -> str:
 
 
 def _short(key: str) -> str:
-    """An address of a file as a user looks for it: its folder and its name."""
+    """Shorten the address of a file to its folder and name, which a user can look for."""
     return "/".join(key.split("/")[-2:])
 
 
 def _skipped(names: Collection[str]) -> Iterator[str]:
-    """The numbered files that are not among these, up to the last one."""
+    """Return the numbered files that are missing, up to the last one that is there."""
     numbered = {int(part[1]): name for name in names if (part := _PART.search(name))}
     for number in range(1, max(numbered, default=0)):
         if number not in numbered:
@@ -274,7 +274,7 @@ def _skipped(names: Collection[str]) -> Iterator[str]:
 
 
 def _read(path: Path) -> tuple["pd.DataFrame", set[str], datetime | None]:
-    """The lines of our jobs and of discounts without a job in a file; months and end of all usage."""
+    """Read one file: lines of our jobs and of discounts without a job, and the months and end of all usage."""
     import pandas as pd
     from pyarrow import parquet
 
@@ -321,7 +321,7 @@ def _plain(name: str) -> str:
 
 
 def _effective(lines: "pd.DataFrame") -> "pd.Series":
-    """Dollars of each line with Savings Plans, reservations and private rates; NaN where the bill lacks it.
+    """Return dollars per line with Savings Plans, reservations and private rates; NaN where the bill has none.
 
     The net costs of a job have its discounts already. Without them, discounts that name no job are in no line of it.
     """

@@ -58,21 +58,21 @@ class Report:
         return [text for section in self.sections for text in section.sentences]
 
     def csv(self) -> str:
-        """The rows as CSV; unknown values are empty cells."""
+        """Return the rows as CSV; unknown values are empty cells."""
         rows = [{name: printable(it) if isinstance(it, str) else it for name, it in row.items()} for row in self.rows]
         return csv_text(list(rows[0]), rows)
 
     def note(self) -> str:
-        """The note of its run: its subject, its first sentence, and where the rest is."""
+        """Return the note of its run: subject, first sentence, and where to find the rest."""
         lines = [f"**{self.title}**: {self.about[0]}", *self.findings[:1], "Everything is in `report.html`."]
         return markdown("\n\n".join(lines))
 
     def markdown(self) -> str:
-        """The text as a block of code, which no name in it can leave."""
+        """Return the text as a block of code that no name inside it can close."""
         return markdown(f"# {self.title}\n\n") + "".join(f"    {line}\n" for line in markdown(str(self)).splitlines())
 
     def html(self) -> str:
-        """The report as a page of its own, whose tables a click sorts."""
+        """Return the report as an HTML page whose tables can be sorted by a click."""
         return template("paretune.commands.report", "report.html").render(report=self, nonce=new_nonce())
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ _PRICE = ("usd_per_hour", "region", "as_of", "source")
 
 
 def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
-    """A row per job, of at least one.
+    """Return a frame with a row per job; there must be at least one.
 
     Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and the user's own
     `script`; what is not recorded has its default, or is empty where the script has one. Columns of numbers have NaN
@@ -165,7 +165,7 @@ def _row(job: RecordedJob, factor: str) -> Row:
 
 
 def _devices(job: RecordedJob, spec: JobSpec | None) -> int | None:
-    """Accelerators of the whole cluster, or processes on CPUs; None if they are unknown."""
+    """Count the accelerators of the whole cluster, or processes on CPUs; None if unknown."""
     if spec is not None:
         return spec.processes * spec.instance_count
     instance = catalog.instances().get(job.instance_type)
@@ -173,7 +173,7 @@ def _devices(job: RecordedJob, spec: JobSpec | None) -> int | None:
 
 
 def dates(frame: pd.DataFrame) -> str:
-    """Number, dates and origins of jobs: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
+    """Describe number, dates and origins of jobs: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
     days = sorted(filter(None, frame.date))
     origins = ", ".join(f"{count} {origin}" for origin, count in sorted(Counter(frame.origin).items()))
     when = "" if not days else f" of {days[0]}" if days[0] == days[-1] else f" from {days[0]} to {days[-1]}"
@@ -181,7 +181,7 @@ def dates(frame: pd.DataFrame) -> str:
 
 
 def records(frame: pd.DataFrame) -> list[Row]:
-    """The rows of a frame; unknown values are None."""
+    """Return the rows of a frame; unknown values are None."""
     rows: list[Row] = frame.astype(object).where(frame.notna(), None).to_dict("records")
     return rows
 
@@ -231,7 +231,7 @@ _TOTALS: dict[str, Any] = {
 
 
 def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: PriceList, today: date) -> Report:
-    """A row per run, priced again if asked for, and totals of dollars."""
+    """Return a row per run, with new prices on request, and the totals in dollars."""
     frame = frame_of(jobs)
     is_new = bool(request.region or request.on or request.rate != "list")
     new = [new_cost(job, prices, request, today) if is_new else {} for job in jobs]
@@ -278,7 +278,7 @@ def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
 
 
 def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today: date) -> Row:
-    """The cost of a job in another region, on another day or as billed, with why it is unknown or in doubt."""
+    """Price a job for another region or day, or as billed; also return why the cost is unknown or doubtful."""
     if not job.is_billed:
         return {"new_cost_usd": job.cost_usd, "remark": "local, its notional price is kept"}
     if request.rate == "effective":
@@ -302,7 +302,7 @@ def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today:
 
 
 def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
-    """Sums over all jobs, then by each of TOTAL_KEYS, or only by one; origins and notional dollars apart.
+    """Sum over all jobs, then by each of TOTAL_KEYS or by one; origins and notional dollars stay apart.
 
     A job with several tags counts for each of them. Sums are NaN if no job has a value: dollars by list prices, those
     on AWS's bill as far as `reconcile` has recorded it, those of failed jobs, and hours times instances. `best_f1` is
@@ -351,7 +351,7 @@ _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def groups_report(jobs: Sequence[RecordedJob], factor: str) -> Report:
-    """A table for the completed jobs of each kind, by the values of the factor; raises BadInput if nothing varies.
+    """Return a table of completed jobs per kind, by the factor's values. Raises BadInput if nothing varies.
 
     Runs of one shape are compared; factors of the cluster are compared for the same rows and epochs, because F1 is only
     comparable on the same validation rows.
@@ -384,7 +384,7 @@ def _title(kind: Sequence[str]) -> str:
 
 
 def _work(run: pd.Series) -> str:
-    """The rows and epochs that a run has trained on, in words; empty if they are unknown."""
+    """Describe the rows and epochs that a run has trained on; empty if they are unknown."""
     return "" if np.isnan(run.work) else f"{run.rows:,.0f} rows x {run.work / run.rows:.3g} epochs"
 
 
@@ -400,7 +400,7 @@ def _sorted(names: Iterable[str]) -> list[str]:
 
 
 def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
-    """Means and deviations by the values of the factor, and ratios to the first: seconds, USD, shares.
+    """Return means and deviations by the factor's values, and ratios to the first: seconds, USD, shares.
 
     Clusters come in the order of their devices; of another setting the default comes first.
     """
@@ -424,7 +424,7 @@ def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
 
 
 def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFrame) -> Section:
-    """The numbers of one kind of runs as a table, and a sentence on what else differs between these runs."""
+    """Return the numbers of one kind of runs as a table, and a sentence on what else differs between these runs."""
     table = pd.DataFrame({factor: numbers.level, "devices": numbers.devices.astype("string").fillna("")})
     for name, (header, written) in _quantities(runs).items():
         table[header] = list(map(partial(_mean, written), numbers[f"{name}_mean"], numbers[f"{name}_deviation"]))
@@ -444,7 +444,7 @@ def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFram
 
 
 def _mean(written: Callable[[float], str], mean: float, deviation: float) -> str:
-    """A mean ± its sample standard deviation, with as many decimals."""
+    """Format a mean ± its sample standard deviation, with equal decimals."""
     if np.isnan(mean) or np.isnan(deviation):
         return "" if np.isnan(mean) else written(mean)
     text = written(mean)
