@@ -20,7 +20,7 @@ FINAL = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxW
 
 
 def read_phases(description: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
-    """The seconds of each phase in an answer of DescribeTrainingJob, `downloading` for data and image.
+    """Return the seconds of each phase in DescribeTrainingJob's answer, `downloading` for data and image.
 
     Times are datetimes, seconds since the epoch or ISO 8601 texts; a transition without one is left out. The last phase
     of a job that has not ended lasts until `now`, seconds since the epoch, or until the last time in the answer. A
@@ -44,7 +44,7 @@ def read_phases(description: Mapping[str, Any], now: float | None = None) -> dic
 
 
 def seconds_since_epoch(value: object) -> float | None:
-    """A time of an AWS answer, a datetime or a number or an ISO 8601 text, as seconds; None if it is none."""
+    """Convert a time from AWS, a datetime, number or ISO 8601 text, to epoch seconds; None for other values."""
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value)

@@ -70,7 +70,7 @@ class Instance:
 
 
 def instance(instance_type: str) -> Instance:
-    """Hardware of an instance type; raises BadInput that names similar types."""
+    """Return the hardware of an instance type. Raises BadInput that names similar types."""
     listed = instances().get(instance_type)
     if listed is None:
         remedy = f"describe another one in {OWN_TYPES}, with the columns of the shipped instances.csv"
@@ -81,13 +81,13 @@ def instance(instance_type: str) -> Instance:
 
 
 def unknown_type(instance_type: str, types: Collection[str]) -> str:
-    """The message for an instance type that is not in `types`."""
+    """Return the message for an instance type that is not in `types`."""
     hint = similar_types(instance_type, types)
     return f"instance_type must be one of the {len(types)} known types, got {instance_type!r}{hint}"
 
 
 def similar_types(instance_type: str, types: Collection[str]) -> str:
-    """Suffix of a message that suggests at most three similar types, or empty if none is similar.
+    """Suggest at most three similar types as the end of a message; empty if none is similar.
 
     A family such as `p4d`, and GPUs such as `A100` or `A100:8`, suggest the types of `types` that have them.
     """
@@ -108,19 +108,19 @@ def similar_types(instance_type: str, types: Collection[str]) -> str:
 
 
 def owner(instance_type: str) -> LauncherTraits:
-    """The launcher that has an instance type; of an unknown one, the launcher that launcher=auto chooses."""
+    """Return the launcher that offers an instance type; for an unknown type, the one that launcher=auto chooses."""
     listed = instances().get(instance_type)
     return launchers.chosen(AUTO, instance_type) if listed is None else launchers.known()[listed.launcher]
 
 
 def short_name(instance_type: str) -> str:
-    """The name without the prefix of its launcher: g5.xlarge for ml.g5.xlarge."""
+    """Return the name without its launcher's prefix: g5.xlarge for ml.g5.xlarge."""
     return instance_type.removeprefix(launchers.chosen(AUTO, instance_type).instance_prefix)
 
 
 @cache
 def rows() -> tuple[dict[str, str], ...]:
-    """The rows of all tables, one per type, with price, launcher and table; those of the user's own file win."""
+    """Return the rows of all tables, with price, launcher and table; rows of the user's own file override others."""
     tables = [(str(item.instance_table), item.name) for item in launchers.known().values() if item.instance_table]
     by_type = dict[str, dict[str, str]]()
     for table, launcher in [*tables, (OWN_TYPES, "")]:
@@ -132,7 +132,7 @@ def rows() -> tuple[dict[str, str], ...]:
 
 @cache
 def instances() -> dict[str, Instance]:
-    """All instance types by name. Raises BadInput if a row of a table is wrong."""
+    """Return all instance types by name. Raises BadInput if a row of a table is wrong."""
     return {instance.instance_type: instance for instance in map(_instance_of, rows())}
 
 
@@ -162,14 +162,14 @@ def _instance_of(row: Mapping[str, str]) -> Instance:
 
 
 def usual_region(named: str | None, environment: Mapping[str, str]) -> str:
-    """The region without AWS: `named`, AWS_REGION, AWS_DEFAULT_REGION or us-east-1; raises BadInput."""
+    """Return the region without asking AWS: `named`, AWS_REGION, AWS_DEFAULT_REGION or us-east-1. Raises BadInput."""
     region = named or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or USUAL
     refuse(region_faults(region))
     return region
 
 
 def region_faults(region: str | None) -> list[str]:
-    """One fault if the region does not exist or has no SageMaker."""
+    """Return one fault if the region does not exist or has no SageMaker."""
     if region is None or region in REGIONS:
         return []
     hint = did_you_mean(region, sorted(REGIONS)) or "such as us-east-1"

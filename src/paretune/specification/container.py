@@ -98,7 +98,7 @@ class JobFolder:
             file.write(f"{kind.value}: {sentence}\n")
 
     def read_failure(self) -> tuple[FailureKind, str] | None:
-        """Kind and sentence of the failure file, or None without one; the kind is ERROR if another program wrote it.
+        """Return kind and sentence of the failure file, or None without one; ERROR if another program wrote it.
 
         A full disk leaves the file empty, which is the same as none.
         """
@@ -126,7 +126,7 @@ class Hosts:
 
     @classmethod
     def read(cls, path: Path) -> "Hosts | None":
-        """The hosts in SageMaker's resourceconfig.json, or None if there is no such file."""
+        """Read the hosts from SageMaker's resourceconfig.json; None if the file does not exist."""
         if not path.exists():
             return None
         raw = json.loads(path.read_text())
@@ -146,7 +146,7 @@ class PreparedDataset:
 
     @classmethod
     def read(cls, folder: Path) -> "PreparedDataset":
-        """The prepared data set in `folder`."""
+        """Read the prepared data set in `folder`."""
         raw = json.loads((folder / "dataset.json").read_text())
         return cls(**raw | {"folder": folder, "labels": tuple(raw["labels"])})
 
@@ -215,7 +215,7 @@ class JobDocument:
     def first(
         cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None, run_id: str = ""
     ) -> "JobDocument":
-        """The document of a first attempt."""
+        """Create the document of a first attempt."""
         owner, given = attribution or Attribution(), spec.given()
         kept = {name: value for name, value in given.items() if name not in _NOT_IN_THE_KEY}
         key = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
@@ -227,7 +227,7 @@ class JobDocument:
         return self.spec.max_runtime_minutes * 60 - self.spent_seconds
 
     def as_json(self) -> dict[str, Any]:
-        """The document as JSON values, without what only the launcher needs."""
+        """Return the document as JSON values, without what only the launcher needs."""
         spec = self.spec
         types = [asdict(spec.instance(name)) for name in spec.instance_types()] if spec.has_instances else []
         place = {"launcher": spec.runs_on.as_json(), "instances": types}  # a job has no plug-ins and no tables
@@ -237,12 +237,12 @@ class JobDocument:
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":
-        """The document in `path`, checked again. Other keys in the file are ignored."""
+        """Read and validate the document in `path`. Unknown keys in the file are ignored."""
         return cls.from_json(json.loads(path.read_text()))
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
-        """The document from the result of `as_json`, checked again."""
+        """Validate the document that `as_json` returned."""
         launchers.add(raw["launcher"])
         for instance in raw["instances"]:
             catalog.add(instance)
@@ -267,7 +267,7 @@ class _Document(BaseModel):
 
     @classmethod
     def read_json(cls, text: str | bytes) -> Self | None:
-        """The document, or None if the text is incomplete, too large, or another program's."""
+        """Parse the document; None if the text is incomplete, too large, or another program's."""
         try:
             return cls.model_validate_json(text, strict=True)
         except (ValueError, RecursionError):
@@ -284,7 +284,7 @@ class Event(_Document):
     total_steps: Count | None = None
 
     def line(self) -> str:
-        """The event as one line of JSON, without a line end."""
+        """Return the event as one line of JSON, without a line end."""
         return json.dumps(self.model_dump(exclude_defaults=True))
 
 
@@ -314,7 +314,7 @@ class JobReport(_Document):
 
 
 def read_event(line: str) -> Event | None:
-    """The event on a line, or None if the line is incomplete or was written by another program."""
+    """Parse the event on a line; None if the line is incomplete or comes from another program."""
     return Event.read_json(line) if line.startswith('{"time"') else None
 
 
@@ -326,7 +326,7 @@ class EventReader:
         self._offset = 0
 
     def new(self) -> Iterator[Event]:
-        """The events on lines that were completed since the last call."""
+        """Return the events on lines that were completed since the last call."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -343,7 +343,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_json_once(path: Path, value: Any) -> None:
-    """The same, but a file that exists is kept."""
+    """Write JSON like `write_json`, but keep a file that exists."""
     draft = _draft(path, value)
     with contextlib.suppress(FileExistsError):
         os.link(draft, path)

@@ -57,19 +57,19 @@ NUMBERS_REMEDY = ": a script of your own (entry_script) can learn numbers"
 
 
 def current_name(text: str) -> str:
-    """The name of a model or a data set, with the path in place of a file: URI."""
+    """Return the name of a model or data set; a file: URI becomes its path."""
     return unquote(text.removeprefix("file://")) if text.startswith("file://") else text
 
 
 def split_configuration(dataset: str) -> tuple[str, str | None]:
-    """Id and configuration of a data set of the hub: nyu-mll/glue and sst2 of nyu-mll/glue:sst2; None for any other."""
+    """Split a hub data set with a configuration: nyu-mll/glue:sst2 into nyu-mll/glue and sst2; None for others."""
     parts = re.fullmatch(r"(\w[\w.-]*(?:/[\w.-]+)?):([\w.-]+)", dataset)
     is_other = parts is None or dataset.startswith(BUNDLED) or exists(dataset) or exists(parts[1])
     return (dataset, None) if parts is None or is_other else (parts[1], parts[2])
 
 
 def missing_files(texts: Mapping[str, str]) -> list[str]:
-    """One fault for each parameter that must be a path and leads nowhere, or to a device or a pipe."""
+    """Return one fault for each path parameter that leads nowhere, or to a device or a pipe."""
     faults = []
     project = texts.get("project", "").partition("#")[0]
     if project and not re.match(r"\w+://|git@|file:", project) and not exists(project):
@@ -99,7 +99,7 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
 
 
 def script_inputs(spec: "JobSpec") -> Iterator[tuple[str, str, Path]]:
-    """Parameter, channel and path of each file or folder of this machine that a user's own script reads."""
+    """Return parameter, channel and path of each local file or folder that a user's own script reads."""
     for name, channel in SCRIPT_CHANNELS.items():
         text = getattr(spec, name)
         if text and exists(text):
@@ -124,7 +124,7 @@ def s3_source(address: str) -> tuple[str, str]:
 
 
 def data_faults(spec: "JobSpec") -> list[str]:
-    """The faults of local CSV, TSV and JSONL files of a job; empty if there is none, or none can be told cheaply."""
+    """Return faults of a job's local CSV, TSV and JSONL files, as far as they can be found cheaply."""
     faults = list[str]()
     for parameter, split in SCRIPT_CHANNELS.items():
         path = at_home(getattr(spec, parameter) or "")
@@ -140,7 +140,7 @@ def data_faults(spec: "JobSpec") -> list[str]:
 
 
 def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> list[str]:
-    """The fault of a label column that holds no classes: numbers with a fraction, one class, or a text for each row."""
+    """Return the fault of a label column without classes: fractions, one class, or another text in each row."""
     cells, texts = (columns[name] for name in (spec.label_column, spec.text_column))
     pairs = zip(cells, texts, strict=True)
     labels = [str(cell).strip() for cell, text in pairs if not is_missing(cell) and not is_missing(text)]
@@ -153,7 +153,7 @@ def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> l
 
 
 def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str], rows: int) -> list[str]:
-    """The fault of one class only, or of more than one for every two rows; `used` are those of the training rows."""
+    """Return the fault of a single class, or of more than one class per two training rows. `used` are their classes."""
     column = f"label_column {spec.label_column!r}"
     if not used:
         return [f"{column} holds no label in any training row: there is nothing to learn"]
@@ -168,7 +168,7 @@ def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str],
 
 
 def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[object]]:
-    """Column to its cells; empty if only the library that reads such files can tell. Raises BadInput.
+    """Read the columns of a file; empty if only its own library can read it. Raises BadInput.
 
     A row with more fields than the header is a fault, unless the job `drops` such rows.
     """
@@ -202,7 +202,7 @@ def _ragged_fault(
     lines: Mapping[int, Sequence[str]],
     ragged: Sequence[int],
 ) -> str:
-    """The fault of rows with more fields than the header; `lines` are the fields by the number of their last line."""
+    """Return the fault of rows with more fields than the header; `lines` maps the last line of a row to its fields."""
     counts = sorted({len(lines[number]) for number in ragged})
     fields = " or ".join(map(in_letters, counts[:3])) if len(counts) <= 3 else f"{counts[0]} to {counts[-1]}"
     marks = {",": "commas", ";": "semicolons", "\t": "tabs"}[mark]
@@ -217,7 +217,7 @@ def _ragged_fault(
 
 
 def ragged_lines(path: Path, mark: str) -> list[int]:
-    """The lines of a CSV file whose rows have more fields than its header; none if it cannot be read so."""
+    """Return the lines of a CSV file whose rows have more fields than the header; empty if it cannot be parsed."""
     with suppress(UnicodeDecodeError, csv.Error), path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=mark)
         header = next(filter(None, reader), [])
@@ -226,13 +226,13 @@ def ragged_lines(path: Path, mark: str) -> list[int]:
 
 
 def in_letters(number: int) -> str:
-    """A number up to ten in letters, others in digits."""
+    """Spell a number up to ten in letters, and others in digits."""
     words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     return words[number] if number < len(words) else str(number)
 
 
 def separator(path: Path, content: bytes) -> str:
-    """The separator of a CSV or TSV file: of a CSV file whose first line has no comma, a semicolon or a tab."""
+    """Return the separator of a CSV or TSV file; a CSV file without commas in its first line may use ; or tabs."""
     if path.suffix.lower() == ".tsv":
         return "\t"
     first = content[: content.find(b"\n") + 1] or content
@@ -241,7 +241,7 @@ def separator(path: Path, content: bytes) -> str:
 
 
 def encoding_fault(parameter: str, name: str, content: bytes, at: int) -> str:
-    """The fault of a file that is not UTF-8; `content` is its beginning, or all of it."""
+    """Return the fault of a file that is not UTF-8; `content` is its beginning, or all of it."""
     utf_16 = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     if b"\0" in content and not utf_16:
         return f"{parameter} {name} is a binary file: give a CSV, TSV, JSONL or Parquet file"
@@ -251,7 +251,7 @@ def encoding_fault(parameter: str, name: str, content: bytes, at: int) -> str:
 
 
 def label_columns(spec: "JobSpec", columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns with labels: one, or those that a multi-label `label_column` lists; none for causal-lm."""
+    """Return the label columns: one, or those that a multi-label `label_column` lists; none for causal-lm."""
     if spec.task == metrics.CAUSAL_LM:
         return ()
     if spec.task == metrics.MULTI_LABEL and "," in spec.label_column and spec.label_column not in columns:
@@ -260,12 +260,12 @@ def label_columns(spec: "JobSpec", columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def used_columns(spec: "JobSpec", columns: Sequence[str]) -> list[tuple[str, str]]:
-    """The parameters that name columns, each with one column: the text, then the labels."""
+    """Return the parameters that name columns, each with one column: the text, then the labels."""
     return [("text_column", spec.text_column), *(("label_column", name) for name in label_columns(spec, columns))]
 
 
 def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
-    """One fault for each column that a split must have and has not, and for each one with missing cells."""
+    """Return one fault for each required column that a split lacks, and for each one with missing cells."""
     faults = []
     for parameter, column in used_columns(spec, [*columns]):
         if column not in columns:
@@ -283,17 +283,17 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
 
 
 def _looks_for_blanks(spec: "JobSpec") -> bool:
-    """Whether blank cells count as missing: not those of language models, nor of the hub, which are not the user's."""
+    """Return whether blank cells count as missing: not for language models, nor for data sets of the hub."""
     return spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
 
 
 def is_missing(cell: object) -> bool:
-    """Whether a cell has no value, or a blank one."""
+    """Return whether a cell has no value, or a blank one."""
     return cell is None or not str(cell).strip()
 
 
 def missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:
-    """Numbers of the rows, counted from 1, without a value in a column."""
+    """Return the numbers, from 1, of the rows without a value in a column."""
     if parameter == "label_column" and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
         return []  # an empty cell means that the row has no labels
     blanks = _looks_for_blanks(spec)

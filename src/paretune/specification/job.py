@@ -90,11 +90,11 @@ class Simulation(Parameters):
     """standard deviation of F1"""
 
     def share(self, *key: object) -> float:
-        """A uniform number from 0 to below 1, always the same for the same seed and key."""
+        """Return a uniform number from 0 to below 1 that is always the same for the same seed and key."""
         return share_of("\x1f".join(map(str, (self.seed, *key))))
 
     def normal(self, deviation: float, *key: object) -> float:
-        """A number from a normal distribution around 0."""
+        """Return a number from a normal distribution around 0."""
         return deviation * NormalDist().inv_cdf(max(self.share(*key), 1e-12)) if deviation else 0.0
 
 
@@ -333,7 +333,7 @@ class JobSpec(Parameters):
         return bool(self.training_arguments.get("gradient_checkpointing"))
 
     def instance(self, instance_type: str | None = None) -> catalog.Instance:
-        """Hardware of an instance type, by default the job's own; raises BadInput if nothing describes it."""
+        """Return the hardware of an instance type, by default the job's own. Raises BadInput if it is unknown."""
         return catalog.instance(instance_type or self.instance_type)
 
     @property
@@ -359,19 +359,19 @@ class JobSpec(Parameters):
         return self.learning_rate or default_learning_rate(self.fine_tuning)
 
     def plan(self) -> BatchPlan:
-        """The batch sizes and the learning rate that this job trains with."""
+        """Return the batch sizes and the learning rate that this job trains with."""
         return plan_batch(self, devices=self.degrees.data, learning_rate=self.unscaled_learning_rate)
 
     def instance_types(self) -> tuple[str, ...]:
-        """The instance type and its fallbacks, each once."""
+        """Return the instance type and its fallbacks, each once."""
         return tuple(dict.fromkeys((self.instance_type, *self.fallback_instance_types)))
 
     def clusters(self) -> tuple[Self, ...]:
-        """The job on its instance type, then on each of the fallbacks."""
+        """Return the job on its instance type, then on each fallback."""
         return (self, *(self.on_instance_type(name) for name in self.instance_types()[1:]))
 
     def on_instance_type(self, instance_type: str) -> Self:
-        """The same training on as many instances of another type, with the per-device batch of this one if possible.
+        """Return the same training on as many instances of another type, with this per-device batch if possible.
 
         The global batch size stays; raises BadInput if the devices cannot share it evenly.
         """
@@ -385,7 +385,7 @@ class JobSpec(Parameters):
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
-        """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`."""
+        """Return twelve hexadecimal digits, equal for jobs that compute the same, ignoring the parameters `but`."""
         defaults = type(self).model_fields
         names = [name for name in affecting(type(self), *COMPUTES) if getattr(self, name) != defaults[name].default]
         values = {name: spell(getattr(self, name)) for name in names}
@@ -394,7 +394,7 @@ class JobSpec(Parameters):
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
     def key_of(self, *effects: Effect, but: str = "") -> tuple[str, ...]:
-        """The texts of the parameters that have any of `effects`, except batch plan, cluster and the parameter `but`.
+        """Return the texts of parameters with any of `effects`, except batch plan, cluster and the parameter `but`.
 
         Equal keys mean that two jobs agree in all of them; batch plans and clusters are compared by their numbers.
         """
@@ -402,7 +402,7 @@ class JobSpec(Parameters):
         return tuple(spell(getattr(self, name)) for name in names if name != but)
 
     def command(self) -> str:
-        """The command line that repeats this job."""
+        """Return the command line that repeats this job."""
         return command_line("train", self.changed())
 
 
@@ -414,10 +414,10 @@ class JobValues(JobSpec):
 
 
 def default_learning_rate(fine_tuning: str) -> float:
-    """The default learning rate at the reference batch size."""
+    """Return the default learning rate at the reference batch size."""
     return _ADAPTERS_OVER_FULL * _FULL_LEARNING_RATE if fine_tuning in ADAPTERS else _FULL_LEARNING_RATE
 
 
 def share_of(text: str) -> float:
-    """A uniform number from 0 to below 1, always the same for the same text."""
+    """Return a uniform number from 0 to below 1 that is always the same for the same text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2**56

@@ -70,19 +70,19 @@ class LauncherTraits:
     disk_remedy: str = "make room on the disk that holds its files"
 
     def as_json(self) -> dict[str, Any]:
-        """The traits as they travel in the document of a job, without the table."""
+        """Return the traits as they travel in a job's document, without the table."""
         return {**asdict(self), "instance_table": None}
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of the launchers that are installed, in alphabetical order."""
+    """Return the names of the installed launchers in alphabetical order."""
     return tuple(sorted(entry_points(group=GROUP).names))
 
 
 @cache
 def known() -> dict[str, LauncherTraits]:
-    """The traits of all launchers by name. Raises BadInput that names the package of a launcher that cannot be read."""
+    """Return the traits of all launchers by name. Raises BadInput that names a plug-in that cannot be loaded."""
     if find_spec("paretune.launchers") is None:  # in a job; its document brings the launcher that it needs
         return {}
     return {entry.name: _loaded(entry) for entry in entry_points(group=GROUP)}
@@ -106,7 +106,7 @@ def add(raw: Mapping[str, Any]) -> None:
 
 
 def chosen(launcher: str, instance_type: str) -> LauncherTraits:
-    """The launcher of a job with these parameters; `launcher` must be AUTO or a known one."""
+    """Return the launcher of a job with these parameters; `launcher` must be AUTO or a known one."""
     if launcher != AUTO:
         return known()[launcher]
     prefixes = ((item.instance_prefix, item) for item in known().values() if item.instance_prefix)
@@ -114,7 +114,7 @@ def chosen(launcher: str, instance_type: str) -> LauncherTraits:
 
 
 def uses_instances(launcher: str, instance_type: str) -> bool:
-    """Whether a job with these parameters runs on instances of a table, real or simulated, and not on this machine."""
+    """Return whether a job runs on instances of a table, real or simulated, rather than on this machine."""
     traits = chosen(launcher, instance_type)
     return traits.has_instances and not (traits.is_simulated and instance_type == LOCAL)
 

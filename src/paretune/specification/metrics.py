@@ -112,7 +112,7 @@ _WORDS = {TOKEN_CLASSIFICATION: ("macro", "entities"), MULTI_LABEL: ("frequent c
 
 
 def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[str, str]:
-    """The metrics that are known, as words to text, in the words of the task."""
+    """Describe the known metrics, as words to text, in the words of the task."""
     rows = [(words, f"{values[name]:{form}}{unit}") for name, (words, form, unit) in SHOWN.items() if name in values]
     return {words.replace(*_WORDS.get(task, ("", ""))): text for words, text in rows}
 

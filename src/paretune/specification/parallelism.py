@@ -72,7 +72,7 @@ class ParallelDegrees:
         return self.data // self.sharers
 
     def faults(self) -> list[str]:
-        """Degrees that do not divide the devices, each with the degrees that do."""
+        """Return the degrees that do not divide the devices, each with the degrees that do."""
         for name, degree in (("tensor_parallel_degree", self.tensor), ("pipeline_parallel_degree", self.pipeline)):
             if self.devices % degree:
                 return [f"{name} must divide the {self.devices} devices, got {degree}: {_divisors(self.devices)}"]
@@ -87,7 +87,7 @@ class ParallelDegrees:
 
 
 def pipeline_parts(batch: int, stages: int, row_tokens: int) -> int:
-    """Parts of a per-device batch that follow each other through a pipeline, equal ones if the batch has such divisors.
+    """Choose how many parts of a per-device batch follow each other through a pipeline, equal ones if possible.
 
     At least one for each stage, and at most four: then devices are idle for a fifth of the time at most (Huang et al.,
     arXiv 1811.06965, section 2.3). A batch with fewer than PART_TOKENS in each is not cut further.
@@ -119,7 +119,7 @@ class BatchPlan:
             object.__setattr__(self, "global_batch_size", rows)
 
     def with_less_memory(self) -> "BatchPlan | None":
-        """The same global batch size with a per-device batch divided by its smallest factor, or None at batch 1."""
+        """Divide the per-device batch by its smallest factor at the same global batch size; None at batch 1."""
         batch = self.per_device_train_batch_size
         factor = next((factor for factor in range(2, batch + 1) if batch % factor == 0), None)
         if factor is None:
@@ -129,7 +129,7 @@ class BatchPlan:
 
 
 def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPlan:
-    """The batch plan on so many devices; `learning_rate` is the rate at the reference batch size.
+    """Plan the batch on this many devices; `learning_rate` is the rate at the reference batch size.
 
     Without `global_batch_size`, the per-device batch is 16 and accumulation 1 unless set. With it, the one that is not
     set follows from the other. If neither is set, a device computes its share of a step at once, in micro-batches of
@@ -151,7 +151,7 @@ def plan_batch(job: "JobSpec", *, devices: int, learning_rate: float) -> BatchPl
 
 
 def scale_learning_rate(learning_rate: float, learning_rate_scaling: str, global_batch_size: int) -> float:
-    """The learning rate at `global_batch_size`, from the one at REFERENCE_BATCH_SIZE.
+    """Scale the learning rate from REFERENCE_BATCH_SIZE to `global_batch_size`.
 
     `linear`: proportional to the batch (Goyal et al., arXiv 1706.02677). `sqrt`: to its square root, which keeps the
     variance of Adam's steps (Malladi et al., arXiv 2205.10287). `none`: unchanged.

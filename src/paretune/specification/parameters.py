@@ -63,7 +63,7 @@ Rules = tuple[Callable[[Any], Iterable[Fault | str]], ...]
 
 
 def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
-    """A rule for each sentence, broken where its condition is true. `{name}` in it is the value of a parameter."""
+    """Return a rule for each sentence, broken where its condition is true. `{name}` is a parameter's value."""
 
     def rule(sentence: str, is_broken: Callable[[Any], Any]) -> Callable[[Any], Iterable[str]]:
         names = re.findall(r"{(\w+)}", sentence)
@@ -93,7 +93,7 @@ def parameter(
     experimental: str = "",
     **rules: Any,
 ) -> Any:
-    """A field with bounds (`gt`, `ge`, `lt`, `le`) and metadata; the text below it is its line of help.
+    """Declare a field with bounds (`gt`, `ge`, `lt`, `le`) and metadata; the text below it is its line of help.
 
     Every parameter of a job `affects` something, see `Effect`. `not_searched` says why no study searches it, unless
     `affects` already implies the reason. `group` is the title of the help group that begins with it; the short help
@@ -111,7 +111,7 @@ def parameter(
 
 
 def experimental_in(model: "Parameters", outer: str = "") -> tuple[str, ...]:
-    """What a model has set that is experimental, as `name` or as `name=value` where only some values are."""
+    """Return what is set and experimental in a model, as `name`, or `name=value` where only some values are."""
     used = list[str]()
     for name, field in type(model).model_fields.items():
         value, marked = getattr(model, name), _marked(field)
@@ -125,7 +125,7 @@ def experimental_in(model: "Parameters", outer: str = "") -> tuple[str, ...]:
 
 
 def experimental_names(cls: type["Parameters"], outer: str = "") -> tuple[str, ...]:
-    """All that `experimental_in` can return for a model of this class."""
+    """Return everything that `experimental_in` can return for a model of this class."""
     names = list[str]()
     for name, field in cls.model_fields.items():
         names += [f"{outer}{name}" if value == ANY else f"{outer}{name}={value}" for value in _marked(field)]
@@ -139,7 +139,7 @@ def _marked(field: Any) -> Sequence[str]:
 
 
 def experimental_words(used: Iterable[str]) -> str:
-    """A remark on what `experimental_in` has returned; empty for nothing."""
+    """Return a remark on what `experimental_in` has returned; empty for nothing."""
     listed = ", ".join(used)
     return f"experimental, no GPU cluster and no AWS account has run it: {listed}" if listed else ""
 
@@ -181,12 +181,12 @@ class Parameters(BaseModel):
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """The parameters from texts or values; an empty text means the default. Raises BadInput with all faults."""
+        """Read parameters from texts or values; an empty text means the default. Raises BadInput with all faults."""
         return cls(**{str(name): value for name, value in values.items()})
 
     @classmethod
     def check(cls, values: Mapping[str, Any]) -> tuple[Self | None, list[Fault]]:
-        """The parameters, or None and all faults."""
+        """Return the parameters, or None and all faults."""
         try:
             return cls.model_validate(dict(values)), []
         except ValidationError as error:
@@ -195,7 +195,7 @@ class Parameters(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _check(cls, values: Any, handler: Callable[[Any], Self]) -> Self:
-        """The checked model, or a ValidationError of fields and rules, which pydantic merges into an outer one."""
+        """Return the checked model, or raise a ValidationError that pydantic merges into an outer one."""
         if not isinstance(values, dict):
             return handler(values)
         values, errors = cls._typed(values), list[Any]()
@@ -215,7 +215,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
-        """The values by name, with dotted names put into their mapping and texts read as their field wants them."""
+        """Return the values by name: dotted names go into their mapping, and texts are read for their field."""
         nested, fields = dict[str, Any](), cls.model_fields
         for name, value in sorted(values.items(), key=lambda item: "." in str(item[0])):
             outer, _, inner = str(name).partition(".")
@@ -258,7 +258,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def model_json_schema(cls, **options: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Pydantic's JSON schema, with the experimental parameters marked in their descriptions."""
+        """Return pydantic's JSON schema, with the experimental parameters marked in their descriptions."""
         schema = super().model_json_schema(**options)
         for owner in (schema, *schema.get("$defs", {}).values()):
             for field in owner.get("properties", {}).values():
@@ -269,7 +269,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def schema_at(cls, path: Iterable[str | int] = ()) -> dict[str, Any]:
-        """The JSON schema of the value that these keys lead to; empty if it may be anything."""
+        """Return the JSON schema of the value that these keys lead to; empty if it may be anything."""
         whole = schema = _schema(cls)
         for key in path:
             inner = schema.get("properties", {}).get(key) or schema.get("additionalProperties") or schema.get("items")
@@ -279,37 +279,37 @@ class Parameters(BaseModel):
         return schema
 
     def given(self) -> dict[str, Any]:
-        """The values that were given, equal to a default or not; `read` makes the same parameters from them."""
+        """Return the values that were given, even if equal to a default. `read` makes the same parameters from them."""
         dumped = self.model_dump(mode="json", exclude_unset=True)
         return {name: dumped[name] for name in type(self).model_fields if name in dumped}
 
     def changed(self) -> dict[str, str]:
-        """The same as texts that `read` understands: what MLflow records."""
+        """Return the changed values as texts that `read` understands: what MLflow records."""
         return {name: spell(value) for name, value in self.given().items()}
 
     def as_text(self) -> dict[str, str]:
-        """Every field as the user would type it; empty for None and for an empty mapping."""
+        """Return every field as the user would type it; empty for None and for an empty mapping."""
         return {name: spell(getattr(self, name)) for name in type(self).model_fields}
 
     def replace(self, **changes: Any) -> Self:
-        """The parameters with other values, checked again; None for the default."""
+        """Return the parameters with other values, checked again; None sets the default."""
         return self.read(self.given() | changes)
 
 
 @cache
 def affecting(cls: type[Parameters], *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
-    """Names of the parameters of `cls` that have any of `effects` and none of `without`, in field order."""
+    """Return names of the parameters of `cls` with any of `effects` and none of `without`, in field order."""
     of_each = {name: set(effects_of(cls, name)) for name in cls.model_fields}
     return tuple(name for name, effect in of_each.items() if effect & {*effects} and not effect & {*without})
 
 
 def effects_of(cls: type[Parameters], name: str) -> list[str]:
-    """The effects of a parameter; those of its mapping for a name with a dot that declares none of its own."""
+    """Return a parameter's effects; for a dotted name that declares none, those of its mapping."""
     return list(extra_of(cls, name, "affects") or extra_of(cls, name.partition(".")[0], "affects"))
 
 
 def extra_of(cls: type[Parameters], name: str, key: str) -> Any:
-    """One entry of what `parameter` declares beside type and bounds; empty if a name in a mapping declares nothing."""
+    """Return one entry that `parameter` declared besides type and bounds; empty if a dotted name declares nothing."""
     return cls.schema_at(name.split(".", 1)).get(key) or []
 
 
@@ -319,7 +319,7 @@ def _schema(cls: type[Parameters]) -> dict[str, Any]:
 
 
 def _made_without(errors: Iterable[Any], values: dict[str, Any], handler: Callable[[Any], Any]) -> Any:
-    """The model of the values that have no error; a rule that reads one of the others raises AttributeError."""
+    """Validate the values that have no error. A rule that reads one of the others raises AttributeError."""
     for depth in (2, 1):
         paths = [item["loc"][:depth] for item in errors]
         right = {name: _without(value, paths, name) for name, value in values.items() if (name,) not in paths}
@@ -341,12 +341,12 @@ def _without(value: Any, paths: Collection[tuple[Any, ...]], name: str) -> Any:
 
 
 def faults_error(faults: Iterable[Fault]) -> ValidationError:
-    """The error to raise in a validator, which pydantic merges into that of the whole model."""
+    """Create the error to raise in a validator, which pydantic merges into that of the whole model."""
     return ValidationError.from_exception_data("", [_detail(_error(fault)) for fault in faults])
 
 
 def _of_script(cls: type[Parameters], error: Any, values: Mapping[str, Any]) -> Any:
-    """The error, or for an argument of the user's script in place of a parameter how to give it."""
+    """Return the error; if it is about an argument of the user's script, say how to pass that instead."""
     path, name = at_home(str(values.get("entry_script", ""))), ".".join(map(str, error["loc"]))
     if error["type"] != "extra_forbidden" or not exists(path) or not read_own_script(path).argument(name):
         return error
@@ -368,7 +368,7 @@ def _detail(error: Any) -> InitErrorDetails:
 
 
 def _read_value(value: Any, field: Any) -> Any:
-    """The value for a field: texts of numbers, lists and JSON objects as what they spell. Pydantic does the rest."""
+    """Convert texts of numbers, lists and JSON objects to values for a field. Pydantic does the rest."""
     kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
     kind = next(kind for kind in kinds if kind is not NoneType)
     origin = get_origin(kind) or kind
@@ -397,7 +397,7 @@ def _read_value(value: Any, field: Any) -> Any:
 
 
 def _json_fault(text: str) -> str:
-    """Why a text is no JSON, in brackets."""
+    """Return, in brackets, why a text is not JSON."""
     try:
         parse_json(text)
     except ValueError as error:
@@ -406,7 +406,7 @@ def _json_fault(text: str) -> str:
 
 
 def untyped(value: Any) -> Any:
-    """The value with the types of JSON in place of texts without quotes; `no` and `010` stay texts."""
+    """Convert unquoted texts to JSON types; `no` and `010` stay texts."""
     if isinstance(value, Mapping):
         return {name: untyped(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -423,7 +423,7 @@ def untyped(value: Any) -> Any:
 
 
 def spell(value: Any) -> str:
-    """The value as the user would type it; empty for None and for what has no entries."""
+    """Write the value as the user would type it; empty for None and for empty collections."""
     if value is None:
         return ""
     if isinstance(value, BaseModel):
@@ -438,12 +438,12 @@ def spell(value: Any) -> str:
 
 
 def split_list(text: str | None) -> tuple[str, ...]:
-    """The entries of a comma-separated text, without empty ones."""
+    """Split a comma-separated text into entries, without empty ones."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def unknown(cls: type[Parameters], name: str) -> str:
-    """A sentence for a name that no parameter has, with the likeliest ones: similar names, or other tools' names."""
+    """Return a sentence for an unknown parameter, with the likeliest names: similar ones, or other tools' names."""
     outer, _, last = name.rpartition(".")
     inside = {
         f"{prefix}.{inner}" if prefix else inner: schema
@@ -482,12 +482,12 @@ _OUT_OF_BOUNDS = {"greater_than", "greater_than_equal", "less_than", "less_than_
 
 
 def bounds_in_words(schema: Mapping[str, Any]) -> str:
-    """The bounds of a number, as in `greater than 0 and at most 10`."""
+    """Describe the bounds of a number, as in `greater than 0 and at most 10`."""
     return " and ".join(f"{words} {schema[key]:.12g}" for key, words in _BOUNDS.items() if key in schema)
 
 
 def in_words(schema: Mapping[str, Any]) -> str:
-    """The values that a schema allows, as in `a number greater than 0 and at most 10`."""
+    """Describe the values that a schema allows, as in `a number greater than 0 and at most 10`."""
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     examples = [f"such as {spell(item)}" for item in schema.get("examples", ())]
@@ -499,7 +499,7 @@ _MINUTES = {"s": 1 / 60, "m": 1, "min": 1, "h": 60, "d": 1440}
 
 
 def _hint(name: str, value: Any, schema: Mapping[str, Any]) -> str:
-    """The end of a message that says what was probably meant; empty if nothing is."""
+    """Return the end of a message, which suggests what was meant; empty without a suggestion."""
     if "enum" in schema:
         instead = schema.get("instead", {}).get(str(value).replace("_", "-").lower())
         return f": {instead}" if instead else did_you_mean(str(value), schema["enum"], lead="; ", most=1)

@@ -36,7 +36,7 @@ _ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_
 
 
 def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters of the file; empty if there is none. Raises BadInput if it cannot be read or sets others."""
+    """Read the parameters in the file; empty without a file. Raises BadInput if it is unreadable or sets others."""
     named = environment.get("PARETUNE_PROFILE")
     path = at_home(named or OWN_FILE)
     if not named and not exists(path):
@@ -69,7 +69,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The typed parameters, completed by those of the file that have an effect on the job; "" means not typed."""
+    """Complete the typed parameters with those of the file that affect the job; "" means not typed."""
     types = split_list(spell(texts.get("instance_type")))
     launcher = spell(texts.get("launcher")).strip()
     launcher = launcher if launcher in known() else AUTO  # an unknown one is refused together with other faults
@@ -79,12 +79,12 @@ def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> di
 
 
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
-    """The specification with values of the file in place of defaults; see `with_profile`."""
+    """Return the specification with the file's values in place of defaults; see `with_profile`."""
     return JobSpec.read(with_profile(spec.given(), environment))
 
 
 def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The job parameters of a study, with owner and budget from the file.
+    """Return the job parameters of a study, with owner and budget from the file.
 
     `budget` becomes an absolute path, because the study may be continued in another folder.
     """

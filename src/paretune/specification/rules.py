@@ -228,7 +228,7 @@ _KEY_LIKE = re.compile(r"[\w.+/=:~-]+")  # the form of keys; `<|endoftext|>` of 
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a value has the form of a well-known key, or is long and has a name such as password."""
+    """Return whether a value has the form of a well-known key, or is long and named like a password."""
     return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
 
 
@@ -319,7 +319,7 @@ def _type_faults(job: "JobSpec", name: str) -> Iterator[str]:
 
 
 def _kinds(*, has_spot: bool) -> str:
-    """The instance types of all launchers in words, or of those that have spot instances."""
+    """Describe the instance types of all launchers, or of those with spot instances."""
     prefixed = [item for item in launchers.known().values() if item.instance_prefix and item.has_spot >= has_spot]
     return " or ".join(f"{item.title}'s ({item.instance_prefix}*)" for item in prefixed)
 
@@ -331,7 +331,7 @@ def _example(launcher: LauncherTraits) -> str:
 
 
 def _plan(job: "JobSpec") -> Iterator[str]:
-    """Degrees that do not divide the devices, a batch that they cannot share, and the same for the fallback types."""
+    """Return degrees that do not divide the devices, and batches they cannot share, also on the fallback types."""
     if faults := job.degrees.faults():
         yield from faults
         return
@@ -365,7 +365,7 @@ LAST_RULES: Rules = (_plan,)
 
 
 def launch_faults(job: "JobSpec") -> list[str]:
-    """The reasons why a valid specification cannot be run, estimated or simulated; empty if it can.
+    """Return the reasons why a valid specification cannot be run, estimated or simulated; empty if it can.
 
     Recorded jobs may have such a specification, so it is no fault of the specification itself.
     """

@@ -47,7 +47,7 @@ OF_SCRIPTS = tuple(
 
 
 def asked_options(spec: JobSpec) -> Options | None:
-    """The options that the script of a job has named itself; None if its text shows all, or if it may not be asked.
+    """Return the options that a job's script listed when asked, or None if its text suffices or asking is forbidden.
 
     Raises BadInput if it gives no answer.
     """
@@ -59,7 +59,7 @@ def _answer(path: Path) -> Options | None:
 
 
 def script_of(path: Path, *, may_ask: bool) -> OwnScript:
-    """A script with the options that its text shows, or that it names if it may be asked.
+    """Read a script and its options, from its text or, if asking is allowed, from its answer.
 
     Raises BadInput if it was asked and gives no answer.
     """
@@ -68,7 +68,7 @@ def script_of(path: Path, *, may_ask: bool) -> OwnScript:
 
 
 def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: Options | None = None) -> list[str]:
-    """The words after the script's name; `options` are those that the script has named itself, if it was asked.
+    """Return the words after the script's name; `options` are those that the script listed, if it was asked.
 
     A script with Hugging Face's parser gets the TrainingArguments that paretune sets, and what the user has given.
     Another one gets only what the user has given, and `output_dir` if it declares it; with Hydra or OmegaConf as
@@ -90,7 +90,7 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: O
 
 
 def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
-    """The values as a script reads them: `--name value`; `name=value` with Hydra or OmegaConf."""
+    """Write the values as a script reads them: `--name value`, or `name=value` with Hydra or OmegaConf."""
     if script.parser in ("hydra", "omegaconf"):
         # A study repeats a training with other seeds: Hydra refuses a key that its file does not have, without ++.
         added = {"seed": "++seed"} if script.parser == "hydra" else {}
@@ -99,7 +99,7 @@ def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
 
 
 def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) -> dict[str, str]:
-    """The arguments of a script, the numbers that it is expected to report, and what its text does not tell, in words.
+    """Describe a script's arguments, the numbers that it should report, and what its text does not reveal.
 
     `wanted` are the metrics that somebody needs of it.
     """
@@ -127,7 +127,7 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
 
 
 def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
-    """The options that are not passed; of a switch with two names the first."""
+    """Return the options that are not passed; for a switch with two names, the first."""
     given = {word.removeprefix("--") for word in words}
     for name, action in script.arguments.items():
         other = action.removeprefix(OFF) if action.startswith(OFF) else name
@@ -137,14 +137,14 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
 
 
 def own_settings(spec: JobSpec) -> str:
-    """The settings given to the user's own training, but for its files, in words: `lr=0.1 epochs=3`."""
+    """Describe the settings given to the user's own training, except files: `lr=0.1 epochs=3`."""
     names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
     given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
     return " ".join(f"{name}={spell(value)}" for name, value in given.items())
 
 
 def accumulates(spec: JobSpec) -> bool:
-    """Whether the job can train with a smaller per-device batch and more accumulation steps; True if nothing tells."""
+    """Return whether the job can use a smaller per-device batch and more accumulation; True if unknown."""
     if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
         return spec.project is None
     script = _script(spec)
@@ -152,7 +152,7 @@ def accumulates(spec: JobSpec) -> bool:
 
 
 def takes_seed(spec: JobSpec) -> bool:
-    """Whether a job with another seed has another command line; only a script may have none."""
+    """Return whether another seed changes the command line of the job; only a script may take no seed."""
     if spec.entry_script is None:
         return True
     first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed + 1)))
@@ -160,7 +160,7 @@ def takes_seed(spec: JobSpec) -> bool:
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    """The given parameters that the script has no argument for, and the arguments that it needs and would not get."""
+    """Return given parameters that the script does not accept, and required arguments that it would not get."""
     path = _path(spec)
     with collecting(faults := list[str]()):
         asked_options(spec)
@@ -188,7 +188,7 @@ def argument_of(path: Path, parameter: str) -> str | None:
 
 
 def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> list[str]:
-    """The fault of names that a script has no argument for, with its right names, if all are known."""
+    """Return the fault of names that a script does not accept, with the right names, if all are known."""
     unknown = [name for name in names if script.argument(name) is None and not _is_added(script, name)]
     if not unknown or not script.is_complete:
         return []
@@ -207,7 +207,7 @@ def _last(name: str) -> str:
 
 
 def _meant(script: OwnScript, name: str) -> str:
-    """A question that suggests the names with the same last part, such as `optimizer.lr` for lr, or a similar one."""
+    """Suggest names with the same last part, such as `optimizer.lr` for lr, or a similar name."""
     by_last = {_last(known): known for known in script.arguments}
     if same := [known for known in script.arguments if _last(known) == _last(name)]:
         return f"did you mean {' or '.join(same[:3])}?"
@@ -218,14 +218,14 @@ def _meant(script: OwnScript, name: str) -> str:
 
 
 def _is_added(script: OwnScript, name: str) -> bool:
-    """Whether an override of Hydra or OmegaConf adds or deletes a key, or belongs to Hydra itself."""
+    """Return whether a Hydra or OmegaConf override adds or deletes a key, or belongs to Hydra itself."""
     return script.parser in ("hydra", "omegaconf") and (
         name.startswith(("+", "~", "hydra.", "hydra/")) or (script.parser == "hydra" and name == "seed")
     )
 
 
 def switch_faults(path: Path, script: OwnScript, values: Mapping[str, Any]) -> list[str]:
-    """The fault of a value other than true or false for a switch."""
+    """Return the fault of a value other than true or false for a switch."""
     actions = {name: script.arguments.get(script.argument(name) or "", "") for name in values}
     return [
         f"--{script.argument(name)} of {path.name} is a switch and must be true or false, got {_spelled(values[name])}"
@@ -235,7 +235,7 @@ def switch_faults(path: Path, script: OwnScript, values: Mapping[str, Any]) -> l
 
 
 def start_faults(path: Path, names: Iterable[str]) -> list[str]:
-    """Why a script does not run as `python SCRIPT --name value` does, with the two lines that make it work."""
+    """Explain why `python SCRIPT --name value` does not run the script, with the two lines that make it work."""
     script, names = read_own_script(path), list(names)
     folder, positional = path.parent.name, [name for name in script.required if not name.startswith("-")]
     settable = [name for name in names if name in script.constants]
@@ -272,7 +272,7 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
 
 
 def _script(spec: JobSpec, answer: Options | None = None) -> OwnScript:
-    """The script of a job as its text shows it, with the options that it has named itself if it was asked."""
+    """Return a job's script as its text shows it, with the options that it listed if it was asked."""
     script = read_own_script(_path(spec))
     if answer is None:
         with suppress(BadInput):  # which `argument_faults` reports
@@ -285,7 +285,7 @@ def _path(spec: JobSpec) -> Path:
 
 
 def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
-    """The given parameters with their values, by the script's own names; the learning rate as scaled to the batch."""
+    """Return the given parameters by the script's own names, with the learning rate scaled to the batch."""
     values = dict[str, Any]()
     has_plan = script.has_hugging_face_parser  # which gets the whole plan anyway
     if spec.model_fields_set.intersection(OF_THE_BATCH) and not has_plan:
@@ -324,14 +324,14 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
 
 
 def _name_in(script: OwnScript, name: str) -> str | None:
-    """The script's argument for a parameter: its name, or one that other tools give it; None if it has none."""
+    """Return the script's argument for a parameter: its name, or another tool's name for it; None if it has none."""
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     declared = next(filter(None, map(script.argument, names)), None)
     return declared or (_OF_TRANSFORMERS.get(name, name) if script.reads_anything else None)
 
 
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:
-    """The option with its value; a switch alone, or nothing if it is off."""
+    """Return the option with its value; a switch stands alone, or is left out if off."""
     option = script.argument(name) or name
     action, is_on = script.arguments.get(option, ""), _state(value)
     if action in (SWITCH, SWITCHED_OFF):
@@ -347,7 +347,7 @@ def _words(script: OwnScript, name: str, value: Any) -> list[str]:
 
 
 def _state(value: Any) -> bool | None:
-    """True or false as typed, or None if the value is neither."""
+    """Return True or False as typed, or None if the value is neither."""
     return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(str(value).lower())
 
 

@@ -27,7 +27,7 @@ _KEEPS_ALL = ("save_total_limit", None)
 
 
 def name_faults(spec: "JobSpec") -> list[str]:
-    """Entries of `training_arguments` that no training reads, or whose value has another type."""
+    """Return entries of `training_arguments` that no training reads, or whose value has another type."""
     faults = []
     for name, value in spec.training_arguments.items():
         kind = READ.get(name)

@@ -35,7 +35,7 @@ _TRUST = {"Effect": "Allow", "Principal": {"Service": SAGEMAKER}, "Action": "sts
 
 
 def has_credentials() -> bool:
-    """Whether credentials are configured on this machine; AWS is not asked whether it accepts them."""
+    """Return whether credentials are configured on this machine, without asking AWS whether they are valid."""
     try:
         return boto3.Session().get_credentials() is not None
     except AWS_ERRORS:  # some are configured, and cannot be used
@@ -43,7 +43,7 @@ def has_credentials() -> bool:
 
 
 def client_of(session: boto3.Session, service: Any) -> Any:
-    """The boto client of a service, in us-east-1, which finds all buckets, if the session has no region."""
+    """Return the boto client of a service, in us-east-1, which finds all buckets, if the session has no region."""
     config = Config(
         retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
         user_agent_extra=f"paretune/{version('paretune')}",
@@ -66,7 +66,7 @@ class Account:
         self._environment, self._clients, self._arns = environment, dict[str, Any](), dict[str, str]()
 
     def client(self, service: str) -> Any:
-        """The boto client of a service; it backs off when AWS throttles."""
+        """Return the boto client of a service; it backs off when AWS throttles."""
         if service not in self._clients:
             client = self._clients[service] = client_of(self.session, service)
             if service == "s3":
@@ -102,7 +102,7 @@ class Account:
         return _part(config, "SageMaker")
 
     def settings(self, spec: JobSpec) -> dict[str, Any]:
-        """Role, bucket, keys, network and tags of a job, by parameter.
+        """Return role, bucket, keys, network and tags of a job, by parameter.
 
         What no parameter gives comes from the SageMaker SDK's own configuration file, then from the environment
         (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere.
@@ -110,7 +110,7 @@ class Account:
         return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
 
     def usual(self, spec: JobSpec) -> dict[str, Any]:
-        """Keys, network and tags of a job, which need no call of AWS; raises BadInput."""
+        """Return keys, network and tags of a job, which need no call to AWS. Raises BadInput."""
         job, given = _part(self._configuration, "TrainingJob"), spec.sagemaker
         network = {} if given.subnets else _part(job, "VpcConfig")
         output = _part(job, "OutputDataConfig").get("KmsKeyId")
@@ -129,7 +129,7 @@ class Account:
         }
 
     def role_arn(self, spec: JobSpec) -> str:
-        """ARN of the execution role of a job; raises BadInput if no role is set anywhere."""
+        """Return the ARN of a job's execution role. Raises BadInput if no role is set anywhere."""
         role = spec.role or _part(self._configuration, "TrainingJob").get("RoleArn")
         role = role or self._environment.get("PARETUNE_ROLE")
         if not role:
@@ -141,7 +141,7 @@ class Account:
         return role if role.startswith("arn:") else self.arn_of(role)
 
     def arn_of(self, role: str) -> str:
-        """ARN of a role of this account, with its path if IAM tells it."""
+        """Return the ARN of a role in this account, with its path if IAM reveals it."""
         if role not in self._arns:
             partition = self.session.get_partition_for_region(self.region)
             path = "service-role/" if role.startswith(_CONSOLE_ROLE) else ""
@@ -183,13 +183,13 @@ def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def account_faults(spec: JobSpec, account: Account) -> list[str]:
-    """The reasons why the account surely cannot run a job; raises LaunchRefused if AWS does not answer."""
+    """Return reasons why the account surely cannot run a job. Raises LaunchRefused if AWS does not answer."""
     account.identity  # noqa: B018  # raises
     return faults_of([*role_findings(spec, account), *bucket_findings(spec, account)])
 
 
 def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Whether a role is set and exists, and SageMaker may assume it."""
+    """Check whether a role is set and exists, and whether SageMaker may assume it."""
     try:
         role = account.role_arn(spec)
     except BadInput as error:
@@ -223,7 +223,7 @@ def _policy(statements: list[Any]) -> str:
 
 
 def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Whether the bucket exists, in the region of the jobs, and belongs to this account."""
+    """Check whether the bucket exists, in the region of the jobs, and belongs to this account."""
     bucket, region, s3 = account.bucket(spec), account.region, account.client("s3")
     actual, is_missing = region, False
     try:
@@ -249,7 +249,7 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Findings on what launching and following a job needs of the caller.
+    """Check the permissions that launching and following a job needs.
 
     Calls that have no effect, or are undone, are made: AWS's answer counts every policy. CreateTrainingJob and the
     passing of the role are simulated by IAM.
@@ -286,7 +286,7 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """A finding for CreateTrainingJob and one for iam:PassRole, unless IAM's simulation says that they are allowed."""
+    """Check CreateTrainingJob and iam:PassRole; a finding for each unless IAM's simulation allows it."""
     caller, region, owner = account.identity["Arn"], account.region, account.identity["Account"]
     if ":assumed-role/" in caller:
         caller = account.arn_of(caller.split("/")[1])
@@ -331,7 +331,7 @@ def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Whether the quota of each instance type of a job covers its instances."""
+    """Check whether the quota of each instance type of a job covers its instances."""
     spot, clusters = "spot " if spec.spot else "", spec.clusters()
     needed = {f"{each.instance_type} for {spot}training job usage": each.instance_count for each in clusters}
     if spec.sagemaker.keep_alive_minutes:

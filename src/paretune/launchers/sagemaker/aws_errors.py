@@ -97,12 +97,12 @@ _CAUSES = (  # the first one that applies counts; an error of a request is its c
 
 
 def code(error: BaseException) -> str:
-    """AWS's error code, such as ResourceInUse; "" if it has none."""
+    """Return AWS's error code, such as ResourceInUse; "" if it has none."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether to repeat the call later: throttling, a broken connection, or a fault inside AWS."""
+    """Return whether to repeat the call later: throttling, a broken connection, or a fault inside AWS."""
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return code(error) in _THROTTLED or status >= 500
@@ -111,7 +111,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def was_heard(error: BaseException) -> bool:
-    """Whether AWS may have carried out the call without confirming it.
+    """Return whether AWS may have carried out the call without confirming it.
 
     It has not if it throttled the first try. After that, boto tells only how its last try ended.
     """
@@ -120,7 +120,7 @@ def was_heard(error: BaseException) -> bool:
 
 
 def is_denied(error: BaseException) -> bool:
-    """Whether this identity lacks the permission."""
+    """Return whether this identity lacks the permission."""
     return code(error) in _DENIED
 
 
@@ -135,7 +135,7 @@ def refused_to(doing: str, kind: type[ParetuneError] = LaunchRefused) -> Iterato
 
 
 def explain(error: BaseException, doing: str) -> str:
-    """A sentence with the next step; `doing` names the attempt, such as "create the training job"."""
+    """Explain the error with the next step; `doing` names the attempt, such as "create the training job"."""
     if isinstance(error, exceptions.NoRegionError):
         return NO_REGION
     if isinstance(error, _NO_CREDENTIALS):
@@ -156,7 +156,7 @@ def explain(error: BaseException, doing: str) -> str:
 
 
 def classify(reason: str) -> tuple[FailureKind, str]:
-    """The kind and sentence of a training job's FailureReason.
+    """Return the kind and sentence of a training job's FailureReason.
 
     A sentence of kind ERROR has the next step. For other kinds it depends on the job, and `jobs.outcome` adds it.
     """

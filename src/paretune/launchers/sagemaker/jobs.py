@@ -68,7 +68,7 @@ class JobLog:
         self._newest_ms = newest_ms
 
     def tail(self, lines: int, reason: str = "") -> list[str]:
-        """The last lines of one instance, without empty ones and a shell script's trace.
+        """Return the last lines of one instance, without empty ones and a shell script's trace.
 
         It is the first one, but after a failure the one that has printed its `reason`, or that went silent first.
         """
@@ -157,7 +157,7 @@ class SageMakerJob(Job):
         return float(end.timestamp()) if end and self.has_ended else self._clock.now()
 
     def state(self) -> JobState:
-        """The state as SageMaker last described it, asked again if it is time."""
+        """Return the state as SageMaker last described it, asking again when due."""
         self._look()
         if self._must_stop_again and not self.has_ended:
             self._request_stop()
@@ -176,7 +176,7 @@ class SageMakerJob(Job):
         return str(self.description.get("SecondaryStatus", ""))
 
     def events(self) -> list[Event]:
-        """The events of the training, and each new secondary status as a message."""
+        """Return the events of the training, and each new secondary status as a message."""
         self._look()
         self._drain()
         events, self._log.events = self._log.events, []
@@ -200,7 +200,7 @@ class SageMakerJob(Job):
         return str(self.description.get("ResourceConfig", {}).get("SelectedInstanceType", ""))
 
     def status(self) -> JobStatus:
-        """State and results; BillableTimeInSeconds, or until AWS gives it the time since the training started."""
+        """Return state and results; without BillableTimeInSeconds, the time since the training started."""
         state, description = self.state(), self.description
         created, started = description.get("CreationTime"), description.get("TrainingStartTime")
         billed = max(0.0, self.ended_at - started.timestamp()) if started else 0.0
@@ -219,7 +219,7 @@ class SageMakerJob(Job):
         )
 
     def _failure(self, state: JobState) -> tuple[FailureKind, str] | None:
-        """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
+        """Return SageMaker's reason, which the first failed instance gave, or the limit that stopped the job."""
         status = self.description.get("TrainingJobStatus")
         if state is JobState.STOPPED:
             limit = None if self._asked_to_stop else _LIMITS.get(self.detail())
@@ -277,7 +277,7 @@ class SageMakerJob(Job):
                 self._storage.remove(prefix)
 
     def warm_pool(self) -> WarmPoolStatus | None:
-        """As WarmPoolStatus describes it, asked again while the instances are kept; None if there never were any.
+        """Return WarmPoolStatus, asked again while instances are kept, or None if there never were any.
 
         The seconds of a job that was deleted, which AWS allows once no instances are kept, are unknown.
         """
@@ -328,7 +328,7 @@ class SageMakerJob(Job):
         return self._clock.monotonic() - self._end_seen > _LATE_S
 
     def _results(self) -> Mapping[str, bytes] | None:
-        """The report, events and profile of the ended job, read once; None while S3 does not answer.
+        """Return report, events and profile of the ended job, read once; None while S3 does not answer.
 
         Raises LostContact if they may not be read.
         """
@@ -414,7 +414,7 @@ class SageMakerJob(Job):
 
 
 def described(account: Account, name: str) -> Mapping[str, Any] | None:
-    """The answer of DescribeTrainingJob; {} if AWS does not describe the job now, None if there is none.
+    """Return DescribeTrainingJob's answer; {} if AWS does not describe the job now, None if there is no such job.
 
     One answer of one service is no proof that there is no job, and an empty one is no answer. Raises boto's errors.
     """

@@ -211,11 +211,11 @@ class SageMakerLauncher(Launcher):
         return self.account.region
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
-        """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
+        """Return the seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
         return billed_after_limit_s(spec, self._environment)
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Seconds after its container's start: those of the job, less the billed ones of earlier attempts."""
+        """Return the job's seconds after its container's start, less the billed seconds of earlier attempts."""
         return deadline_s(document.spec, self._environment) - document.spent_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
@@ -240,12 +240,12 @@ class SageMakerLauncher(Launcher):
         return tuple(each.instance_type for each in takewhile(lambda each: rest(each) == same, clusters))
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
-        """The CreateTrainingJob request, exactly; nothing is uploaded."""
+        """Return the exact CreateTrainingJob request. Nothing is uploaded."""
         spec = document.spec.replace(**self.settings(document.spec))
         return self._request(replace(document, spec=spec), inputs, dry=True)
 
     def _request(self, document: JobDocument, inputs: JobInputs, *, dry: bool = False) -> dict[str, Any]:
-        """The CreateTrainingJob request of a job with all its settings; its inputs have been uploaded, unless `dry`.
+        """Return the complete CreateTrainingJob request; its inputs are uploaded, unless `dry`.
 
         Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
         """
@@ -287,7 +287,7 @@ class SageMakerLauncher(Launcher):
     def _body(
         self, document: JobDocument, inputs: JobInputs, channels: Mapping[str, str], command: str
     ) -> dict[str, Any]:
-        """The request of a job whose inputs lie at `channels`, names to S3 URIs."""
+        """Return the request of a job whose inputs lie at `channels`, names to S3 URIs."""
         spec, settings = document.spec, document.spec.sagemaker
         smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
         smp = {name: value for name, value in smp.items() if value is not None and value is not False}
@@ -357,7 +357,7 @@ class SageMakerLauncher(Launcher):
     def _uploaded(
         self, document: JobDocument, inputs: JobInputs, storage: Storage
     ) -> tuple[dict[str, str], dict[str, Any]]:
-        """Channels of data and code, and what the job is told of them: a project's command, or paths inside the job."""
+        """Return channels of data and code, and what the job must know of them: a command, or paths inside the job."""
         if (project := inputs.project) is not None:
             channels = {
                 name: path if isinstance(path, str) else storage.upload("files", path)
@@ -375,7 +375,7 @@ class SageMakerLauncher(Launcher):
         return channels, told
 
     def _first_attempt(self, document: JobDocument) -> "_FirstAttempt":
-        """The first attempt of a job, as AWS has it; raises LaunchRefused if it was launched with other parameters.
+        """Read a job's first attempt from AWS. Raises LaunchRefused if it was launched with other parameters.
 
         Whoever may write to MLflow can change what a run says; AWS and the job's own document say what was launched.
         """
@@ -397,7 +397,7 @@ class SageMakerLauncher(Launcher):
         return _FirstAttempt(job.description, launched)
 
     def _adopt_after(self, error: Exception, name: str) -> Job:
-        """The job that exists although its creation failed: an earlier one, or one whose answer was lost."""
+        """Return the job that exists although its creation failed: an earlier one, or one whose answer was lost."""
         is_in_use, reason = code(error) == "ResourceInUse", explain(error, "create the training job")
         if not (is_in_use or was_heard(error)):
             raise LaunchRefused(reason) from error
@@ -428,7 +428,7 @@ class _FirstAttempt(NamedTuple):
 
 
 def _settings_of(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Role, bucket, key and network of a job that AWS describes, by parameter."""
+    """Return role, bucket, key and network of a job that AWS describes, by parameter."""
     output, network = description["OutputDataConfig"], description.get("VpcConfig") or {}
     return {
         "role": description["RoleArn"],
@@ -442,7 +442,7 @@ def _settings_of(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, str], dict[str, Any]]:
-    """Channels and document of the first attempt, whose code and data the next ones run."""
+    """Return channels and document of the first attempt; retries reuse its code and data."""
     channels = {
         channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
         for channel in first.description["InputDataConfig"]
@@ -455,12 +455,12 @@ def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, st
 
 
 def _owner_tags(document: JobDocument) -> dict[str, str]:
-    """The AWS tags that say whose job it is, and those of the user."""
+    """Return the AWS tags that name the job's owner, and the user's own tags."""
     return {f"{AWS_PREFIX}run": document.run_id, **document.attribution.aws_tags(), **document.spec.tags}
 
 
 def _request_key(document: JobDocument) -> str:
-    """Digest of the given parameters and the tags of a job, equal for all its attempts."""
+    """Return a digest of a job's given parameters and tags, equal for all its attempts."""
     parts = [document.request_key, _owner_tags(document)]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -473,7 +473,7 @@ class Image(NamedTuple):
 
 
 def choose_image(spec: JobSpec, region: str) -> Image:
-    """The image for a job. Raises ValueError if AWS has none."""
+    """Choose the image for a job. Raises ValueError if AWS has none."""
     added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
     if spec.sagemaker.training_image is not None:
         return Image(spec.sagemaker.training_image, () if spec.sagemaker.network_isolation else added)
@@ -497,14 +497,14 @@ def choose_image(spec: JobSpec, region: str) -> Image:
 
 @cache
 def _image_uri(framework: str, **options: str) -> str:
-    """The SDK's image. Cached, because each call reads the endpoints of all of AWS, which takes 12 ms."""
+    """Return the SDK's image. It is cached, because each call reads all of AWS's endpoints, which takes 12 ms."""
     from sagemaker.core import image_uris
 
     return str(image_uris.retrieve(framework, image_scope="training", **options))
 
 
 def image_faults(spec: JobSpec, region: str) -> list[str]:
-    """The reasons why strategy, instance type and image do not go together; empty if they do."""
+    """Return reasons why strategy, instance type and image do not fit together; empty if they do."""
     faults, uri = launch_faults(spec), spec.sagemaker.training_image
     if uri is None:
         for cluster in () if faults else spec.clusters():
@@ -536,7 +536,7 @@ def image_faults(spec: JobSpec, region: str) -> list[str]:
 
 
 def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[str]:
-    """The reasons why a job that its settings isolate from the network needs one."""
+    """Return reasons why a job that is isolated from the network needs it."""
     settings, needed = spec.sagemaker, list[str]()
     if not settings.network_isolation:
         return
@@ -554,7 +554,7 @@ def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[
 
 
 def _own_requirements(spec: JobSpec, inputs: JobInputs) -> list[str]:
-    """The lines of what a project, or the folder of a script, has pip install."""
+    """Return the lines that a project, or a script's folder, gives to pip install."""
     own = at_home(spec.entry_script or "").resolve().parent / archive.REQUIREMENTS
     lines = read_text(own, LARGEST_SETTINGS).split("\n") if spec.entry_script is not None and own.is_file() else []
     return lines if inputs.project is None else [*inputs.project.document.get("requirements", [])]
@@ -579,7 +579,7 @@ def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str
 def _inputs(
     spec: JobSpec, inputs: JobInputs, storage: Storage
 ) -> tuple[dict[str, str], dict[str, str], dict[str, Path]]:
-    """Channels, parameters with paths inside the job, and the code beside ours: a script, requirements."""
+    """Return channels, parameters with paths inside the job, and additional code: a script, requirements."""
     channels, moved, files = dict[str, str](), dict[str, str](), dict[str, Path]()
     if inputs.dataset is not None:
         channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)

@@ -37,7 +37,7 @@ _SHOWN = 60  # characters of a value in a message
 
 
 def request_faults(request: Mapping[str, Any], shape: Any) -> list[str]:
-    """The faults of a request, by the parameters that a user has typed; `shape` is the input of the API's model."""
+    """Return a request's faults, by the parameters that a user typed; `shape` is the input of the API's model."""
     faults = list(_faults(shape, request, ()))
     if request.get("EnableManagedSpotTraining") and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
         faults.append(
@@ -85,7 +85,7 @@ def _of_members(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _name(path: tuple[str, ...]) -> str:
-    """The parameter that sets a member, such as environment.MODE, or the member itself."""
+    """Return the parameter that sets a member, such as environment.MODE, or the member itself."""
     for length in range(len(path), 0, -1):
         if parameter := _PARAMETERS.get(".".join(path[:length])):
             rest = [part[:_SHOWN] for part in path[length:] if part not in ("Key", "Value")]

@@ -52,7 +52,7 @@ def main(words: list[str]) -> None:
 
 
 def variables() -> dict[str, str]:
-    """The variables by which scripts for SageMaker find their folders, hosts and hyperparameters."""
+    """Return the variables in which SageMaker scripts look for folders, hosts and hyperparameters."""
     config = {
         name: json.loads((ML / "input" / "config" / f"{name}.json").read_text())
         for name in ("resourceconfig", "inputdataconfig", "hyperparameters")
@@ -90,12 +90,12 @@ def variables() -> dict[str, str]:
 
 
 def gpus() -> list[Path]:
-    """The GPUs of this instance."""
+    """Count the GPUs of this instance."""
     return list(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def install(needed: list[str]) -> None:
-    """Install what pip takes as such words; ends the job with pip's last error if that fails."""
+    """Install requirements with pip. If that fails, end the job with pip's last error."""
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
     process = subprocess.Popen(
         [sys.executable, "-m", "pip", "install", *needed],
@@ -136,7 +136,7 @@ def look_at_gpu() -> None:
 
 
 def printed(words: list[str]) -> str:
-    """The output of a program; "" if it is missing or fails."""
+    """Return the output of a program; "" if it is missing or fails."""
     try:
         return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:

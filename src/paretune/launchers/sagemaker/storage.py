@@ -70,12 +70,12 @@ class Storage:
         return self.uri(key)
 
     def read(self, key: str) -> bytes:
-        """The content of an object, of a larger one its first LARGEST_READ bytes. Raises boto's errors."""
+        """Return an object's content, up to LARGEST_READ bytes. Raises boto's errors."""
         content: bytes = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read(LARGEST_READ)
         return content
 
     def entries(self, prefix: str) -> dict[str, tuple[int, float]]:
-        """Keys that start with `prefix` to bytes and time of writing; raises LaunchRefused."""
+        """Return size and time of writing of the keys that start with `prefix`. Raises LaunchRefused."""
         with refused_to(f"list the bucket {self.bucket}"):
             listed = _objects(self.s3, self.bucket, prefix)
         return {entry["Key"]: (entry["Size"], entry["LastModified"].timestamp()) for entry in listed}
@@ -98,11 +98,11 @@ class Storage:
                     raise LaunchRefused(f"S3 did not remove {error.get('Key')}: {error.get('Message')}")
 
     def uri(self, key: str) -> str:
-        """S3 URI of a key in this bucket."""
+        """Return the S3 URI of a key in this bucket."""
         return f"s3://{self.bucket}/{key}"
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Keys and bytes of the objects whose keys start with `prefix`. Raises boto's errors."""
+        """Return keys and bytes of the objects whose keys start with `prefix`. Raises boto's errors."""
         return {entry["Key"]: entry["Size"] for entry in _objects(self.s3, self.bucket, prefix)}
 
     def _encryption(self) -> dict[str, str]:
@@ -110,7 +110,7 @@ class Storage:
 
 
 def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
-    """Names in a job's /opt/ml/output/data to keys in S3, and the URI of its model, "" without one.
+    """Map names in a job's /opt/ml/output/data to S3 keys, and return the model's URI, "" without one.
 
     SageMaker uploads both at the end below `prefix`, file by file. Raises boto's errors.
     """
@@ -123,7 +123,7 @@ def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
 
 
 def _objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
-    """All objects whose keys start with `prefix`, as S3 lists them. Raises boto's errors, one for an empty answer."""
+    """List all objects whose keys start with `prefix`. Raises boto's errors, also for an empty answer."""
     pages = [*s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)]
     if not all("KeyCount" in page for page in pages):
         raise ResponseParserError("S3 has not answered")
@@ -151,7 +151,7 @@ def absent(account: Account, parameter: str, address: str) -> str:
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> Any:
-    """A client with this machine's credentials; raises BadInput without any."""
+    """Create a client with this machine's credentials. Raises BadInput if there are none."""
     try:
         return client_of(boto3.Session(region_name=region or environment.get("AWS_REGION")), "s3")
     except AWS_ERRORS as error:
@@ -201,7 +201,7 @@ def fetch(
 
 
 def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str) -> tuple[str, dict[str, str]]:
-    """A prefix, and name below it to ETag of the objects to download; raises BadInput if there are none."""
+    """Return a prefix, and the ETags by name of the objects to download. Raises BadInput if there are none."""
     if key and not key.endswith("/"):
         try:
             folder, slash, name = key.rpartition("/")

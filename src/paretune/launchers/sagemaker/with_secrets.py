@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
 
 
 def read(name: str, arn: str) -> str:
-    """The secret for a variable; ends the job with the reason if it cannot be read."""
+    """Read the secret for a variable. End the job with the reason if that fails."""
     try:
         import boto3
         from botocore.config import Config
@@ -72,7 +72,7 @@ def read(name: str, arn: str) -> str:
 
 
 def forms(secret: str) -> set[bytes]:
-    """How a secret is printed: as it is, in JSON, in Python, in an address, and in base64 after any other bytes."""
+    """Return how a secret may be printed: plain, in JSON, in Python, in an address, in base64 after other bytes."""
     texts = {secret, repr(secret)[1:-1], quote(secret), quote(secret, safe=""), quote_plus(secret)}
     texts |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     found, data = {text.encode(errors="replace") for text in texts}, secret.encode()
@@ -92,7 +92,7 @@ def pass_on(stream: IO[bytes], hidden: list[bytes]) -> None:
 
 
 def masked(text: bytes, hidden: list[bytes]) -> bytes:
-    """The text with `...` in place of each form of a secret."""
+    """Replace each form of a secret in a text with `...`."""
     for secret in hidden:
         text = text.replace(secret, b"...")
     return text

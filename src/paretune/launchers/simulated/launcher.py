@@ -68,7 +68,7 @@ class VirtualClock:
         self._wake_at.add(moment)
 
     def sleep(self, seconds: float) -> None:
-        """Advance by `seconds`, or further to the next change if that is later; returns without waiting."""
+        """Advance by `seconds`, or to the next change if that is later. Returns without waiting."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             now = self.now()
@@ -109,7 +109,7 @@ class SimulatedJob(Job):
         return JobState.COMPLETED if timeline.failure is None else JobState.FAILED
 
     def events(self) -> list[Event]:
-        """Events since the last call; once the job has been stopped, an event that says so."""
+        """Return events since the last call; once the job has been stopped, an event that says so."""
         due = [entry for entry in self._course.events if entry[0] <= self._seconds][self._events_read :]
         self._events_read += len(due)
         return [event.model_copy(update={"time": self._created + moment}) for moment, event in due]
@@ -119,7 +119,7 @@ class SimulatedJob(Job):
             write_json_once(self._stop_file, {"time": self._clock.now()})
 
     def status(self) -> JobStatus:
-        """State and results, and virtual seconds; a job without instances has no phases."""
+        """Return state, results and virtual seconds; a job without instances has no phases."""
         state, course, until = self.state(), self._course, self._seconds
         transitions = [{"Status": name, "StartTime": begin} for name, begin, _ in course.spans if begin < until]
         phases = read_phases({"SecondaryStatusTransitions": transitions}, until)
@@ -135,7 +135,7 @@ class SimulatedJob(Job):
         )
 
     def detail(self) -> str:
-        """SageMaker's secondary status; "" for a job without instances."""
+        """Return SageMaker's secondary status; "" for a job without instances."""
         if not self._document.spec.has_instances:
             return ""
         state = self.state()
@@ -148,7 +148,7 @@ class SimulatedJob(Job):
         return str(self._stop_file).replace(".stop.json", ".json")
 
     def next_change(self, after: float) -> float | None:
-        """The next change of state, detail or events, in virtual seconds since the epoch; None once it has ended."""
+        """Return the next change of state, detail or events, in virtual seconds since the epoch; None after the end."""
         moments = [*(end for _, _, end in self._course.spans), *(moment for moment, _ in self._course.events)]
         changes = [self._created + moment for moment in moments if math.isfinite(moment)]
         return min((change for change in changes if change > after), default=None)
@@ -212,7 +212,7 @@ class SimulatedLauncher(Launcher):
         return price_region(spec, self._environment)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
-        """As on SageMaker for a job on its instances; else the seconds to stop."""
+        """Return the same as SageMaker for a job on its instances; otherwise the seconds to stop."""
         return billed_after_limit_s(spec, self._environment) if spec.has_instances else STOP_SECONDS
 
     def check(self, spec: JobSpec) -> None:

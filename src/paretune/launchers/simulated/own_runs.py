@@ -46,7 +46,7 @@ class OwnRuns:
         return cls(path.name, rows)
 
     def answer(self, spec: JobSpec, *, draw: int = 0, startup_seconds: float = 0.0) -> ReplayedJob:
-        """How the job ended; `draw` selects one of its repeats. Raises BadInput if no row has its settings."""
+        """Return how the job ended; `draw` selects one of its repeats. Raises BadInput if no row has its settings."""
         given = {name: _value(spell(value)) for name, value in _settings(spec).items()}
         asked = {name: value for name, value in given.items() if name in self.rows[0][1]}
         alike = [row for row in self.rows if all(row[1][name] == value for name, value in asked.items())]

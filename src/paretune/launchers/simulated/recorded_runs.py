@@ -94,12 +94,12 @@ class RecordedRow:
         return {name: value for name in MEASURED if (value := getattr(self.cells, name)) is not None}
 
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
+        """Return sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
         return hashlib.sha256(repr(sorted(self.texts.items())).encode()).hexdigest()[:16]
 
 
 def located(fault: str, lines: Sequence[int]) -> str:
-    """The fault with the lines that have it."""
+    """Return the fault with the lines that have it."""
     numbers = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
     return f"line{'s' * (len(lines) > 1)} {numbers}: {fault}"
 
@@ -156,17 +156,17 @@ class MatchingRows:
     repeats: int = 1
 
     def seconds(self) -> float:
-        """Billable seconds, interpolated in their logarithm."""
+        """Interpolate the billable seconds in their logarithm."""
         if len(self.parts) == 1:
             return self.parts[0][0].cells.billable_seconds or math.nan
         return math.exp(sum(weight * math.log(row.cells.billable_seconds or math.nan) for row, weight in self.parts))
 
     def f1(self) -> float:
-        """F1, interpolated linearly."""
+        """Interpolate F1 linearly."""
         return sum(weight * row.cells.f1 for row, weight in self.parts if row.cells.f1 is not None)
 
     def words(self) -> str:
-        """The lines of the rows, in words."""
+        """Describe the lines of the rows."""
         lines = sorted(row.line for row, _ in self.parts)
         if len(lines) == 1:
             chosen = f", one of {self.repeats} repeats" if self.repeats > 1 else ""
@@ -175,7 +175,7 @@ class MatchingRows:
 
 
 def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> MatchingRows | None:
-    """The row at a point, or those around it, or None. Only an exact row may be a failed one."""
+    """Return the row at a point, or the rows around it, or None. Only an exact row may be a failed one."""
     by_point: dict[Point, list[RecordedRow]] = {}
     for row in rows:
         if row.cells.status != OUT_OF_MEMORY:
@@ -191,7 +191,7 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose:
 
 
 def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
-    """Whether the per-device batch is as large as one that did not fit, or larger than the largest that did."""
+    """Return whether a per-device batch is as large as one that did not fit, or larger than the largest that did."""
     batch, at = plan.per_device_train_batch_size, point_at(spec, plan)
     steps = plan.gradient_accumulation_steps
     exact = {row.cells.status for row in rows if point_of(row) == at and row.plan.gradient_accumulation_steps == steps}
@@ -210,7 +210,7 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
 
 
 def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES) -> Point:
-    """The point of a job on some axes, in natural logarithms.
+    """Return the point of a job on some axes, in natural logarithms.
 
     They are rounded, so that equal settings written differently (5e-5, 0.00005) are one point.
     """
@@ -219,12 +219,12 @@ def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES)
 
 
 def point_of(row: RecordedRow, axes: Sequence[str] = CLUSTER_AXES) -> Point:
-    """The point of a row on some axes."""
+    """Return the point of a row on some axes."""
     return point_at(row.spec, row.plan, axes)
 
 
 def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
-    """The corners of the smallest cell around `at` that are all in `points`, with their weights.
+    """Return the corners of the smallest cell around `at` that are all in `points`, with their weights.
 
     Returns the point itself with weight 1 if it is in `points`, and None if no cell is complete. Never extrapolates.
     """
@@ -306,7 +306,7 @@ class RunTable:
     def answer(
         self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
     ) -> ReplayedJob:
-        """The result of the job with this batch; raises BadInput with what the table holds if not this job.
+        """Return the result of the job with this batch. Raises BadInput that says what the table holds otherwise.
 
         `draw` selects, with the job itself, one of several repeats of a run. `startup_seconds` are those of a row
         before its first step; half of its seconds if it has fewer.
@@ -369,7 +369,7 @@ class RunTable:
         raise BadInput(faults or [f"recorded_runs {self.name} holds no run with all of {', '.join(wanted)} as here"])
 
     def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
-        """The F1 of the same global batch size and learning rate, from another instance type if need be."""
+        """Return the F1 of the same global batch size and learning rate, from another instance type if necessary."""
         deciding = {name: spell(getattr(spec, name)) for name in affecting(JobSpec, "quality")}
         completed = (row for row in self.rows if row.cells.status == COMPLETED)
         rows = [row for row in completed if all(deciding.get(name, text) == text for name, text in row.others.items())]

@@ -63,16 +63,16 @@ class Timeline:
         return self.spans[-1][2]
 
     def billable_seconds(self, until: float = math.inf) -> float:
-        """Seconds in which instances were running, up to `until` seconds after the creation."""
+        """Return the seconds in which instances were running, up to `until` seconds after the creation."""
         running = [(begin, end) for name, begin, end in self.spans if name not in _UNBILLED]
         return sum(max(min(until, end) - begin, 0.0) for begin, end in running)
 
     def status_at(self, moment: float) -> str:
-        """The secondary status at `moment` seconds after the creation."""
+        """Return the secondary status at `moment` seconds after the creation."""
         return next((name for name, _, end in self.spans if moment < end), self.spans[-1][0])
 
     def limited(self, limit_s: float) -> "Timeline":
-        """The course if it is stopped after so many running seconds; an upload does not count, as at SageMaker."""
+        """Return the course of a job stopped after `limit_s` running seconds; like SageMaker, uploads do not count."""
         left_s = limit_s
         for name, begin, end in self.spans:
             if name not in (*_UNBILLED, _UPLOADING):
@@ -83,7 +83,7 @@ class Timeline:
         return self
 
     def stopped(self, moment: float, failure: tuple[FailureKind, str] | None = None) -> "Timeline":
-        """The course if it is stopped at `moment`; a stop that would not end it sooner changes nothing."""
+        """Return the course of a job stopped at `moment`; a stop after its end changes nothing."""
         end = moment + (0.0 if self.status_at(moment) in _UNBILLED else STOP_SECONDS)
         if end >= self.seconds:
             return self
@@ -112,7 +112,7 @@ class TimelineFactory:
     read_own: Callable[[Path], OwnRuns] = field(default_factory=lambda: functools.cache(OwnRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
-        """The timeline of the job; raises BadInput if neither table nor estimate covers it."""
+        """Return the job's timeline. Raises BadInput if neither table nor estimate covers it."""
         settings = document.spec.simulation
         job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
         try:
