@@ -3,9 +3,7 @@
 import fcntl
 import gc
 import os
-import random
 import re
-import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,9 @@ from alembic.script.revision import RevisionMap
 from hypothesis import settings
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.util import LRUCache
+
+from tests.support.sentences import BAD, GOOD, OTHER, sentences, write_csv
+from tests.support.stores import copy_store, user_s_own
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside another: more threads than cores wait actively for each other
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -85,29 +86,6 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-GOOD = tuple("great warm funny clever moving fresh lovely bright tender bold".split())  # noqa: SIM905
-BAD = tuple("dull cold stale clumsy boring tired ugly flat hollow weak".split())  # noqa: SIM905
-OTHER = tuple("the a film story actor scene music plot is was and with very quite rather it this".split())  # noqa: SIM905
-
-
-def sentences(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """`count` sentences with a class that their words give away."""
-    source = random.Random(seed)
-    rows = []
-    for number in range(count):
-        label = ("positive", "negative")[number % 2]
-        words = source.choices(OTHER, k=source.randint(3, 14)) + source.choices(GOOD if number % 2 == 0 else BAD, k=2)
-        source.shuffle(words)
-        rows.append((" ".join(words), label))
-    return rows
-
-
-def write_csv(path: Path, rows: list[tuple[str, str]], header: str = "text,label") -> Path:
-    """Write rows as CSV with a header line."""
-    path.write_text("\n".join([header, *(f"{text},{label}" for text, label in rows)]) + "\n")
-    return path
-
-
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random two-layer BERT (hidden size 32) with a word-level vocabulary, as a Hugging Face folder."""
@@ -168,23 +146,6 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             MlflowClient(f"sqlite:///{draft}").search_experiments()
             draft.rename(path)
     return path
-
-
-def copy_store(store: Path, folder: Path) -> str:
-    """Copy an MLflow store to `mlflow.db` in `folder`, which keeps its artifacts too; the address of the copy."""
-    shutil.copy(store, folder / "mlflow.db")
-    with sqlite3.connect(folder / "mlflow.db") as connection:
-        connection.execute("UPDATE experiments SET artifact_location = ?", (str(folder / "mlruns" / "0"),))
-    return f"sqlite:///{folder / 'mlflow.db'}"
-
-
-def user_s_own(folder: Path) -> dict[str, str]:
-    """Environment variables that keep all that is written below `folder`, and nothing asked of the network."""
-    return {
-        "PARETUNE_HOME": str(folder / ".paretune"),
-        "HF_HOME": str(folder / "huggingface"),
-        "HF_HUB_OFFLINE": "1",
-    }
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The house rules that a machine can check."""
 
 import ast
-import itertools
 import re
 import shlex
 import subprocess
@@ -12,10 +11,9 @@ import pytest
 import yaml
 
 import paretune
-from paretune.cli import COMMANDS, command_named, read_words
+from paretune.cli import COMMANDS, command_named
 from paretune.specification.job import JobSpec
-
-ROOT = Path(__file__).parents[2]
+from tests.support.pages import PAGES, ROOT, commands_of, job_of
 
 
 def entry_points() -> dict[str, Any]:
@@ -78,50 +76,9 @@ def test_the_functions_that_one_job_passes_are_where_the_page_says() -> None:
     assert 0 < lines <= 300
 
 
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "studies" / "README.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-
-
 @pytest.fixture(params=PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def page(request: pytest.FixtureRequest) -> str:
     return str(request.param.read_text())
-
-
-def commands_of(text: str) -> list[list[str]]:
-    """The words of each `mlflow run` and `paretune` line in fenced bash blocks, variables set before it left out."""
-    blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    result = []
-    for line in lines:
-        words: list[str] = []
-        for word in [*shlex.split(line.removeprefix("$ "), comments=True), ";"]:
-            if word in {"&&", "||", ";", "|"}:
-                custom = "--backend" not in words  # with it, the project is anybody's
-                if (words[:2] == ["mlflow", "run"] and custom) or words[:1] == ["paretune"]:
-                    result.append(words)
-                words = []
-            elif words or not re.match(r"[A-Za-z_]\w*=", word):
-                words.append(word)
-    return result
-
-
-def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
-    """Command and parameters of one command line."""
-    if words[0] == "mlflow":
-        options = list(itertools.pairwise(words))
-        command = next((value for option, value in options if option in {"-e", "--entry-point"}), "train")
-        rest = [f"--{value}" for option, value in options if option in {"-P", "--param-list"}]
-    else:
-        command, *rest = words[1:]
-        if rest and not rest[0].startswith("-") and command in COMMANDS:
-            rest[0] = f"--{COMMANDS[command].first_word}={rest[0]}"
-    parameters, _ = read_words(rest, ())  # a switch has an empty text
-    parameters.pop("json", None)  # every command takes it, with a value or without
-    return command, {name: text or "true" for name, text in parameters.items()}
 
 
 def parameters_of(command: str) -> set[str]:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import copy_store, user_s_own
-from tests.end_to_end.cloud import Cloud, job_of_seconds
-from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.support.cloud import Cloud, job_of_seconds
+from tests.support.stand_ins.sagemaker.emulator import Emulator
+from tests.support.stores import copy_store, user_s_own
 
 os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow server starts half a dozen processes more
 

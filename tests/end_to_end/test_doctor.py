@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.cloud import WITHIN_S, Cloud
+from tests.support.cloud import WITHIN_S, Cloud
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ import mlflow
 import pytest
 from mlflow.entities import Run
 
-from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done
-from tests.processes import command
+from tests.support.cloud import REPOSITORY, WITHIN_S, Cloud, Done
+from tests.support.processes import command
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,7 @@ import torch
 
 from paretune.specification.container import JobFolder, JobReport
 from paretune.specification.job import JobSpec
-from tests.conftest import sentences, write_csv
-from tests.end_to_end.instances import (
+from tests.support.instances import (
     check_it_is_the_same_training,
     copy_checkpoints_to_all,
     instances_of,
@@ -23,6 +22,7 @@ from tests.end_to_end.instances import (
     running,
     wait_for_step,
 )
+from tests.support.sentences import sentences, write_csv
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,7 +12,7 @@ import pytest
 
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
-from tests.end_to_end.instances import curves, instances_of, make_job, run
+from tests.support.instances import curves, instances_of, make_job, run
 
 ROOT = Path(__file__).parents[2]
 RUN_IN_THE_IMAGE = (

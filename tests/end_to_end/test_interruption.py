@@ -13,8 +13,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.specification.container import Event, EventReader, JobFolder
-from tests.end_to_end.cloud import job_of_seconds, spelled
-from tests.processes import Command, command, paretune, use_one_core, wait_until, working_in
+from tests.support.cloud import job_of_seconds, spelled
+from tests.support.processes import Command, command, paretune, use_one_core, wait_until, working_in
 
 REPOSITORY = Path(__file__).parents[2]
 STARTS_WITHIN_S = 90.0

@@ -21,8 +21,8 @@ from mlflow.models import Model
 from paretune.cli import main
 from paretune.commands.doctor import store_findings
 from paretune.core.checks import Verdict
-from tests.processes import free_port, tracking_server
-from tests.study_tables import write_study
+from tests.support.processes import free_port, tracking_server
+from tests.support.study_tables import write_study
 
 VARIABLE = "PARETUNE_MLFLOW_SERVERS"
 ENVIRONMENTS = [Path(folder) for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]

@@ -24,12 +24,12 @@ from transformers import (
 from paretune.specification.container import JobDocument, JobFolder, JobReport, write_json
 from paretune.specification.job import JobSpec
 from paretune.training import prepare
-from tests.conftest import sentences, write_csv
-from tests.end_to_end.instances import SOURCE, check_weights, curves, messages
+from tests.support.instances import SOURCE, check_weights, curves, messages
+from tests.support.sentences import sentences, write_csv
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = Path(__file__).with_name("several_jobs.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "several_jobs.py"
 FOUR_LAYERS = {"num_hidden_layers": 4, "num_attention_heads": 4, "max_position_embeddings": 64}
 SMALL = {"hidden_size": 32, "intermediate_size": 64, **FOUR_LAYERS}
 NO_DROPOUT = {

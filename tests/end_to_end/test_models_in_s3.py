@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from paretune.tracking.models import logged_model_of
-from tests.end_to_end.cloud import WITHIN_S, Cloud
-from tests.processes import command
-from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.support.cloud import WITHIN_S, Cloud
+from tests.support.processes import command
+from tests.support.stand_ins.sagemaker.emulator import Emulator
 
 pytestmark = pytest.mark.slow
 NAME = "sentiment"

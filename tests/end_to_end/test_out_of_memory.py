@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from tests.conftest import BAD, GOOD, OTHER, write_csv
-from tests.end_to_end.cloud import spelled
-from tests.processes import command, paretune, working_in
+from tests.support.cloud import spelled
+from tests.support.processes import command, paretune, working_in
+from tests.support.sentences import BAD, GOOD, OTHER, write_csv
 
 WITHIN_S = 180.0
 GIB = 2**30

@@ -12,7 +12,7 @@ import pytest
 
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial, TrialStatus
-from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
+from tests.support.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,11 @@ import pytest
 from paretune.cli import main
 from paretune.launchers.base import job_name
 from paretune.studies.definition.file import StudyFile
-from tests.architecture.test_house import PAGES, commands_of, job_of
-from tests.bills import later, line, write
-from tests.conftest import sentences, write_csv
-from tests.end_to_end.cloud import REPOSITORY
-from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.support.bills import later, line, write
+from tests.support.cloud import REPOSITORY
+from tests.support.pages import PAGES, commands_of, job_of
+from tests.support.sentences import sentences, write_csv
+from tests.support.stand_ins.sagemaker.emulator import Emulator
 
 pytestmark = pytest.mark.slow
 

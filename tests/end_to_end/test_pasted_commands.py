@@ -11,15 +11,10 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
+from tests.support.study_tables import TWO_TRIALS
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = {"instance_type": "ml.g5.xlarge", "launcher": "simulated", "max_train_samples": "2000"}
-STUDY = """name: pasted
-job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 2000}
-search: {per_device_train_batch_size: {choices: [8, 16]}}
-objectives: {cost_usd: minimize, job_seconds: minimize}
-n_trials: 2
-"""
 pytestmark = pytest.mark.slow
 
 
@@ -66,7 +61,7 @@ def test_a_line_of_mlflow_run_is_repeated_by_the_one_it_prints_and_records(workp
 def test_what_a_study_recommends_is_launched_by_the_line_it_prints(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (workplace / "study.yaml").write_text(STUDY)
+    (workplace / "study.yaml").write_text(TWO_TRIALS)
 
     assert main(["study", "--study", "study.yaml"]) == 0
     again = printed("again in the simulation: ", capsys.readouterr().out)

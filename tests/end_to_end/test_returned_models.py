@@ -18,7 +18,8 @@ from paretune.jobs.model import record_model
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking.run import Run
-from tests.conftest import copy_store, sentences
+from tests.support.sentences import sentences
+from tests.support.stores import copy_store
 
 pytestmark = [
     pytest.mark.slow,

@@ -24,8 +24,8 @@ from paretune.launchers.base import Job
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher, choose_image
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from tests.launcher_contract import LauncherContract, Place
-from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.support.launcher_contract import LauncherContract, Place
+from tests.support.stand_ins.sagemaker.emulator import Emulator
 
 IN_AN_ACCOUNT = os.environ.get("PARETUNE_TEST_ACCOUNT") == "1"
 COST = "about 30 jobs on ml.m5.large start in your AWS account now: some 90 minutes, about 0.20 USD"

@@ -14,10 +14,10 @@ import pytest
 from paretune.launchers.base import job_of
 from paretune.pricing import PriceList
 from paretune.tracking.models import logged_model_of
-from tests.conftest import sentences, write_csv
-from tests.end_to_end.cloud import REPOSITORY, WITHIN_S, Cloud, Done, job_of_seconds
-from tests.stand_ins.sagemaker.calls import OWNER, Request
-from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.support.cloud import REPOSITORY, WITHIN_S, Cloud, Done, job_of_seconds
+from tests.support.sentences import sentences, write_csv
+from tests.support.stand_ins.sagemaker.calls import OWNER, Request
+from tests.support.stand_ins.sagemaker.emulator import Emulator
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import pytest
 from mlflow.entities import Run
 
 from paretune.pricing import PriceList
-from tests.end_to_end.cloud import WITHIN_S, Cloud
-from tests.processes import wait_until
+from tests.support.cloud import WITHIN_S, Cloud
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.cloud import Cloud
+from tests.support.cloud import Cloud
 
 pytestmark = pytest.mark.slow
 

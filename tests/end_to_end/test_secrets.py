@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.cloud import Cloud
-from tests.processes import free_port, tracking_server
-from tests.stand_ins.sagemaker.emulator import Emulator
-from tests.stand_ins.sagemaker.training import GROUP
+from tests.support.cloud import Cloud
+from tests.support.processes import free_port, tracking_server
+from tests.support.stand_ins.sagemaker.emulator import Emulator
+from tests.support.stand_ins.sagemaker.training import GROUP
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.studies.definition.file import StudyFile
-from tests.end_to_end.cloud import REPOSITORY
+from tests.support.cloud import REPOSITORY
 
 STUDIES = sorted((REPOSITORY / "studies").glob("*.yaml"))
 pytestmark = pytest.mark.slow

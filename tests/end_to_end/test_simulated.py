@@ -10,7 +10,7 @@ from mlflow.entities import Run
 
 from paretune.cli import main
 from paretune.estimating.phases import usual
-from tests.end_to_end.cloud import job_of_seconds, spelled
+from tests.support.cloud import job_of_seconds, spelled
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
 

@@ -14,8 +14,7 @@ from transformers import AutoModelForSequenceClassification
 
 from paretune.specification.container import FailureKind, JobFolder, JobReport
 from paretune.specification.job import JobSpec
-from tests.conftest import sentences, write_csv
-from tests.end_to_end.instances import (
+from tests.support.instances import (
     SOURCE,
     check_it_is_the_same_training,
     copy_checkpoints_to_all,
@@ -28,6 +27,7 @@ from tests.end_to_end.instances import (
     running,
     wait_for_step,
 )
+from tests.support.sentences import sentences, write_csv
 
 pytestmark = pytest.mark.slow
 

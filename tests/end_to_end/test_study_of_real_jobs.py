@@ -10,10 +10,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.studies.results.trials import Trial, TrialStatus
-from tests.end_to_end.cloud import WITHIN_S, Cloud
-from tests.processes import Command, command, paretune, wait_until, working_in
-from tests.stand_ins.sagemaker.emulator import Emulator
-from tests.study_tables import books_of
+from tests.support.cloud import WITHIN_S, Cloud
+from tests.support.processes import Command, command, paretune, wait_until, working_in
+from tests.support.stand_ins.sagemaker.emulator import Emulator
+from tests.support.study_tables import books_of
 
 pytestmark = pytest.mark.slow
 

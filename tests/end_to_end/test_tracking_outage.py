@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.specification.container import Event, EventReader, JobFolder
-from tests.processes import command, free_port, paretune, tracking_server, use_one_core, wait_until, working_in
+from tests.support.processes import command, free_port, paretune, tracking_server, use_one_core, wait_until, working_in
 
 WITHIN_S = 120.0
 

@@ -9,9 +9,9 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.studies.results.trials import TrialStatus
-from tests.processes import command, paretune
-from tests.stand_ins import postgresql
-from tests.study_tables import books_of, write_study
+from tests.support.processes import command, paretune
+from tests.support.stand_ins import postgresql
+from tests.support.study_tables import books_of, write_study
 
 BUDGET_USD = 9.0
 WITHIN_S = 240.0

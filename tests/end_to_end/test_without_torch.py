@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from tests.end_to_end.test_pasted_commands import STUDY
+from tests.support.study_tables import TWO_TRIALS
 
 BLOCK = """
 import sys
@@ -44,7 +44,7 @@ assert not {"torch", "transformers", "datasets", "accelerate", "peft"} & set(sys
 @pytest.mark.slow
 def test_what_launches_runs_without_torch_and_a_local_job_says_what_to_install(workplace: Path) -> None:
     (workplace / "sitecustomize.py").write_text(BLOCK)
-    (workplace / "study.yaml").write_text(STUDY)
+    (workplace / "study.yaml").write_text(TWO_TRIALS)
     paths = os.pathsep.join([str(workplace), os.environ.get("PYTHONPATH", "")])
 
     done = subprocess.run(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.worlds import Trial
+from tests.support.faults.worlds import Trial
 
 os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow server starts half a dozen processes more
 

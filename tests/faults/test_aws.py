@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
-from tests.faults.commands import Forked
-from tests.faults.proxy import TROUBLES, Proxy
-from tests.faults.worlds import Trial, World
-from tests.processes import wait_until
+from tests.support.faults.commands import Forked
+from tests.support.faults.proxy import TROUBLES, Proxy
+from tests.support.faults.worlds import Trial, World
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ import signal
 
 import pytest
 
-from tests.faults.worlds import Trial, World
+from tests.support.faults.worlds import Trial, World
 
 pytestmark = pytest.mark.slow
 

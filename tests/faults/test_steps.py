@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import user_s_own
+from tests.support.stores import user_s_own
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 def test_a_driver_that_is_killed_at_any_step_pays_one_job_a_point_whatever_sync_does_beside_it(tmp_path: Path) -> None:
     custom = {name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "MLFLOW_", "PARETUNE_"))}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.paused_drivers"],
+        [sys.executable, "-W", "ignore", "-m", "tests.support.paused_drivers"],
         cwd=tmp_path,
         env=custom | user_s_own(tmp_path) | {"PYTHONPATH": str(REPOSITORY)},
         capture_output=True,

@@ -6,11 +6,11 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
-from tests.faults.proxy import TROUBLES, Proxy
-from tests.faults.worlds import Trial, World
-from tests.processes import free_port, tracking_server
-from tests.stand_ins import postgresql
-from tests.study_tables import books_of, write_study
+from tests.support.faults.proxy import TROUBLES, Proxy
+from tests.support.faults.worlds import Trial, World
+from tests.support.processes import free_port, tracking_server
+from tests.support.stand_ins import postgresql
+from tests.support.study_tables import books_of, write_study
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from mlflow.entities import Run
 
 import paretune
 from paretune.core.errors import BadInput
-from tests.end_to_end.cloud import Cloud
-from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.support.cloud import Cloud
+from tests.support.stand_ins.sagemaker.emulator import Emulator
 
 HERE = Path(__file__).parent
 TRAININGS: dict[str, tuple[str, dict[str, Any], str]] = {

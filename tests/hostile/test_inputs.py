@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from paretune import cli
-from tests.conftest import copy_store
-from tests.hostile.watch import MARK, Gate, give, watching
+from tests.support.stores import copy_store
+from tests.support.watch import MARK, Gate, give, watching
 
 HARMFUL = (
     *(f"$(touch {MARK})", f"`touch {MARK}`", f"; touch {MARK} #", f"' && touch {MARK} && '"),

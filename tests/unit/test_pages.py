@@ -10,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 from paretune.cli import main
-from tests.architecture.test_house import commands_of, job_of
+from tests.support.pages import commands_of, job_of
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))

@@ -19,8 +19,8 @@ from paretune.launchers.base import JobState
 from paretune.specification import catalog, launchers
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from tests.launcher_contract import LauncherContract, Order, Place
-from tests.unit.launchers.test_local import TRAINING
+from tests.support.launcher_contract import LauncherContract, Order, Place
+from tests.support.scripted_training import TRAINING
 
 HERE = Path(__file__).parent
 TABLE = """\

@@ -5,7 +5,7 @@ declare. A new launcher needs no change here. It is a package of its own with
 
 - a `LauncherTraits` that an entry point of the group `paretune.launchers` names;
 - a subclass of `launchers.base.Launcher`, and one of `Job`;
-- a test that gives it to the contract suite of all launchers (tests/launcher_contract.py).
+- a test that gives it to the contract suite of all launchers (tests/support/launcher_contract.py).
 
 A folder of `examples/` has a whole one.
 """

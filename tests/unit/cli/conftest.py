@@ -1,22 +1,5 @@
-"""Runs a command as a user would."""
+"""Runs commands as a user types them."""
 
-from collections.abc import Callable
-from pathlib import Path
+from tests.support.typed import run
 
-import pytest
-
-from paretune.cli import main
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in an empty place; (exit code, standard output, standard error)."""
-
-    def command(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(words)
-        return code, *capsys.readouterr()
-
-    return command
+__all__ = ["run"]

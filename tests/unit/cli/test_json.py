@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from paretune.cli import COMMANDS, main
+from tests.support.pages import fields_of
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "api.md").read_text()
@@ -26,12 +27,6 @@ def run(run: Callable[..., tuple[int, str, str]], beside_the_studies: Path) -> R
         return code, json.loads(out), err
 
     return command
-
-
-def fields_of(command: str) -> set[str]:
-    """The fields that the page says a command's document has."""
-    (cell,) = re.findall(rf"^\| {re.escape(command)} \| (.*) \|$", PAGE, re.MULTILINE)
-    return set(re.findall(r"`(\w+)`", cell.partition(";")[0].partition(":")[0]))
 
 
 def test_the_page_lists_every_command() -> None:

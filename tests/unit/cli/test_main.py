@@ -12,7 +12,7 @@ from paretune import cli
 from paretune.cli import COMMANDS, go_where_typed, main, program, read_words
 from paretune.core.shell import started_by
 from paretune.specification.job import JobSpec
-from tests.unit.cli.conftest import Run
+from tests.support.typed import Run
 
 
 def test_the_bare_name_of_a_switch_is_true_and_dashes_are_underscores() -> None:

@@ -4,10 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import write_csv
-from tests.unit.cli.conftest import Run
-from tests.unit.core.test_script_options import CLICK
+from tests.support.sentences import write_csv
+from tests.support.typed import Run
 
+CLICK_SCRIPT = """
+import click
+@click.command()
+@click.option("--learning-rate", "rate", type=float, default=0.1)
+@click.option("--quiet", is_flag=True)
+@click.option("--data-dir", required=True)
+def main(rate, quiet, data_dir): ...
+main()
+"""
 SIMULATED = "train --launcher simulated --instance_type ml.g5.xlarge --num_train_epochs 2 --simulation.runs"
 WRONG = {  # words to sentences of the one message
     "train --learning_rat 1e-4": ["unknown parameter learning_rat: did you mean learning_rate"],
@@ -117,7 +125,7 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(line: str,
     (workplace / "one.csv").write_text("text,label\na,x\nb,x\nc,x\n")
     (workplace / "parts.csv").write_text("text,label\na,0.5\nb,1\nc,2\n")
     (workplace / "ragged.csv").write_text("text,label\na,x\ngood, bad,y\n")
-    (workplace / "click.py").write_text(CLICK)
+    (workplace / "click.py").write_text(CLICK_SCRIPT)
     before = {path.name for path in workplace.iterdir()}
 
     code, out, err = run(*line.split())

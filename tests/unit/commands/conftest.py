@@ -1,6 +1,6 @@
 """An AWS account in memory, and commands as a user types them."""
 
-from tests.unit.cli.conftest import run as typed
-from tests.unit.launchers.sagemaker.conftest import aws, clock
+from tests.support.aws_account import aws, clock
+from tests.support.typed import run as typed
 
 __all__ = ["aws", "clock", "typed"]

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_ins.aws import BUCKET, ROLE, Aws
-from tests.unit.cli.conftest import Run
-from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+from tests.support.aws_account import nothing_of_this_machine
+from tests.support.stand_ins.aws import BUCKET, ROLE, Aws
+from tests.support.typed import Run
 
 __all__ = ["nothing_of_this_machine"]
 

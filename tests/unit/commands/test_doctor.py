@@ -16,7 +16,7 @@ from paretune.cli import main
 from paretune.commands import doctor
 from paretune.commands.doctor import store_findings
 from paretune.core.checks import Verdict
-from tests.unit.cli.test_json import fields_of
+from tests.support.pages import fields_of
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 from paretune.commands.doctor import DoctorRequest, cloud_findings, paid_job
 from paretune.core.checks import Finding, Verdict
 from paretune.pricing import PriceList, admit
-from tests.stand_ins.aws import BUCKET, ROLE, Aws
-from tests.stand_ins.sagemaker.emulator import ACCOUNT as ACCOUNT_ID
-from tests.unit.cli.conftest import Run
-from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+from tests.support.aws_account import nothing_of_this_machine
+from tests.support.stand_ins.aws import BUCKET, ROLE, Aws
+from tests.support.stand_ins.sagemaker.emulator import ACCOUNT as ACCOUNT_ID
+from tests.support.typed import Run
 
 __all__ = ["nothing_of_this_machine"]
 

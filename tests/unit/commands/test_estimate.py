@@ -22,7 +22,7 @@ from paretune.estimating.timing import Prediction
 from paretune.pricing import Price
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
-from tests.recorded_jobs import put_run
+from tests.support.recorded_jobs import put_run
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -12,9 +12,9 @@ from mlflow import MlflowClient
 from paretune.commands.estimate.like import of_description
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from tests.recorded_jobs import put_run
-from tests.stand_ins.aws import Aws
-from tests.unit.cli.conftest import Run
+from tests.support.recorded_jobs import put_run
+from tests.support.stand_ins.aws import Aws
+from tests.support.typed import Run
 
 Answer = Callable[..., dict[str, Any]]
 BERT = {"model": "bert-base-uncased", "dataset": "my/data", "max_train_samples": 100_000, "max_seq_length": 256}

@@ -21,9 +21,9 @@ from paretune.jobs.workplace import Workplaces
 from paretune.specification.inputs import split_configuration
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
-from tests.fake_clock import FakeClock
-from tests.scripted_jobs import ENDLESS, SMALL, ScriptedLauncher
-from tests.workplaces import make_workplace
+from tests.support.fake_clock import FakeClock
+from tests.support.scripted_jobs import ENDLESS, SMALL, ScriptedLauncher
+from tests.support.workplaces import make_workplace
 
 JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
 BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"

@@ -14,9 +14,9 @@ from mlflow.entities import Run
 from mlflow.exceptions import ExecutionException
 
 from paretune.jobs import workplace as workplace_module
-from tests.fake_clock import FakeClock
-from tests.stand_ins.aws import BUCKET, ROLE, Aws
-from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+from tests.support.aws_account import nothing_of_this_machine
+from tests.support.fake_clock import FakeClock
+from tests.support.stand_ins.aws import BUCKET, ROLE, Aws
 
 __all__ = ["nothing_of_this_machine"]
 

@@ -10,8 +10,8 @@ import pytest
 from paretune.commands.prices import read_prices
 from paretune.core.errors import LaunchRefused
 from paretune.pricing import Price
-from tests.stand_ins.aws import Aws
-from tests.unit.cli.conftest import Run
+from tests.support.stand_ins.aws import Aws
+from tests.support.typed import Run
 
 FILE = Path("cache/paretune/prices.csv")
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.m5.large,us-east-1,0.05,2026,contract\n"

@@ -14,8 +14,8 @@ from moto import mock_aws
 
 from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker.storage import s3_client
-from tests.bills import BEGIN, deliver, deliver_legacy, in_focus, in_legacy, later, line, of_month, write
-from tests.recorded_jobs import put_run
+from tests.support.bills import BEGIN, deliver, deliver_legacy, in_focus, in_legacy, later, line, of_month, write
+from tests.support.recorded_jobs import put_run
 
 Run = Callable[..., tuple[int, Any, str]]
 VOLUME = {"identity_line_item_id": "volume"}

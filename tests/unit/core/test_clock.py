@@ -7,7 +7,7 @@ import pytest
 
 from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted
-from tests.processes import wait_until
+from tests.support.processes import wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])

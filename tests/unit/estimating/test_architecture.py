@@ -11,7 +11,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import hub_config, of_config, well_known
 from paretune.specification.inputs import BUNDLED_MODEL
-from tests.stand_ins.hub import Hub
+from tests.support.stand_ins.hub import Hub
 
 
 def test_a_language_model_multiplies_by_its_vocabulary_and_keeps_one_table_when_it_is_tied() -> None:

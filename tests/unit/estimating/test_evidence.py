@@ -15,7 +15,7 @@ from paretune.estimating.evidence import Evidence, collect, read
 from paretune.specification.job import JobSpec
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.store import Tracking
-from tests.recorded_jobs import put_run
+from tests.support.recorded_jobs import put_run
 
 A10G = {"instance_type": "ml.g5.xlarge", "max_train_samples": 1600, "per_device_train_batch_size": 32}
 MEASURED = {"billable_seconds": 500.0, "throughput_samples_per_second": 64.0, "peak_memory_gib": 3.0}

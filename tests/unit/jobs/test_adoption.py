@@ -6,74 +6,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
-from types import MappingProxyType
 from typing import Any
 
 import mlflow
 import pytest
-from mlflow import MlflowClient
 
-from paretune.core.clock import Interruption, SystemClock
+from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact
-from paretune.jobs.attempts import Attempts
-from paretune.jobs.launch import begin_job, run_job
-from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.record import JobRecord
-from paretune.jobs.workplace import Workplace
+from paretune.jobs.launch import run_job
 from paretune.launchers.base import Job
 from paretune.launchers.processes import process_text
-from paretune.specification.container import Event, JobInputs
-from paretune.specification.job import JobSpec
+from paretune.specification.container import Event
 from paretune.tracking.run import Run
-from paretune.tracking.store import Tracking
-from tests.fake_clock import FakeClock
-from tests.scripted_jobs import DONE, ENDLESS, INTERNAL, SMALL, ScriptedLauncher
-from tests.stand_ins.mlflow_store import denying_batches
-from tests.workplaces import make_workplace
-
-
-class User:
-    """Somebody who types commands for one account, each in a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.script = folder / "train.py"  # a job with a script of its own has nothing to prepare
-        self.script.touch()
-        self.clock = FakeClock()
-        self.launcher = ScriptedLauncher([DONE, DONE])
-        self.client = MlflowClient()
-        self.messages: list[str] = []
-
-    def spec(self, **changes: Any) -> JobSpec:
-        """The job that is typed."""
-        return JobSpec(**{"instance_type": SMALL, "entry_script": str(self.script), **changes})
-
-    def type(self, opened: str = "", **changes: Any) -> JobOutcome:
-        """The command, to its end; `opened` is the run that `mlflow run` has opened for it."""
-        environment = {"MLFLOW_RUN_ID": opened} if opened else {}
-        return run_job(self.spec(**changes), self.place(environment))
-
-    def place(self, environment: Mapping[str, str] = MappingProxyType({})) -> Workplace:
-        """Where a process finds the jobs."""
-        tracking = Tracking(environment, SystemClock())
-        return make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock, messages=self.messages)
-
-    def is_killed(self, *, before_creation: bool = False, watched_by: str = "", **changes: Any) -> str:
-        """A command that is killed while its job runs, or before that is created; its run."""
-        spec, workplace = self.spec(**changes), self.place()
-        if before_creation:
-            record = JobRecord(spec, workplace)
-            record.describe(JobInputs())
-            record.name_attempt(Attempts(record).document.job_name)
-        else:
-            record = begin_job(spec, workplace).record
-        record.run.set_tags({"paretune.watched_by": watched_by})
-        record.run.flush()
-        self.messages.clear()
-        return record.run.run_id
-
-    def job_of(self, run_id: str) -> str:
-        """The recorded name of the job of a run."""
-        return self.client.get_run(run_id).data.tags["paretune.job_name"]
+from tests.support.scripted_jobs import DONE, ENDLESS, INTERNAL, SMALL, ScriptedLauncher
+from tests.support.stand_ins.mlflow_store import denying_batches
+from tests.support.users import User
+from tests.support.workplaces import make_workplace
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from paretune.ledger.budget_ledger import BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import tracking_uri
-from tests.unit.jobs.test_adoption import User
-from tests.workplaces import make_workplace
+from tests.support.users import User
+from tests.support.workplaces import make_workplace
 
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
 NLP = {"tags": {"team": "nlp", "user": "ana"}, "budget": "team.yaml"}

@@ -16,9 +16,9 @@ from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec
 from paretune.tracking import PATIENCE, schema
 from paretune.tracking.store import Tracking
-from tests.fake_clock import FakeClock
-from tests.scripted_jobs import DONE, ScriptedLauncher
-from tests.workplaces import make_workplace
+from tests.support.fake_clock import FakeClock
+from tests.support.scripted_jobs import DONE, ScriptedLauncher
+from tests.support.workplaces import make_workplace
 
 
 def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(

@@ -8,8 +8,8 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from tests.fake_clock import FakeClock
-from tests.stand_ins.aws import BUCKET, Aws, account
+from tests.support.fake_clock import FakeClock
+from tests.support.stand_ins.aws import BUCKET, Aws, account
 
 
 class Bucket:

@@ -13,8 +13,8 @@ from paretune.core.errors import Interrupted, JobFailed, LaunchRefused
 from paretune.jobs.preparation import cache_inputs, inputs_of, load_cached_inputs
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
-from tests.processes import working_in
-from tests.workplaces import make_workplace
+from tests.support.processes import working_in
+from tests.support.workplaces import make_workplace
 
 
 class BusyClock(SystemClock):

@@ -20,8 +20,8 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
-from tests.fake_clock import FakeClock
-from tests.scripted_jobs import (
+from tests.support.fake_clock import FakeClock
+from tests.support.scripted_jobs import (
     CAPACITY,
     DONE,
     ENDLESS,
@@ -35,7 +35,7 @@ from tests.scripted_jobs import (
     ScriptedJob,
     ScriptedLauncher,
 )
-from tests.workplaces import make_workplace
+from tests.support.workplaces import make_workplace
 
 
 @dataclass

@@ -20,9 +20,9 @@ from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from tests.bills import later, line, write
-from tests.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, Ending
-from tests.unit.jobs.test_adoption import User
+from tests.support.bills import later, line, write
+from tests.support.scripted_jobs import CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SMALL, Ending
+from tests.support.users import User
 
 
 class Desk(User):

@@ -23,9 +23,9 @@ from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.store import Tracking
-from tests.bills import line, write
-from tests.fake_clock import FakeClock
-from tests.scripted_jobs import (
+from tests.support.bills import line, write
+from tests.support.fake_clock import FakeClock
+from tests.support.scripted_jobs import (
     BROKEN,
     DONE,
     ENDLESS,
@@ -37,7 +37,7 @@ from tests.scripted_jobs import (
     ScriptedLauncher,
     pool,
 )
-from tests.workplaces import make_workplace
+from tests.support.workplaces import make_workplace
 
 DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id
 EVENTS = [Event(time=1.0 + step, step=step, metrics={"train/loss": 1 / step}) for step in (1, 2)]

@@ -18,9 +18,9 @@ from paretune.jobs.workplace import Workplaces
 from paretune.launchers import deadlines
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import Tracking
-from tests.fake_clock import FakeClock
-from tests.stand_ins.aws import BUCKET, Aws
-from tests.unit.launchers.sagemaker.conftest import aws, clock, nothing_of_this_machine
+from tests.support.aws_account import aws, clock, nothing_of_this_machine
+from tests.support.fake_clock import FakeClock
+from tests.support.stand_ins.aws import BUCKET, Aws
 
 __all__ = ["aws", "clock", "nothing_of_this_machine"]
 

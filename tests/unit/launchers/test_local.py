@@ -28,57 +28,11 @@ from paretune.specification.container import (
     write_json,
 )
 from paretune.specification.job import JobSpec
-from tests.launcher_contract import LauncherContract, Order, Place
-from tests.processes import command, wait_until, working_in
+from tests.support.launcher_contract import LauncherContract, Order, Place
+from tests.support.processes import command, wait_until, working_in
+from tests.support.scripted_training import TRAINING
 
 PYTHON, WITHIN_S = sys.executable, 30.0
-
-# Stands where the launcher expects the Python that trains. It keeps the container contract and needs no torch.
-TRAINING = """#!{python}
-import json, os, signal, sys, threading, time
-from pathlib import Path
-from paretune.core import watchdog
-from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport
-
-asked = threading.Event()
-signal.signal(signal.SIGTERM, lambda *_: asked.set())
-watchdog.end_with(int(os.environ["PARETUNE_STARTER"]), 10.0, lambda: os._exit(1))  # as a training does
-assert sys.argv[1:3] == ["-m", "paretune.training"], sys.argv
-folder = JobFolder(Path(sys.argv[3]))
-document = JobDocument.read(folder.document)
-kind = document.spec.model
-step = 0
-
-def tell(message="", **metrics):
-    with folder.events.open("a") as file:
-        line = Event(time=time.time(), step=step, metrics=metrics, message=message).line()
-        file.write(line + "\\n")
-        print(line, flush=True)
-
-(folder.root / "environment.json").write_text(json.dumps(dict(os.environ)))
-tell("started")
-if kind == "quick":
-    (folder.model / "config.json").touch()
-    for step in range(1, 6):
-        tell(**{{"train/loss": 1 / step}})
-    print(*(f"line {{number}}" for number in range(1, 41)), sep="\\n")
-    JobReport(metrics={{"f1": 0.75}}, facts={{"job_name": document.job_name}}).write(folder.report)
-elif kind == "failing":
-    folder.write_failure(FailureKind.DISK_FULL, "the disk is full: of sand")
-    sys.exit(1)
-elif kind == "silent":
-    sys.exit(7)
-elif kind == "stopping itself":
-    folder.stopped.touch()
-elif kind == "deaf":
-    while True:
-        time.sleep(1)
-else:
-    asked.wait()
-    step = 1
-    tell("stopped")
-    folder.stopped.touch()
-"""
 
 
 class ShiftedClock(SystemClock):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paretune.core.errors import BudgetRefused
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
-from tests.stand_ins import postgresql
+from tests.support.stand_ins import postgresql
 
 NOVEMBER = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
 DECEMBER = datetime(2026, 12, 1, 0, 0, 1, tzinfo=UTC).timestamp()

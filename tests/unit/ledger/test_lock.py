@@ -12,8 +12,8 @@ import pytest
 from paretune.core.errors import BadInput, CallAgain, LostContact
 from paretune.ledger.lock import locked
 from paretune.storage.database import open_engine
-from tests.processes import wait_until
-from tests.stand_ins import postgresql
+from tests.support.processes import wait_until
+from tests.support.stand_ins import postgresql
 
 HOLD = """
 import sys, time

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from paretune.projects.project import PROGRAM_FILES
-from tests.processes import wait_until
+from tests.support.processes import wait_until
 
 
 @pytest.fixture

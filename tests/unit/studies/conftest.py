@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.tracking.store import Tracking
-from tests.scripted_study import Desk, QuickClock
+from tests.support.scripted_study import Desk, QuickClock
 
 
 @pytest.fixture

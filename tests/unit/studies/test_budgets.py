@@ -7,8 +7,8 @@ from mlflow import MlflowClient
 
 from paretune.cli import main
 from paretune.studies.search.driver import Driver
-from tests.scripted_jobs import SECONDS, SMALL
-from tests.scripted_study import Desk, searched
+from tests.support.scripted_jobs import SECONDS, SMALL
+from tests.support.scripted_study import Desk, searched
 
 STUDY = """
 name: two rates

@@ -7,7 +7,7 @@ import pytest
 
 from paretune.cli import main
 from paretune.studies.results.trials import TrialStatus
-from tests.study_tables import books_of, write_study
+from tests.support.study_tables import books_of, write_study
 
 
 @pytest.mark.slow

@@ -23,11 +23,11 @@ from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
-from tests.fake_clock import FakeClock
-from tests.scripted_jobs import SMALL
-from tests.scripted_study import JudgedLauncher, always_done
-from tests.study_tables import write_study
-from tests.workplaces import make_workplace
+from tests.support.fake_clock import FakeClock
+from tests.support.scripted_jobs import SMALL
+from tests.support.scripted_study import JudgedLauncher, always_done
+from tests.support.study_tables import write_study
+from tests.support.workplaces import make_workplace
 
 
 @pytest.mark.parametrize(("smallest", "warnings"), [(64, 1), (16, 0)])

@@ -8,7 +8,7 @@ from paretune.studies.results.front import Configuration, StudyFront
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
 from paretune.tracking import schema
-from tests.scripted_study import RATES, Desk, repeated, searched
+from tests.support.scripted_study import RATES, Desk, repeated, searched
 
 
 @pytest.fixture(autouse=True)

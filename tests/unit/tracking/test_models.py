@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.models import address, log_model, logged_model_of
-from tests.stand_ins.mlflow_store import denying_batches
+from tests.support.stand_ins.mlflow_store import denying_batches
 
 STATES = ("optimizer.pt", "training_args.bin")
 

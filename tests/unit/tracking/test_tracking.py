@@ -27,8 +27,8 @@ from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
-from tests.processes import free_port
-from tests.stand_ins.mlflow_store import denying_batches
+from tests.support.processes import free_port
+from tests.support.stand_ins.mlflow_store import denying_batches
 
 
 @pytest.fixture

@@ -12,16 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paretune.specification.container import JobFolder, PreparedDataset
-from paretune.specification.job import JobSpec
-
-SPEC = JobSpec(
-    precision="fp32",
-    max_seq_length=16,
-    per_device_train_batch_size=4,
-    training_arguments={"warmup_steps": 2, "weight_decay": 0.01},
-)
-"""A training of the rows of `folder`: six steps an epoch."""
+from paretune.specification.container import JobFolder
+from tests.support.trainings import SPEC, give
 
 
 @dataclass(frozen=True)
@@ -72,13 +64,6 @@ def run_prepare(tmp_path: Path) -> Callable[..., Preparation]:
         return Preparation(done.returncode, message, done.stdout)
 
     return run
-
-
-def give(folder: JobFolder, prepared: PreparedDataset, model: Path) -> None:
-    """A job gets this data set and this model, in place of those that it has."""
-    for link, source in ((folder.dataset, prepared.folder), (folder.model_source, model)):
-        link.unlink(missing_ok=True)
-        link.symlink_to(source)
 
 
 @pytest.fixture

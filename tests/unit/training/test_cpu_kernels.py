@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from paretune.training.device import dropout, use_cpu_kernels
-from tests.unit.training.test_kernels import batch_of, small
+from tests.support.small_models import batch_of, small
 
 
 @pytest.fixture(autouse=True)

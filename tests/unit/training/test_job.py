@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import flops_of_row
-from paretune.specification.container import Event, JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification.container import Event, JobDocument, JobFolder, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training import device, meter, strategies
 from paretune.training.job import train
@@ -21,14 +21,7 @@ from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
 from paretune.training.rows.tokenised import TokenRows
-from tests.unit.training.conftest import SPEC, give
-
-
-def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
-    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
-    content = JobReport.model_validate_json(folder.report.read_text())
-    assert content is not None
-    return content
+from tests.support.trainings import SPEC, give, report_of
 
 
 @pytest.mark.slow

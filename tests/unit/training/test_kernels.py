@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig
 
 from paretune.estimating.formats import PLAIN_DECODERS, PLAIN_ENCODERS, formats_of
 from paretune.specification.container import JobFolder
@@ -18,42 +16,12 @@ from paretune.training import meter
 from paretune.training.device import DTYPES
 from paretune.training.loop import Loop
 from paretune.training.meter import Meter
-from paretune.training.model import auto_class, needs_masks, use_causal_attention, use_fused_norms
+from paretune.training.model import needs_masks, use_causal_attention, use_fused_norms
 from paretune.training.rows.tokenised import MOST_LENGTHS, TokenRows, masked, pad_multiple
-from tests.unit.training.conftest import SPEC
-from tests.unit.training.test_job import report_of
+from tests.support.small_models import Calls, batch_of, small
+from tests.support.trainings import SPEC, report_of
 
-SMALL = {
-    "vocab_size": 60,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-    "num_key_value_heads": 2,
-    "num_labels": 3,
-    "head_dim": 8,
-}
 NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-NAMES_OF = {
-    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
-    "electra": {"embedding_size": 16},
-    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40},
-}
-
-
-def small(kind: str, task: str = "classification", attention: str = "sdpa", **more: Any) -> Any:
-    """A random model of two layers."""
-    torch.manual_seed(0)
-    values = {name: value for name, value in SMALL.items() if kind != "gpt2" or name in ("vocab_size", "num_labels")}
-    config = AutoConfig.for_model(kind, **{**values, "pad_token_id": 0, **NAMES_OF.get(kind, {}), **more})
-    return auto_class(task).from_config(config, attn_implementation=attention)
-
-
-def batch_of(lengths: list[int]) -> dict[str, torch.Tensor]:
-    inside = (torch.arange(9) < torch.tensor(lengths)[:, None]).long()
-    return {"input_ids": torch.randint(5, 60, inside.shape) * inside, "attention_mask": inside}
 
 
 def mask_format(kind: str, precision: str) -> torch.dtype | None:
@@ -78,18 +46,6 @@ def test_rows_without_padding_have_no_mask_and_other_models_keep_theirs() -> Non
     assert masked(batch_of([9, 4]), None)["attention_mask"].shape == (2, 9)
     assert mask_format("gpt2", "bf16") is None
     assert mask_format("bert", "fp16") == torch.float16
-
-
-class Calls(TorchDispatchMode):
-    """Counts the calls of one of PyTorch's operators, or of all."""
-
-    def __init__(self, of: Any = None) -> None:
-        super().__init__()
-        self.of, self.count = of, 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, inputs: Any = (), options: Any = None) -> Any:
-        self.count += self.of in (None, function)
-        return function(*inputs, **(options or {}))
 
 
 READS = torch.ops.aten._local_scalar_dense.default

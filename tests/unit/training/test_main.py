@@ -14,7 +14,7 @@ from paretune.specification.job import JobSpec
 from paretune.training import __main__ as job_process
 from paretune.training import device
 from paretune.training.__main__ import classify_failure
-from tests.processes import wait_until
+from tests.support.processes import wait_until
 
 
 @pytest.mark.parametrize(

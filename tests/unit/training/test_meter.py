@@ -13,8 +13,7 @@ import torch
 from paretune.specification.container import Event, JobFolder
 from paretune.training import checkpoints, loop, meter
 from paretune.training.meter import Meter
-from tests.unit.training.conftest import SPEC
-from tests.unit.training.test_job import report_of
+from tests.support.trainings import SPEC, report_of
 
 
 class HandTurned:

@@ -13,7 +13,7 @@ from paretune.training import optimizer as module
 from paretune.training.arguments import training_arguments
 from paretune.training.optimizer import MasterAdamW
 from paretune.training.strategies import Replicas
-from tests.unit.training.test_kernels import small
+from tests.support.small_models import small
 
 
 def optimizer_of(*weights: torch.nn.Parameter, precision: str = "fp32") -> MasterAdamW:

@@ -11,15 +11,15 @@ from torch.autograd import DeviceType
 
 from paretune.specification.container import JobFolder
 from paretune.training.profile import shares_of
-from tests.unit.training import conftest, test_job
+from tests.support import trainings
 
 pytestmark = pytest.mark.slow  # they train
 
-SPEC = conftest.SPEC.replace(num_train_epochs=2.0, training_arguments={"logging_steps": 1, "eval_steps": 3})
+SPEC = trainings.SPEC.replace(num_train_epochs=2.0, training_arguments={"logging_steps": 1, "eval_steps": 3})
 
 
 def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: JobFolder) -> None:
-    test_job.report_of(SPEC.replace(profile_steps=3), folder)
+    trainings.report_of(SPEC.replace(profile_steps=3), folder)
     document = json.loads((folder.profile / "profile.json").read_text())
     with gzip.open(folder.profile / "trace.json.gz", "rt") as file:
         events = json.load(file)["traceEvents"]

@@ -15,7 +15,7 @@ from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
 from paretune.training import device, processes, strategies
 from paretune.training.experiments.tensor import divide_matrices
-from tests.unit.training.test_kernels import small
+from tests.support.small_models import small
 
 GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
 

@@ -19,7 +19,7 @@ from paretune.specification.job import JobSpec
 from paretune.training import tasks
 from paretune.training.rows.sources import read_rows
 from paretune.training.tasks import Evaluation, entities, read_targets, summed_loss, text_baselines, word_metrics
-from tests.unit.training.test_kernels import Calls
+from tests.support.small_models import Calls
 
 SETS = [["a", "b"], ["b"], [], ["c"]] * 5
 

@@ -9,7 +9,7 @@ from paretune.commands.report import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.tables import ALL, NONE, Report, costs_report, frame_of, new_cost, records, totals
 from paretune.pricing import Price, PriceList
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun
-from tests.recorded_jobs import on_p3, recorded
+from tests.support.recorded_jobs import on_p3, recorded
 
 TODAY = date(2026, 11, 20)
 NOVEMBER, DECEMBER = 1_762_700_000.0, 1_765_000_000.0  # 2025-11-09 and 2025-12-06

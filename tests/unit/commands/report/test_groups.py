@@ -7,7 +7,7 @@ import pytest
 
 from paretune.commands.report.tables import Report, groups_report
 from paretune.tracking.recorded_job import RecordedJob
-from tests.recorded_jobs import on_p3, recorded
+from tests.support.recorded_jobs import on_p3, recorded
 
 TORCH_COMPILE, COMPILED = "training_arguments.torch_compile", {"torch_compile": True}
 

@@ -12,9 +12,9 @@ import mlflow.artifacts
 import pytest
 from mlflow import MlflowClient
 
-from tests.recorded_jobs import put_run
-from tests.unit.cli.conftest import Run
-from tests.unit.studies.results.test_page import has_policy
+from tests.support.html import has_policy
+from tests.support.recorded_jobs import put_run
+from tests.support.typed import Run
 
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
 

@@ -1,8 +1,6 @@
 """An AWS account in memory, and nothing of this machine's own AWS configuration."""
 
-import os
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +12,11 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.storage import Storage
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
-from tests.fake_clock import FakeClock
-from tests.stand_ins.aws import BUCKET, ROLE, Aws, account
+from tests.support.aws_account import aws, clock, nothing_of_this_machine
+from tests.support.fake_clock import FakeClock
+from tests.support.stand_ins.aws import BUCKET, ROLE, Aws
 
-
-@pytest.fixture(autouse=True)
-def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No credentials, profiles and configuration files but those of the test; every connection is an error."""
-    for name in [name for name in os.environ if name.startswith(("AWS_", "SAGEMAKER_", "PARETUNE_", "XDG_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-configuration"))
-    monkeypatch.setenv("XDG_CONFIG_DIRS", str(tmp_path / "no-configuration"))
-
-    def refuse(*address: Any, **_: Any) -> None:
-        raise AssertionError(f"a unit test asks the network: {address}")
-
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def aws(clock: FakeClock) -> Iterator[Aws]:
-    """The account that every boto session leads to."""
-    with account(clock) as made:
-        yield made
+__all__ = ["aws", "clock", "nothing_of_this_machine"]
 
 
 @pytest.fixture

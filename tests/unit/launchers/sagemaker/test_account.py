@@ -11,7 +11,7 @@ from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account, account_faults, role_findings
 from paretune.specification.job import JobSpec
-from tests.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
+from tests.support.stand_ins.aws import ACCOUNT, BUCKET, ROLE, Aws, error
 
 CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"
 CONFIGURATION = f"""

@@ -8,7 +8,7 @@ from botocore.parsers import ResponseParserError
 
 from paretune.launchers.sagemaker.aws_errors import classify, explain, is_transient
 from paretune.specification.container import FailureKind
-from tests.stand_ins.aws import error
+from tests.support.stand_ins.aws import error
 
 CREDENTIALS: list[BotoCoreError] = [
     exceptions.NoCredentialsError(),

@@ -11,8 +11,8 @@ from paretune.core.errors import LostContact
 from paretune.launchers.base import Job, JobState, WarmPoolStatus
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from tests.fake_clock import FakeClock
-from tests.stand_ins.aws import BUCKET, Aws
+from tests.support.fake_clock import FakeClock
+from tests.support.stand_ins.aws import BUCKET, Aws
 
 NAME = "paretune-run1-1"
 REPORT = JobReport(metrics={"f1": 0.75})

@@ -20,9 +20,9 @@ from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.job import JobSpec
-from tests.fake_clock import FakeClock
-from tests.stand_ins.aws import ACCOUNT, BUCKET, Aws, error
-from tests.workplaces import make_workplace
+from tests.support.fake_clock import FakeClock
+from tests.support.stand_ins.aws import ACCOUNT, BUCKET, Aws, error
+from tests.support.workplaces import make_workplace
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"

@@ -18,7 +18,7 @@ from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choo
 from paretune.specification.catalog import REGIONS
 from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
 from paretune.specification.job import JobSpec
-from tests.stand_ins.aws import BUCKET, Aws
+from tests.support.stand_ins.aws import BUCKET, Aws
 
 Make = Callable[..., JobDocument]
 Ask = Callable[..., dict[str, Any]]

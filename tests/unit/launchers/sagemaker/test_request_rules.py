@@ -8,7 +8,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs
-from tests.stand_ins.aws import Aws
+from tests.support.stand_ins.aws import Aws
 
 Make = Callable[..., JobDocument]
 NETWORK = {"sagemaker.subnets": "subnet-1", "sagemaker.security_group_ids": "sg-1"}

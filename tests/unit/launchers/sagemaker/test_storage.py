@@ -8,7 +8,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.storage import Storage, fetch, s3_client
-from tests.stand_ins.aws import BUCKET, Aws, error
+from tests.support.stand_ins.aws import BUCKET, Aws, error
 
 
 @pytest.fixture

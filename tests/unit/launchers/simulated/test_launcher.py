@@ -14,7 +14,7 @@ from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualCloc
 from paretune.launchers.simulated.timeline import STOP_SECONDS, Timeline
 from paretune.specification.container import Event, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
-from tests.launcher_contract import FAILURE, LAST_STEP, LauncherContract, Order, Place
+from tests.support.launcher_contract import FAILURE, LAST_STEP, LauncherContract, Order, Place
 
 STARTED = (0.0, Event(time=0.0, step=0, message="started"))
 LOSSES = tuple((float(step), Event(time=0.0, step=step, metrics={"train/loss": 1 / step})) for step in range(1, 6))

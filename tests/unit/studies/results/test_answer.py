@@ -25,7 +25,7 @@ from paretune.studies.results.answer import (
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import front_figure, page
 from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial, TrialStatus
-from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
+from tests.support.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 
 def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.trials import Trial
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel
-from tests.study_examples import COST_AND_F1, answer, trial_of
+from tests.support.study_examples import COST_AND_F1, answer, trial_of
 
 MAJORITY = 0.34
 RATES = (2e-5, 4e-5, 8e-5, 1.6e-4)

@@ -12,7 +12,7 @@ from paretune.specification.metrics import OF_THE_CLUSTER
 from paretune.studies.results.front import INTERVAL, StudyFront, hypervolume, pooled_noise
 from paretune.studies.results.trials import TrialStatus
 from paretune.studies.sampler.decision import hypervolume_improvement
-from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
+from tests.support.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12)
 

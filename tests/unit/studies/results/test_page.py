@@ -12,7 +12,8 @@ from paretune.presentation.page import plotly_script
 from paretune.studies.results.answer import recommend
 from paretune.studies.results.page import front_figure, page, study_note
 from paretune.studies.results.trials import Trial, TrialStatus
-from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
+from tests.support.html import has_policy
+from tests.support.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 VOID = {"meta", "br", "wbr", "img", "input", "hr", "link"}
 ALL_THREE = {**COST_AND_F1, "train_seconds": "minimize"}
@@ -44,16 +45,6 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
-
-
-def has_policy(text: str) -> bool:
-    """Whether a page runs only the scripts that bear its word, and these bear it, and loads nothing."""
-    policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; ([^"]+)">', text)
-    assert policy
-    (nonce,) = re.findall(r"script-src 'nonce-([0-9a-f]{32})'", policy[1])
-    assert text.index(policy[0]) < text.index("<title>") < text.index("<script")
-    assert not {"'unsafe-eval'", "http", "*"} & {*policy[1].split()}
-    return text.count("<script") == text.count(f'<script nonce="{nonce}"')
 
 
 def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None, **also: Any) -> str:

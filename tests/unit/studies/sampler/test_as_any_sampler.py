@@ -21,7 +21,7 @@ import paretune
 from paretune.core.errors import BadInput
 from paretune.studies.sampler.decision import Decision
 from paretune.studies.sampler.sampler import SplitSampler
-from tests.unit.studies.sampler.test_sampler import ROWS, SPACE, SPEED, START_S, USD_PER_S, f1_of, job, outcome
+from tests.support.toy_trainings import ROWS, SPACE, SPEED, START_S, USD_PER_S, f1_of, job, outcome
 
 DIRECTIONS = ["minimize", "maximize"]
 

@@ -29,8 +29,19 @@ from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
-from tests.scripted_jobs import BROKEN, CAPACITY, DONE, ENDLESS, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
-from tests.scripted_study import RATES, Desk, always_done, searched, until_ended
+from tests.support.scripted_jobs import (
+    BROKEN,
+    CAPACITY,
+    DONE,
+    ENDLESS,
+    LARGE,
+    MEMORY,
+    SECONDS,
+    SMALL,
+    Ending,
+    ScriptedJob,
+)
+from tests.support.scripted_study import RATES, Desk, always_done, searched, until_ended
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
 CUT_OFF = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than 6 minutes")

@@ -14,8 +14,8 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.next_job import Sampled, Split, some_jobs
-from tests.scripted_study import repeated, until_ended
-from tests.workplaces import driver_of
+from tests.support.scripted_study import repeated, until_ended
+from tests.support.workplaces import driver_of
 
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)
 BATCHES = (16, 32, 64, 128)

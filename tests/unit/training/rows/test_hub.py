@@ -13,7 +13,7 @@ from paretune.core.errors import BadInput
 from paretune.specification.container import TELLS, JobInputs
 from paretune.training.model import find_model
 from paretune.training.rows import hub
-from tests.stand_ins.hub import Hub
+from tests.support.stand_ins.hub import Hub
 
 MODEL = "bundled:all-MiniLM-L6-v2"
 REVIEWS = "bundled:rotten_tomatoes"

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, write_json
 from paretune.specification.job import JobSpec
-from tests.processes import wait_until
+from tests.support.processes import wait_until
 
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -1,4 +1,6 @@
-"""A driver that is paused and then killed at each step of a trial: `python -m tests.paused_drivers` in an empty folder.
+"""A driver that is paused and then killed at each step of a trial.
+
+It is run by `python -m tests.support.paused_drivers` in an empty folder.
 
 Numbers of steps may follow; without any, all steps are taken until the study ends before the next one.
 
@@ -29,8 +31,8 @@ from typing import Any
 from mlflow import MlflowClient
 
 from paretune.cli import main as command_line
-from tests.faults.oracle import simulated_jobs
-from tests.study_tables import books_of
+from tests.support.faults.oracle import simulated_jobs
+from tests.support.study_tables import books_of
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
 ml.g5.xlarge,1,16,1e-5,,,OutOfMemory

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from werkzeug.datastructures import EnvironHeaders
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from tests.stand_ins.sagemaker.calls import Request, content_of
+from tests.support.stand_ins.sagemaker.calls import Request, content_of
 
 TROUBLES = ("reset", "lost", "hang", "slow", "429", "500", "503", "garbage")
 """What `Proxy.disturb` can do to a call.

@@ -14,10 +14,10 @@ from botocore.config import Config
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
-from tests.stand_ins.sagemaker.calls import Refusal, Request, content_of, invalid
-from tests.stand_ins.sagemaker.emulator import REGION, ROLE_NAME, Emulator
-from tests.stand_ins.sagemaker.jobs import Jobs
-from tests.stand_ins.sagemaker.training import GROUP, Training
+from tests.support.stand_ins.sagemaker.calls import Refusal, Request, content_of, invalid
+from tests.support.stand_ins.sagemaker.emulator import REGION, ROLE_NAME, Emulator
+from tests.support.stand_ins.sagemaker.jobs import Jobs
+from tests.support.stand_ins.sagemaker.training import GROUP, Training
 
 _QUIET = "stand-in"  # in the user agent of the service's own calls: they are not noted and never fail on request
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}

@@ -16,9 +16,9 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tests.faults.everything"])
+FORKS.set_forkserver_preload(["tests.support.faults.everything"])
 
 
 @dataclass

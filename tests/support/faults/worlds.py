@@ -15,11 +15,11 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from tests.conftest import copy_store, user_s_own
-from tests.end_to_end.cloud import Cloud, spelled
-from tests.faults.commands import Forked, begin
-from tests.faults.oracle import Created, faults_of, local_jobs, sagemaker_job, simulated_jobs
-from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.support.cloud import Cloud, spelled
+from tests.support.faults.commands import Forked, begin
+from tests.support.faults.oracle import Created, faults_of, local_jobs, sagemaker_job, simulated_jobs
+from tests.support.stand_ins.sagemaker.emulator import Emulator
+from tests.support.stores import copy_store, user_s_own
 
 SCRIPT = """
 import argparse, json, os, sys, time

@@ -15,6 +15,14 @@ from paretune.studies.search.table import StudyTable
 TYPES = ("ml.g5.xlarge", "ml.g6.xlarge")
 COUNTS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (1e-5, 3e-5, 1e-4, 3e-4)
 
+TWO_TRIALS = """name: pasted
+job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 2000}
+search: {per_device_train_batch_size: {choices: [8, 16]}}
+objectives: {cost_usd: minimize, job_seconds: minimize}
+n_trials: 2
+"""
+"""A study file of two simulated jobs."""
+
 
 def books_of(path: Path | str, storage: str) -> tuple[list[Trial], list[Trial], Balance]:
     """The trials of a study file that run and that have ended, and its dollars."""

@@ -26,10 +26,10 @@ from moto.iam.models import iam_backends
 from moto.s3.models import s3_backends
 
 from paretune.launchers.sagemaker.account import GROUP
-from tests.fake_clock import EPOCH, FakeClock
-from tests.stand_ins.sagemaker.calls import Refusal
-from tests.stand_ins.sagemaker.emulator import ACCOUNT
-from tests.stand_ins.sagemaker.jobs import Job, Jobs
+from tests.support.fake_clock import EPOCH, FakeClock
+from tests.support.stand_ins.sagemaker.calls import Refusal
+from tests.support.stand_ins.sagemaker.emulator import ACCOUNT
+from tests.support.stand_ins.sagemaker.jobs import Job, Jobs
 
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
 BUCKET = "models"
@@ -253,7 +253,7 @@ _ACCOUNTS: list[Aws] = []
 def account(clock: FakeClock) -> Iterator[Aws]:
     """An account that every boto session leads to while the block runs."""
     with mock_aws(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.stand_ins.sagemaker.jobs.time", SimpleNamespace(time=clock.now))
+        patch.setattr("tests.support.stand_ins.sagemaker.jobs.time", SimpleNamespace(time=clock.now))
         patch.setattr(
             boto3.Session,
             "client",

@@ -123,7 +123,9 @@ class _Manager(BaseManager):
 
 
 def _service(settings: dict[str, Any]) -> Any:
-    service = importlib.import_module("tests.stand_ins.sagemaker.service")  # and moto, which only that process needs
+    service = importlib.import_module(
+        "tests.support.stand_ins.sagemaker.service"
+    )  # and moto, which only that process needs
     return service.Service(settings)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 
-from tests.processes import Command, command, paretune, wait_until
-from tests.stand_ins.sagemaker.emulator import Emulator
+from tests.support.processes import Command, command, paretune, wait_until
+from tests.support.stand_ins.sagemaker.emulator import Emulator
 
 REPOSITORY = Path(__file__).parents[2]
 WITHIN_S = 400.0

@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from paretune import cli
-from tests.conftest import user_s_own
+from tests.support.stores import user_s_own
 
 MARK = "hostile-was-here"
 """Name of the file that a text would make if something ran it."""

@@ -19,9 +19,9 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, Verification
 from paretune.studies.search.table import StudyTable
 from paretune.tracking.store import Tracking
-from tests.fake_clock import FakeClock
-from tests.scripted_jobs import DONE, SMALL, Ending, ScriptedLauncher
-from tests.workplaces import make_workplace
+from tests.support.fake_clock import FakeClock
+from tests.support.scripted_jobs import DONE, SMALL, Ending, ScriptedLauncher
+from tests.support.workplaces import make_workplace
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5)
 Judge = Callable[[JobSpec, int], Ending | Exception]

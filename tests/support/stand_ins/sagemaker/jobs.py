@@ -10,8 +10,8 @@ from typing import Any
 
 import botocore.session
 
-from tests.stand_ins.sagemaker.calls import Refusal, invalid
-from tests.stand_ins.sagemaker.emulator import ACCOUNT, REGION
+from tests.support.stand_ins.sagemaker.calls import Refusal, invalid
+from tests.support.stand_ins.sagemaker.emulator import ACCOUNT, REGION
 
 Answer = dict[str, Any]
 MESSAGES = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.processes import free_port
+from tests.support.processes import free_port
 
 _SERVER = "postgres"
 

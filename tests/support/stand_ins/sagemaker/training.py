@@ -14,9 +14,9 @@ from typing import Any
 
 from boto3.s3.transfer import TransferConfig
 
-from tests.stand_ins.sagemaker.calls import invalid
-from tests.stand_ins.sagemaker.jobs import LONGEST_REASON, Job
-from tests.stand_ins.sagemaker.machine import Instances, furnish
+from tests.support.stand_ins.sagemaker.calls import invalid
+from tests.support.stand_ins.sagemaker.jobs import LONGEST_REASON, Job
+from tests.support.stand_ins.sagemaker.machine import Instances, furnish
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 INTERNAL = "InternalServerError: We encountered an internal error. Please try again."

@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 
-from tests.stand_ins.sagemaker.jobs import Job
+from tests.support.stand_ins.sagemaker.jobs import Job
 
 CHECKPOINTS = "/opt/ml/checkpoints"
-_SOURCE = Path(__file__).parents[3] / "src"  # a job must bring it
+_SOURCE = Path(__file__).parents[4] / "src"  # a job must bring it
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The first word ends everything with the thread that runs this, and so with the service, however it ends. A job has a
 # network, and a process namespace: when its first process ends, nothing of the job is left.

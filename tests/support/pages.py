@@ -1,0 +1,55 @@
+"""Commands in the pages of this project."""
+
+import itertools
+import re
+import shlex
+from pathlib import Path
+
+from paretune.cli import COMMANDS, read_words
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "studies" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """The words of each `mlflow run` and `paretune` line in fenced bash blocks, variables set before it left out."""
+    blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    result = []
+    for line in lines:
+        words: list[str] = []
+        for word in [*shlex.split(line.removeprefix("$ "), comments=True), ";"]:
+            if word in {"&&", "||", ";", "|"}:
+                custom = "--backend" not in words  # with it, the project is anybody's
+                if (words[:2] == ["mlflow", "run"] and custom) or words[:1] == ["paretune"]:
+                    result.append(words)
+                words = []
+            elif words or not re.match(r"[A-Za-z_]\w*=", word):
+                words.append(word)
+    return result
+
+
+def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
+    """Command and parameters of one command line."""
+    if words[0] == "mlflow":
+        options = list(itertools.pairwise(words))
+        command = next((value for option, value in options if option in {"-e", "--entry-point"}), "train")
+        rest = [f"--{value}" for option, value in options if option in {"-P", "--param-list"}]
+    else:
+        command, *rest = words[1:]
+        if rest and not rest[0].startswith("-") and command in COMMANDS:
+            rest[0] = f"--{COMMANDS[command].first_word}={rest[0]}"
+    parameters, _ = read_words(rest, ())  # a switch has an empty text
+    parameters.pop("json", None)  # every command takes it, with a value or without
+    return command, {name: text or "true" for name, text in parameters.items()}
+
+
+def fields_of(command: str) -> set[str]:
+    """The fields that the page says a command's document has."""
+    (cell,) = re.findall(rf"^\| {re.escape(command)} \| (.*) \|$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    return set(re.findall(r"`(\w+)`", cell.partition(";")[0].partition(":")[0]))

@@ -1,0 +1,29 @@
+"""A small training in this process, from its document to its report."""
+
+from pathlib import Path
+
+from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification.job import JobSpec
+from paretune.training.job import train
+
+SPEC = JobSpec(
+    precision="fp32",
+    max_seq_length=16,
+    per_device_train_batch_size=4,
+    training_arguments={"warmup_steps": 2, "weight_decay": 0.01},
+)
+"""A training of the rows of `folder`: six steps an epoch."""
+
+
+def give(folder: JobFolder, prepared: PreparedDataset, model: Path) -> None:
+    """A job gets this data set and this model, in place of those that it has."""
+    for link, source in ((folder.dataset, prepared.folder), (folder.model_source, model)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(source)
+
+
+def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
+    assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
+    content = JobReport.model_validate_json(folder.report.read_text())
+    assert content is not None
+    return content

@@ -1,0 +1,22 @@
+"""Commands as a user types them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paretune.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in an empty place; (exit code, standard output, standard error)."""
+
+    def command(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(words)
+        return code, *capsys.readouterr()
+
+    return command
