@@ -130,6 +130,21 @@ def test_printed_numbers_are_curves_over_the_steps_that_were_printed() -> None:
             ],
             {"LOSS_NER": 45.06, "ENTS_F": 87.0, "SCORE": 0.87},
         ),
+        (
+            ["   epoch  val_loss    val_f1", "0      0    0.8412  0.612300", "1      1    0.5812  0.812300"],
+            {"val_loss": 0.5812, "val_f1": 0.8123},
+        ),
+        (
+            [
+                "               classes   top1_acc   top5_acc: 100%|\u2588\u2588| 4/4 [00:01<00:00, 2.3it/s]",
+                "  all   0.913   0.998",
+            ],
+            {"top1_acc": 0.913, "top5_acc": 0.998},
+        ),
+        (
+            ["         Training |  Validation", "accuracy |  0.912  |  0.843"],
+            {"Training_accuracy": 0.912, "Validation_accuracy": 0.843},
+        ),
         (["| epoch | loss | acc |", "|---|---|---|", "| 3 | 0.41 | 87% |"], {"loss": 0.41, "acc": 0.87}),
     ],
 )

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 LONGEST_LINE = 2_000  # characters of a printed line that are read
 
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
+_CAMEL = re.compile(r"(?<=[a-z]{3})(?=[A-Z])")  # between the words of `bestIteration`
 _WORD = r"[A-Za-z_µ][\w./@'²-]*"
 _SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # the rows that a number is about
 _COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fold)s?"
@@ -83,7 +84,7 @@ _AVERAGE = re.compile(rf"({_NUMBER})(\s?%)?\s*\(\s*(-?\d+\.\d+)\s*%?\s*\)")  # o
 _COMMENT = re.compile(r"(?<=[\d%])(\s*)\((?!\s*\))[^()]*\)")
 _IN_NAME = re.compile(r"\(\s*([A-Za-z][\w +.@/-]{0,40})\s*\)")
 _CALL = re.compile(r"\b[A-Z]\w*\((?=\w+=)")  # EvaluationResult(accuracy=0.87)
-_COCO = re.compile(r"@\[([^\]]*)\]")
+_COCO = re.compile(r"(?:\((A[PR])\)\s*)?@\[([^\]]*)\]")  # Average Recall (AR) @[ IoU=0.50 | area=all ]
 _IS = re.compile(rf"(?:\s*(?:-+>|=+>|→)|\s+(?:is|was|of|equals|reached)\b)\s*:?\s*(?=\[?{_NUMBER}(?![\w.]))")
 _CUT = re.compile(r"[|;,\t]|\s[-–—•/]+\s|^[-–—•*#\s]+|\.{2,}|…|-+>|=+>|→|\.\s+(?=[A-Z])|\s\+\s|[{}]")
 _TOKEN = re.compile(rf"(?<![\w.@/])(?<!\w-)({_NUMBER})(?![\w@]|\.\d|/\d)(\s?%)?")
@@ -91,6 +92,10 @@ _NOTE_OF_PER_CENT = re.compile(r"\(\s*(?:%|in %|pct|percent)\s*\)|\[\s*%\s*\]")
 _PER_CENT = re.compile(r"(?<=\d)\s?(?:percent|per cent|pct)\b")
 _SPREAD = re.compile(r"\b(?:deviation|std|variance|interval)\b", re.IGNORECASE)
 _CHANGE = re.compile(rf"{_NUMBER}(\s?%)?\s*-+>\s*(?={_NUMBER})")  # of a checkpoint: `decreased (0.41 --> 0.39)`
+_IMPROVED = re.compile(
+    rf"\s+(?:improved|changed|increased|decreased|rose|fell|went)\s+from\s+{_NUMBER}(?:\s?%)?\s+to\s+(?={_NUMBER})"
+)
+_TWO_CELLS = re.compile(rf"^\s*({_WORD})\s*\t\s*({_NUMBER}\s?%?)\s*$")  # P@1 <tab> 0.123
 _MEASURED = re.compile(rf"(?<![\w.])(?:{_WORD}\s+){{0,2}}(?:{_WORD})?\s*[:=]?\s*~")  # `time: ~`
 _NUMBER_FIRST = re.compile(rf"(?<![\w.])({_NUMBER})\s?(%)?\s+((?:{_SPLIT}\s+)?{_WORD})", re.IGNORECASE)
 
@@ -174,15 +179,20 @@ _NEVER = {
         "oom",
     ),
     *("python", "pytorch", "torch", "cuda", "transformers", "sklearn", "tensorflow", "keras", "numpy", "pid", "world"),
+    *("alpha", "beta", "tau", "theta", "margin", "tol", "c", "k", "top k", "top p", "mixup", "cutmix", "drop path"),
+    *("elapsed time", "total time", "subsample", "local rank", "target kl"),
 }
 _LAST = re.compile(
     r"(?:sizes?|dims?|dimensions?|layers?|heads?|workers?|params|parameters|flops|examples|instances|classes|labels|vocab|"
     r"decay|warmup|steps|epochs|iters|iterations|batches|estimators|depth|devices?|gpus?|cpus?|processes|threads|length|"
-    r"len|embd|embed|smoothing|accumulation|rows|features|channels|filters|kernels?|stride|padding|interval|folds|seed|"
-    r"momentum|lr|dropout|units|neurons|nodes|samples|images|tokens|bits|precision bits|modules|ratio of train|rounds)$"
+    r"len|embd|embed|smoothing|accumulation|rows|sents|sentences|features|channels|filters|kernels?|stride|padding|interval|folds|seed|"
+    r"momentum|lr|dropout|units|neurons|nodes|samples|images|tokens|bits|precision bits|modules|ratio of train|rounds|"
+    r"alpha|beta|gamma|lambda|theta|eps|epsilon|patience|delta|factor|limit|bytree|bylevel|version|accum iter|lora r|"
+    r"(?:train|val|valid|test|eval|dev|mask|noise|drop|crop) (?:ratio|fraction|frac|pct|percent))$"
 )
 _ALWAYS_LAST = re.compile(
-    r"\b(?:types?|weights?|coefs?|scale|fn|smoothing|sizes?|epochs|clip|clip val|split|warmup ratio|l1 ratio)$"
+    r"\b(?:types?|weights?|coefs?|scale|fn|smoothing|smoothing factor|sizes?|epochs|clip|clip val|split|warmup ratio|"
+    r"l1 ratio|thresholds?|ranges?|best (?:step|epoch|iter|iteration|round))$"
 )
 _PRECISIONS = (8, 16, 32, 64)  # bits, of a setting that is called like a metric
 _FIRST = re.compile(r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world)\b")
@@ -232,8 +242,8 @@ def read_line(line: str, settings: Collection[str] = ()) -> Line:
     if not _DIGIT_OR_NAN.search(line):
         return _NOTHING
     text = cleaned(line)
-    if _SETTINGS_FOLLOW.search(text):
-        return Line({}, frozenset(), None, False)
+    if match := _SETTINGS_FOLLOW.search(text):
+        text = text[: match.start()]  # `Best F1 0.91 with parameters: {'C': 1}`
     found = _of_dictionary(text)
     if found is None:
         found = _of_report(text) or _of_words(text)
@@ -275,7 +285,9 @@ def is_setting(name: str, settings: Collection[str] = (), value: float = math.na
     plain = _plain(name)
     if name in settings or plain.replace(" ", "_") in settings or (plain == "precision" and value in _PRECISIONS):
         return True
-    return _is_usual_setting(plain)
+    if _CONTEXT.match(plain) and value > 1 and float(value).is_integer():  # `train: 7677, val: 853` are rows
+        return True
+    return _is_usual_setting(plain) or _is_usual_setting(_plain(_CAMEL.sub(" ", name)))
 
 
 def setting_names(names: Iterable[str]) -> frozenset[str]:
@@ -411,7 +423,7 @@ def _of_words(text: str) -> Line:
 
     text = _NOTE_OF_PER_CENT.sub(" %% ", _PER_CENT.sub("%", text))
     has_places = bool(_PLACE.search(text)) or is_step
-    text = _COCO.sub(lambda match: " " + re.sub(r"[^\w.:]+", "_", match[1]).strip("_"), text)
+    text = _COCO.sub(lambda match: " | " + re.sub(r"[^\w]+", "_", f"{match[1] or ''} {match[2]}").strip("_"), text)
     text = _OF.sub(share, _PLACE.sub(" ", text))
     text = _AMOUNT.sub(" ~ ", _CLOCK.sub(" ~ ", text))
     text = _PLUS_MINUS.sub("", text)
@@ -419,7 +431,7 @@ def _of_words(text: str) -> Line:
         text = _AVERAGE.sub(r"\3\2", text)
     text = _IN_NAME.sub(r" \1 ", _COMMENT.sub(r"\1", _CHANGE.sub("", text)))
     text = _with_short_gaps(_CALL.sub("| ", text).replace("(", " ").replace(")", " "))
-    text = _IS.sub(" = ", text)
+    text = _TWO_CELLS.sub(r"\1 \2", _IS.sub(" = ", _IMPROVED.sub(" = ", text)))
     numbers: dict[str, float] = {}
     pairs, has_other_words = _pairs(text)
     for name, value, is_explicit, is_per_cent in pairs:
@@ -517,16 +529,21 @@ def _name(text: str) -> tuple[str, bool, str, bool]:
 
 def header_in(line: str) -> list[str]:
     """Return the column names if the line is the header of a table with a metric; empty for other lines."""
-    fields = fields_of(line)
+    fields = fields_of(_BAR.sub("", line).rstrip(": \r\n"))
     is_head = len(fields) > 1 and not any(_TOKEN.search(field) or re.search("[=;{]", field) for field in fields)
-    return fields if is_head and any(map(has_metric_word, fields)) and all(len(field) < 40 for field in fields) else []
+    has_names = any(map(has_metric_word, fields)) or all(map(_CONTEXT.match, fields))
+    return fields if is_head and has_names and all(len(field) < 40 for field in fields) else []
 
 
 def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line | None:
     """Return the numbers of a row below a table's header, or None if the line is not such a row."""
+    has_labels = all(map(_CONTEXT.match, header))
     fields = fields_of(line)
-    if len(fields) != len(header):
+    if len(fields) not in (len(header), len(header) + 1):
         fields = cleaned(line).split()
+    if len(fields) == len(header) + 1 and (fields[0].isdigit() or has_labels):
+        label = fields.pop(0)  # the index of pandas; or `accuracy | 0.9 | 0.8` below `Training | Validation`
+        header = [f"{column}_{label}" for column in header] if has_labels else header
     values = {name: field for name, field in zip(header, fields) if re.fullmatch(rf"{_NUMBER}%?", field)}
     if len(fields) != len(header) or len(values) * 2 < len(fields):
         return None
