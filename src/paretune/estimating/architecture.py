@@ -62,7 +62,7 @@ class Architecture:
 
 
 def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
-    """The sum of inputs and outputs of so many layers that are `hidden` wide.
+    """Return the sum of inputs and outputs of this many layers that are `hidden` wide.
 
     Experts of a mixture have no adapters (peft adapts no stacked weights). Adapters of some layers only have fewer.
     """
@@ -75,13 +75,13 @@ def adapted_widths(config: Mapping[str, Any], hidden: int, layers: int) -> int:
 
 
 def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration with that of the texts, of a model of texts and pictures, in front."""
+    """Merge the text configuration of a model for text and images over the outer one."""
     text = config.get("text_config")
     return {**config, **text} if isinstance(text, Mapping) else config
 
 
 def _attention(config: Mapping[str, Any], hidden: int) -> tuple[int, int]:
-    """The widths of all queries and of all keys."""
+    """Return the widths of all queries and of all keys."""
     heads = _first(config, _HEADS)
     grouped = _first(config, ("num_key_value_heads", "num_kv_heads")) or heads or 1
     if config.get("multi_query") and not config.get("new_decoder_architecture"):  # the form of Falcon-7B and StarCoder
@@ -97,7 +97,7 @@ def _has_gate(config: Mapping[str, Any]) -> bool:
 
 
 def well_known(model: str, task: str = CAUSAL_LM) -> Architecture | None:
-    """The architecture of a well-known model, by its hub id with or without the organisation, or None.
+    """Return the architecture of a well-known model by its hub id, with or without organisation, or None.
 
     A language model has its output layer for `task` causal-lm only.
     """
@@ -110,7 +110,7 @@ def well_known(model: str, task: str = CAUSAL_LM) -> Architecture | None:
 
 
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
-    """The architecture that a config.json describes, to a few per cent, or None if it is of an unknown kind.
+    """Return the architecture that a config.json describes, to a few percent, or None if its kind is unknown.
 
     Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; of
     a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
@@ -171,7 +171,7 @@ def length_faults(model: str, positions: int | None, max_seq_length: int) -> lis
 
 
 def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int]:
-    """Widths of a mixture of experts, summed over layers: those a token passes beyond `inner`, and the others.
+    """Return widths of a mixture of experts, summed over layers: those a token passes beyond `inner`, and the rest.
 
     Without another width in the configuration, an expert is `inner` wide.
     """
@@ -188,14 +188,14 @@ def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, i
 
 
 def config_in(model: str | Path) -> Mapping[str, Any] | None:
-    """The configuration in a model's folder, or None if there is none or it cannot be read."""
+    """Return the configuration in a model's folder, or None if it does not exist or cannot be read."""
     with suppress(BadInput):
         return read_config(model)
     return None
 
 
 def read_config(model: str | Path) -> Mapping[str, Any]:
-    """The configuration in a model's folder; raises BadInput if there is no config.json that can be read."""
+    """Return the configuration in a model's folder. Raises BadInput if there is no readable config.json."""
     must = f"model {model} must hold a config.json that can be read, and "
     path = at_home(model) / "config.json"
     try:
@@ -227,7 +227,7 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
-    """The architecture of a well-known model, a folder or a hub model; raises BadInput if there is none."""
+    """Return the architecture of a well-known model, a folder or a hub model. Raises BadInput if it is unknown."""
     architecture = well_known(model, task)
     if architecture is not None:
         return architecture
@@ -239,7 +239,7 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """The first of these numbers in the configuration."""
+    """Return the first of these numbers in the configuration."""
     return next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
 
 

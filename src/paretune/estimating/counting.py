@@ -194,7 +194,7 @@ def _arithmetic(share: DeviceShare, formats: Formats) -> float:
 def _constants(
     spec: JobSpec, share: DeviceShare, cluster: str, optimiser: str, stack: str, *, by_tcp: bool
 ) -> dict[str, str]:
-    """The name of the constant for each role in the time of a job, or an empty text."""
+    """Return the name of the constant for each role in the time of a job, or an empty text."""
     device, instance, is_local = share.device, share.instance, not spec.has_instances
     is_alone, is_gpu = share.instances * share.devices == 1, not share.on_processor
     chip = device.name or "local"
@@ -217,7 +217,7 @@ def _constants(
 
 
 def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, formats: Formats) -> dict[str, float]:
-    """Bytes that devices exchange: fields of Work.
+    """Count the bytes that devices exchange: fields of Work.
 
     An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
     all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009). Shards are gathered for the

@@ -58,7 +58,7 @@ class Estimate:
     largest_batch: int | None = None  # power of two of rows per device that is said to fit; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
-        """The dollars of this many billable seconds."""
+        """Return the dollars of this many billable seconds."""
         return cost_usd(self.price, self.spec, seconds)
 
     @property
@@ -93,7 +93,7 @@ class Estimate:
         return _fits(self.memory, self.did_not_fit)
 
     def sentence(self) -> str:
-        """The estimate in one line: seconds with their interval, dollars, and the evidence."""
+        """Return the estimate in one line: seconds with their interval, dollars, and the evidence."""
         time = self.time
         dollars = "" if self.cost_usd is None else f", {usd(self.cost_usd)}"
         between = f"{duration(time.seconds_low)} to {duration(time.seconds_high)}"
@@ -101,7 +101,7 @@ class Estimate:
         return f"{duration(time.seconds)}{billed} ({between} in 80 % of such jobs){dollars}; from {self.basis}"
 
     def as_metrics(self) -> dict[str, float]:
-        """The metrics of the estimate that a job's run records."""
+        """Return the metrics of the estimate that a job's run records."""
         values = {
             metrics.ESTIMATED_SECONDS: self.time.seconds,
             f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
@@ -130,7 +130,7 @@ class Estimator:
         facts: Mapping[str, float] | None = None,
         stack: str = "own",
     ) -> Estimate | None:
-        """The estimate of one job, or None if the number of its training rows is unknown.
+        """Estimate one job; None if the number of its training rows is unknown.
 
         `plan` is given if it differs from that of the specification; `facts` are known facts of its prepared data,
         `stack` names whose code trains.
@@ -156,7 +156,7 @@ class Estimator:
     def _memory_of(
         self, spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None
     ) -> tuple[MemoryPrediction | None, Footprint | None]:
-        """The peak of a device, and an earlier job that ran out of memory although it needed no more."""
+        """Return the peak memory of a device, and an earlier job that ran out of memory although it needed no more."""
         setting = memory.describe(spec, plan, built, facts)
         if setting is None:
             return None, None
@@ -164,7 +164,7 @@ class Estimator:
         return self._memory.predict(setting), did_not_fit
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
-        """The largest power of two of rows per device that fits, up to an epoch's; 0 if none does."""
+        """Return the largest power of two of rows per device that fits, up to an epoch's rows; 0 if none does."""
         rows = training_rows(item.spec, facts) or 1
         sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
 
@@ -207,7 +207,7 @@ def _fits(peak: MemoryPrediction | None, did_not_fit: Footprint | None) -> str:
 
 
 def _count(runs: Sequence[Measurement]) -> str:
-    """The number of runs in words, and how many of them are published or simulated."""
+    """Describe the number of runs, and how many of them are published or simulated."""
     plural = "s" if len(runs) > 1 else ""
     foreign = {origin: sum(run.origin == origin for run in runs) for origin in ("published", "simulated")}
     for origin, count in foreign.items():
@@ -218,7 +218,7 @@ def _count(runs: Sequence[Measurement]) -> str:
 
 
 def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
-    """The estimate of a training of the user's own from finished jobs and their seconds.
+    """Estimate a training of the user's own from finished jobs and their seconds.
 
     Of N jobs that are equal but for the seed the geometric mean, with an 80 % interval of the next one; None if N = 0.
     """
@@ -268,7 +268,7 @@ class Forecast:
         self.__dict__.pop("estimator", None)
 
     def of(self, spec: JobSpec, plan: BatchPlan, inputs: JobInputs, price: Price | None) -> Estimate | None:
-        """The estimate of a job with this batch; of a training of the user's own from its finished runs.
+        """Estimate a job with this batch; a training of the user's own from its finished runs.
 
         None if its model or its rows are unknown, or no training like it has run there.
         """
@@ -282,7 +282,7 @@ class Forecast:
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:
-    """The model from its name or from the configuration prepared for the job; nothing is downloaded."""
+    """Return the model by its name or by the configuration prepared for the job; nothing is downloaded."""
     architecture = well_known(spec.model, spec.task)
     if architecture is not None or inputs.model is None:
         return architecture

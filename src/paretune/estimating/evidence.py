@@ -46,19 +46,19 @@ class Evidence:
     own: Sequence[tuple[JobSpec, float]] = ()  # measured jobs of the user's own trainings, with their seconds
 
     def runs_like(self, work: Work) -> tuple[list[Measurement], list[Measurement], list[Measurement]]:
-        """Jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
+        """Count jobs of this model on this cluster, of this model anywhere, and of any model on this accelerator."""
         of_model = [item for item in self.times if item.work.constants["model"] == work.constants["model"]]
         of_chip = [item for item in self.times if item.work.constants["chip"] == work.constants["chip"]]
         return [item for item in of_model if item in of_chip and item.work.cluster == work.cluster], of_model, of_chip
 
     def has_network(self, work: Work) -> bool:
-        """Whether a job of the user's own has run on several machines with such a network."""
+        """Return whether one of the user's jobs ran on several machines with such a network."""
         own = (item.work.constants["network"] for item in self.times if item.origin != "published")
         return work.constants["network"] in own
 
 
 def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "") -> Evidence:
-    """The evidence of the newest runs that have ended, and of those that ran out of memory.
+    """Collect the evidence of the newest runs that have ended, and of those that ran out of memory.
 
     Simulated runs are read only for jobs that are `simulated`, too: their clock follows estimates from the other runs.
     `machine` is the name of this machine; local runs of others are ignored. Raises TrackingUnavailable.
@@ -76,7 +76,7 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
-    """The evidence of these runs; those that cannot be read are skipped."""
+    """Read the evidence in these runs, skipping those that cannot be read."""
     times, peaks, did_not_fit = list[Measurement](), list[tuple[MemorySetting, float]](), list[Footprint]()
     own = list[tuple[JobSpec, float]]()
     for job in map(RecordedJob, runs):
@@ -115,7 +115,7 @@ def _read(job: RecordedJob, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
 
 
 def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:
-    """The model of a run: a well-known one, or one whose job has counted its weights."""
+    """Return the model of a run: a well-known one, or one whose weights its job has counted."""
     architecture = well_known(spec.model, spec.task)
     if architecture is not None or "total_parameters" not in measured:
         return architecture
@@ -132,7 +132,7 @@ def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | Non
 
 
 def _time(job: RecordedJob, plan: BatchPlan, work: Work) -> Measurement | None:
-    """The seconds of the run; if it was interrupted, retried, profiled or on spot, only those of a step."""
+    """Return the seconds of the run; only those per step if it was interrupted, retried, profiled or on spot."""
     speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
     seconds = job.billable_seconds if _is_whole(job) else None
@@ -147,7 +147,7 @@ def _is_whole(job: RecordedJob) -> bool:
 
 
 def _batch_that_did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan) -> int | None:
-    """The smallest per-device batch of the run that ran out of memory: that of its plan, or the one before."""
+    """Return the smallest per-device batch with which the run ran out of memory: its plan's, or the one before."""
     if job.ran_out_of_memory:
         return plan.per_device_train_batch_size
     tried = spec.plan()

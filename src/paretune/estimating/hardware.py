@@ -91,7 +91,7 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
 
 @cache
 def local_gpu() -> Accelerator | None:
-    """The first GPU of this machine as NVIDIA's driver names it, or None without one, or with one that is hidden."""
+    """Return this machine's first GPU as NVIDIA's driver names it, or None if there is none, or it is hidden."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip()
     if not visible or visible.startswith("-"):
         return None
@@ -104,13 +104,13 @@ def local_gpu() -> Accelerator | None:
 
 
 def unlisted_gpu(name: str, usable_gib: float) -> Accelerator:
-    """A GPU of which only name and memory are known, NaN if not even that; its speed is that of an A10G."""
+    """Describe a GPU of which only name and memory are known, NaN without memory. Its speed is an A10G's."""
     guess = replace(_ACCELERATORS["NVIDIA A10G"], compute_capability=None)
     return replace(guess, name=name or "this GPU", usable_gib=usable_gib, is_listed=False)
 
 
 def named(model: str) -> Accelerator | None:
-    """The accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"; None if unlisted."""
+    """Find the accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"; None if unlisted."""
     words = model.replace("-", " ").split()
     for name, accelerator in _ACCELERATORS.items():
         if set(name.removeprefix("NVIDIA ").split()) <= set(words):
@@ -120,7 +120,7 @@ def named(model: str) -> Accelerator | None:
 
 
 def processor(cores: int, memory_gib: float) -> Accelerator:
-    """All virtual processors of one machine as one device.
+    """Describe all virtual processors of one machine as one device.
 
     Per virtual processor: 3 GHz x 32 FLOP a cycle (AVX-512, one of two hyper-threads) = 96e9 in fp32, twice that in
     bf16 where it is multiplied natively; 6e9 bytes/s of memory bandwidth (two hyper-threads of an AMD EPYC reach 12e9).
@@ -136,17 +136,17 @@ def processor(cores: int, memory_gib: float) -> Accelerator:
 
 @cache
 def this_processor() -> Accelerator:
-    """The processors and the memory of this machine that this process may use."""
+    """Describe the processors and the memory of this machine that this process may use."""
     return processor(machine.usable_cores(), machine.usable_memory_bytes() / 2**30)
 
 
 def multiplies_bf16(flags: set[str]) -> bool:
-    """Whether a processor with these flags multiplies bf16 natively; emulation, slower than fp32, does not count."""
+    """Return whether a processor multiplies bf16 natively, by its flags; emulation is slower than fp32."""
     return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def usual_precision(*, has_bf16: bool, compute_capability: tuple[int, int] | None) -> str:
-    """The number format for `auto`: bf16 if the device has it, else fp16 on tensor cores, else fp32.
+    """Choose the number format for `auto`: bf16 if the device has it, else fp16 on tensor cores, else fp32.
 
     fp16 needs loss scaling, which bf16 does not. `compute_capability` is that of a GPU; None for a processor.
     """
@@ -156,14 +156,14 @@ def usual_precision(*, has_bf16: bool, compute_capability: tuple[int, int] | Non
 
 
 def resolved_precision(precision: str, accelerator: Accelerator | None) -> str:
-    """The number format of a job on this accelerator; `auto` stays for a processor (None)."""
+    """Return a job's number format on this accelerator; `auto` stays for a processor (None)."""
     if precision != "auto" or accelerator is None:
         return precision
     return usual_precision(has_bf16=accelerator.has_bf16, compute_capability=accelerator.compute_capability)
 
 
 def precision_faults(precision: str, instance: Instance) -> list[str]:
-    """Why an instance type cannot compute in this format. bf16 on a CPU type is not checked: no list has it."""
+    """Return why an instance type cannot compute in this format. CPU types are not checked: no list has bf16."""
     chip, name = accelerator_of(instance), instance.instance_type
     if precision == "fp16" and not instance.has_gpu:
         return [f"precision fp16 needs a GPU, {name} has none: use auto or fp32"]

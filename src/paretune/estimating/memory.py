@@ -87,7 +87,7 @@ class MemoryPrediction:
 def describe(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> MemorySetting | None:
-    """One device of a job with these facts of its data, or None if the number of training rows is unknown."""
+    """Describe one device of a job with these facts of its data; None if the number of rows is unknown."""
     work = workload(spec, plan, built, facts)
     if work is None:
         return None
@@ -130,7 +130,7 @@ class MemoryModel:
         self._learnt = {key: _learn(group) for key, group in groups.items()}
 
     def predict(self, setting: MemorySetting) -> MemoryPrediction:
-        """The peak of one device."""
+        """Predict the peak memory of one device."""
         (_, prior), (_, of_framework) = _constants(setting)
         shift, deviation = self._learnt.get((setting.model, setting.on_processor), (0.0, prior))
         total, activations, framework = _bytes(setting, shift)
@@ -152,7 +152,7 @@ def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float
 
 
 def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
-    """The bytes of all, of activations and of the framework; `shift` is of the logarithm of the activations."""
+    """Return the bytes of all, of activations and of the framework; `shift` is of the logarithm of activations."""
     (activations, _), (framework, _) = _constants(setting)
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
@@ -166,7 +166,7 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
 
 
 def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
-    """The mean and deviation of `shift` after the peaks of one model: a normal prior, Gauss-Newton."""
+    """Fit mean and deviation of `shift` to the peaks of one model: a normal prior, Gauss-Newton."""
     (_, prior), _ = _constants(peaks[0][0])
     shift, precision = 0.0, 1 / prior**2
     for _ in range(4):
@@ -196,7 +196,7 @@ class Footprint:
 
     @classmethod
     def of(cls, spec: JobSpec, plan: BatchPlan, memory: MemorySetting | None = None) -> "Footprint":
-        """The footprint of one job; `memory` is given if its model and its data are known."""
+        """Return the footprint of one job; `memory` is given if its model and its data are known."""
         share = DeviceShare(spec)
         return cls(
             alike=(share.on_processor, *spec.key_of("memory", but="max_seq_length")),
@@ -210,7 +210,7 @@ class Footprint:
         )
 
     def why_full(self, full: Iterable["Footprint"]) -> "Footprint | None":
-        """One of these jobs, which have all run out of memory, that needed no more and had no less, or None."""
+        """Return a job that ran out of memory although it needed no more and had no less, or None."""
         return next((other for other in full if self._is_no_easier_than(other)), None)
 
     def _is_no_easier_than(self, other: "Footprint") -> bool:

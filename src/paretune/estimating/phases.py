@@ -48,7 +48,7 @@ class Seconds:
     seconds_high: float
 
     def scaled(self, factor: float) -> "Seconds":
-        """All three times `factor`."""
+        """Multiply all three by `factor`."""
         return Seconds(**{name: factor * getattr(self, name) for name in ("seconds", "seconds_low", "seconds_high")})
 
 
@@ -61,7 +61,7 @@ class UsualSeconds(Seconds):
 
 
 def kind_of(instance: Instance) -> str:
-    """The kind of an instance: `cpu`, `gpu` for one accelerator, `multi_gpu` for several or a network of EFA."""
+    """Return the kind of an instance: `cpu`, `gpu` (one accelerator), `multi_gpu` (several, or EFA)."""
     if not instance.accelerator_count:
         return "cpu"
     is_large = instance.accelerator_count > 1 or instance.network_gbps >= _FAST_NETWORK_GBPS
@@ -69,7 +69,7 @@ def kind_of(instance: Instance) -> str:
 
 
 def usual(phase: str, kind: str) -> UsualSeconds:
-    """The seconds of a phase on a kind of instance; `any` where the instance is not known."""
+    """Return the seconds of a phase on a kind of instance; `any` if the instance is unknown."""
     return _table()[phase, kind]
 
 
@@ -102,7 +102,7 @@ def _table() -> Mapping[tuple[str, str], UsualSeconds]:
 
 
 def usual_of_row(row: Mapping[str, str]) -> UsualSeconds:
-    """The seconds of a row of phases.csv."""
+    """Return the seconds in a row of phases.csv."""
     median, longest = float(row["median_seconds"]), float(row["longest_seconds"])
     if row["most_seconds"]:  # most jobs wait for nothing: the interval is that of counted jobs
         most = float(row["most_seconds"])

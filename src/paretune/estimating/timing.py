@@ -68,7 +68,7 @@ _OF_A_STEP = PARTS[:4]
 
 
 def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds of each of `PARTS` with these constants by role: the first four of a step, the others of the job."""
+    """Compute seconds of each of `PARTS` with these constants by role: four of a step, then the job's others."""
     c = constants
     speed = c["chip"] * c["model"] * c["stack"] * c["cluster"]
     rate = np.minimum(work.flow * c["network"], work.network) * c["between"]
@@ -93,7 +93,7 @@ def seconds(work: Work, constants: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _exposed(exchange: Any, hidden_by: Any) -> Any:
-    """The seconds of an exchange that do not hide behind this many seconds of arithmetic."""
+    """Return the seconds of an exchange that are not hidden by this many seconds of arithmetic."""
     return exchange**2 / (exchange + hidden_by + 1e-12)
 
 
@@ -130,7 +130,7 @@ class TimeModel:
         self._names, self._mean, self._covariance, self._noise = list(names), mean, covariance, noise
 
     def predict(self, works: Sequence[Work]) -> list[Prediction]:
-        """One prediction per job; constants without a measurement have their prior."""
+        """Return one prediction per job; constants without a measurement have their prior."""
         if not works:
             return []
         known = len(self._names)
@@ -163,7 +163,7 @@ class TimeModel:
 
 
 def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:
-    """The constants that explain these measurements, the farther from their priors the more often they are seen.
+    """Fit constants to these measurements; the more measurements, the further they may leave their priors.
 
     The noise settles together with them; a constant that is fixed by a single measurement absorbs its deviation
     (MacKay, Neural Computation 4, 1992: the effective number of parameters). Published runs count as in a t
@@ -220,14 +220,14 @@ def _observed(measurements: Sequence[Measurement]) -> Iterator[tuple[int, int, f
 
 
 def _observables(work: Work, parts: Mapping[str, Any]) -> np.ndarray:
-    """The seconds of a step, around the steps, and in all, of N jobs: 3 x N."""
+    """Return seconds per step, around the steps, and in all, of N jobs: 3 x N."""
     step = sum(parts[name] for name in _OF_A_STEP)
     around = sum(parts[name] for name in PARTS if name not in _OF_A_STEP)
     return np.stack([step, around, around + work.steps * step])
 
 
 def _parts(works: Sequence[Work], names: Sequence[str]) -> Callable[[np.ndarray], dict[str, Any]]:
-    """The function from logarithms of constants with these names to the seconds of N jobs."""
+    """Return a function from logarithms of the named constants to the seconds of N jobs."""
     places = {name: index for index, name in enumerate(names)}
     roles, stacked = works[0].constants, _stacked(works)
     at = {role: np.array([places.get(work.constants[role], len(names)) for work in works]) for role in roles}
@@ -251,13 +251,13 @@ def _names(works: Sequence[Work]) -> list[str]:
 
 
 def _prior(names: Collection[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Medians of the logarithms of constants, and their deviations."""
+    """Return medians of the logarithms of constants, and their deviations."""
     pairs = [_PRIORS[name.partition(":")[0]] for name in names]
     medians, deviations = np.array(pairs, dtype=float).reshape(-1, 2).T
     return np.log(medians), deviations
 
 
 def _gradient(function: Callable[[np.ndarray], np.ndarray], at: np.ndarray) -> np.ndarray:
-    """The derivatives of M values of `function` by K logarithms, by central differences."""
+    """Differentiate M values of `function` by K logarithms, by central differences."""
     steps = np.eye(len(at)) * _SLOPE
     return np.stack([(function(at + step) - function(at - step)) / (2 * _SLOPE) for step in steps], axis=1)

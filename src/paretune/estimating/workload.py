@@ -45,7 +45,7 @@ class Workload:
 def workload(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> Workload | None:
-    """The work of a job, or None if the number of its training rows is unknown.
+    """Count the work of a job; None if the number of its training rows is unknown.
 
     `facts` are known facts of the prepared data: train_rows, train_tokens, validation_rows. Raises BadInput for values
     in training_arguments that the Trainer does not take.
@@ -145,22 +145,22 @@ def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> fl
 
 
 def model_key(spec: JobSpec) -> str:
-    """A key that is equal for jobs whose time and memory a measurement of one shows for the others."""
+    """Return a key that is equal for jobs whose time and memory can be predicted from each other."""
     return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
 
 
 def share_in_layers(tensor: int) -> float:
-    """The share of the activations inside layers that one device of a tensor group keeps."""
+    """Return the share of the activations inside layers that one device of a tensor group keeps."""
     return (10 + 24 / tensor) / 34  # Korthikanti et al., arXiv 2205.05198, section 4.2.1
 
 
 def recomputes(spec: JobSpec) -> bool:
-    """Whether the backward pass recomputes activations layer by layer instead of keeping them."""
+    """Return whether the backward pass recomputes activations layer by layer instead of keeping them."""
     return spec.checkpoints_activations and spec.fine_tuning != "head"
 
 
 def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
-    """The rows of an evaluation batch on one device, at least those of a training batch.
+    """Return the rows of an evaluation batch on one device, at least those of a training batch.
 
     Logits of a language model are rows x tokens x vocabulary, so its batches are limited by them.
     """
@@ -171,18 +171,18 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
-    """The optimiser steps of a whole training on `rows` rows; max_steps wins over epochs, as in the Trainer."""
+    """Return the optimizer steps of a whole training on `rows` rows; max_steps overrides epochs, as in the Trainer."""
     whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
     return _whole_argument(spec, "max_steps") or max(1, whole)
 
 
 def warmup_steps(steps: int) -> int:
-    """The number of warm-up steps, in which memory is allocated and kernels are chosen: a tenth, at most ten."""
+    """Return the number of warm-up steps, in which memory is allocated and kernels chosen: a tenth, at most ten."""
     return min(10, max(1, steps // 10))
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
-    """The rows of one evaluation of data that are not prepared yet: by default a ninth of the training rows."""
+    """Return the rows of one evaluation before data are prepared: by default a ninth of the training rows."""
     if spec.max_eval_samples is not None:
         return min(spec.max_eval_samples, validation or spec.max_eval_samples)
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation
@@ -223,7 +223,7 @@ def evaluation_schedule(spec: JobSpec, steps: int) -> Schedule:
 
 
 def _whole_argument(spec: JobSpec, name: str) -> int | None:
-    """A count among the training arguments, None if absent or off; raises BadInput if it is no whole number."""
+    """Return a count among the training arguments, or None if absent or off. Raises BadInput for fractions."""
     value = spec.training_arguments.get(name, -1)
     try:
         return int(value) if int(value) > 0 else None
@@ -232,7 +232,7 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
 
 
 def output_weights(spec: JobSpec, built: Architecture) -> int:
-    """The weights of a language model's output layer, 0 for other tasks."""
+    """Return the weights of a language model's output layer; 0 for other tasks."""
     return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
 
 
@@ -243,12 +243,12 @@ def frozen_weight_bytes(spec: JobSpec, built: Architecture, formats: Formats) ->
 
 
 def quantised_weights(spec: JobSpec, built: Architecture) -> float:
-    """The number of 4-bit weights: with qlora all matrices except the output layer."""
+    """Count the 4-bit weights: with qlora, all matrices except the output layer."""
     return float(built.matrices - output_weights(spec, built)) if spec.fine_tuning == "qlora" else 0.0
 
 
 def trained_weights(spec: JobSpec, built: Architecture) -> float:
-    """The number of weights that the optimiser changes; beside adapters, the head of a classification."""
+    """Count the weights that the optimizer changes; with adapters, a classification head is among them."""
     of_words, head = output_weights(spec, built), float(built.hidden_size**2)
     if spec.fine_tuning in ADAPTERS:
         return spec.lora.r * built.adapted_widths + (0.0 if of_words else head)

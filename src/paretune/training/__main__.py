@@ -92,7 +92,7 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
 
 
 def classify_failure(error: Exception) -> tuple[FailureKind, str]:
-    """Kind of the failure, and one sentence for the user."""
+    """Return the kind of a failure, and one sentence for the user."""
     sentence = first_line(error)
     if isinstance(error, BadInput):
         return FailureKind.BAD_INPUT, str(error)

@@ -16,7 +16,7 @@ LOG_POINTS = 50  # least number of points on a training curve; all steps if ther
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    """Entries of `training_arguments` that no training reads, or that it cannot train with."""
+    """Return entries of `training_arguments` that no training reads, or that it cannot train with."""
     faults = name_faults(spec)
     if not faults and spec.training_arguments:
         try:
@@ -27,7 +27,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
 
 
 def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
-    """The arguments of a training of so many steps; those of the user replace the defaults."""
+    """Return the arguments of a training with this many steps; the user's replace the defaults."""
     evaluates = evaluation_schedule(spec, steps)
     given: dict[str, Any] = {
         "logging_steps": max(1, min(50, steps // LOG_POINTS)),
@@ -52,7 +52,7 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
 
 
 def schedule_of(arguments: TrainingArguments, learning_rate: float) -> Callable[[int], float]:
-    """The learning rate of each step, the first of which is 0; ValueError for one that follows measured losses."""
+    """Return the learning rate of each step, starting at 0. Raises ValueError if it depends on measured losses."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=learning_rate)
     kind, steps = arguments.lr_scheduler_type, arguments.max_steps
     options = {"scheduler_specific_kwargs": arguments.lr_scheduler_kwargs or {}}

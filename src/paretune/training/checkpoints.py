@@ -49,7 +49,7 @@ def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[
 
 
 def progress(checkpoint: Path) -> dict[str, Any]:
-    """The progress that was written with a checkpoint."""
+    """Read the progress that was written with a checkpoint."""
     read: dict[str, Any] = json.loads((checkpoint / _PROGRESS).read_text())
     return read
 
@@ -61,7 +61,7 @@ def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def agree(folder: Path) -> Path | None:
-    """The newest checkpoint that is complete for every process, the same in all of them; None if there is none."""
+    """Agree on the newest checkpoint that is complete in every process; None if there is none."""
     complete = {_step(path.name): path for path in folder.glob("checkpoint-*") if _is_complete(path)}
     common = set.intersection(*map(set, processes.gather(sorted(complete))))
     return complete[max(common)] if common else None

@@ -24,19 +24,19 @@ _dropout = torch.nn.functional.dropout
 
 
 def has_gpu() -> bool:
-    """Whether PyTorch sees a CUDA device."""
+    """Return whether PyTorch sees a CUDA device."""
     return torch.cuda.is_available()
 
 
 def has_bf16() -> bool:
-    """Whether the device multiplies bf16 natively; False with emulation, which is slower than fp32."""
+    """Return whether the device multiplies bf16 natively; False for emulation, which is slower than fp32."""
     if has_gpu():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return hardware.multiplies_bf16(machine.processor_flags())
 
 
 def choose_precision(precision: str) -> str:
-    """The number format to compute in: `precision`, or for `auto` the fastest one that the device has."""
+    """Return the number format to compute in: `precision`, or for `auto` the device's fastest one."""
     if precision != "auto":
         return precision
     capability = torch.cuda.get_device_capability() if has_gpu() else None
@@ -44,12 +44,12 @@ def choose_precision(precision: str) -> str:
 
 
 def device_name() -> str:
-    """The name of the GPU, or of the processor if there is no GPU."""
+    """Return the name of the GPU, or of the processor if there is no GPU."""
     return torch.cuda.get_device_name() if has_gpu() else machine.processor_name()
 
 
 def peak_flops(precision: str) -> float | None:
-    """Peak FLOP/s of the GPU in bf16 or fp16; None for fp32, for processors, and for GPUs that are not listed."""
+    """Return the GPU's peak FLOP/s in bf16 or fp16; None for fp32, processors and unlisted GPUs."""
     if not has_gpu() or precision == "fp32":
         return None
     gpu = hardware.named(torch.cuda.get_device_name())
@@ -57,7 +57,7 @@ def peak_flops(precision: str) -> float | None:
 
 
 def peak_memory_gib() -> float:
-    """Highest memory so far: allocated by this process on one GPU, or resident in this process if there is no GPU."""
+    """Return the highest memory so far: allocated on one GPU, or resident in this process without a GPU."""
     if has_gpu():
         return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
@@ -92,7 +92,7 @@ def use_cpu_kernels(model: Any, longest_row: int) -> None:
 
 
 def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    """PyTorch's dropout with one random byte per element: the probability is the 256th closest to `p`.
+    """Apply PyTorch's dropout with one random byte per element: `p` is rounded to a 256th.
 
     PyTorch draws one Bernoulli variable after another: 1.04 ms for 172,032 elements, against 0.14 ms (torch 2.13). It
     does so here if no 256th is within 5 % of `p`, as for 0 and 1.
@@ -115,7 +115,7 @@ def synchronize() -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` means that the GPU or the machine has too little memory."""
+    """Return whether `error` means that the GPU or the machine has too little memory."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(error)
@@ -123,7 +123,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def device_faults(spec: JobSpec) -> list[str]:
-    """The reasons why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
+    """Return reasons why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
     if spec.has_instances:
         types = map(spec.instance, spec.instance_types())
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
@@ -140,7 +140,7 @@ def device_faults(spec: JobSpec) -> list[str]:
 
 
 def machine_faults(spec: JobSpec) -> list[str]:
-    """The reasons why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
+    """Return reasons why this process' instance cannot do its share of a SageMaker job; empty if it can."""
     if has_gpu():
         if spec.processes <= torch.cuda.device_count():
             return []
@@ -161,7 +161,7 @@ def machine_faults(spec: JobSpec) -> list[str]:
 
 
 def load() -> dict[str, float]:
-    """How busy this machine is, by the names of MLflow's own system metrics."""
+    """Measure how busy this machine is, by the names of MLflow's own system metrics."""
     memory = psutil.virtual_memory()
     values = {
         "system/cpu_utilization_percentage": psutil.cpu_percent(),

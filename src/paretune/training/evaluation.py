@@ -19,7 +19,7 @@ Result = tuple[Any, ...]
 
 
 def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: Evaluation | None) -> dict[str, float]:
-    """Mean loss of the rows and the metrics of `judge`, or perplexity, computed in batches of `size` in each process.
+    """Return the mean loss of the rows and the metrics of `judge`, or perplexity, in batches of `size` per process.
 
     Batches become smaller if one does not fit into memory, but not of a model that processes share: a forward pass
     needs all of them, so that none can repeat a batch.
@@ -42,7 +42,7 @@ def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: E
 
 @torch.no_grad()
 def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, judge: Evaluation | None) -> list[Result]:
-    """The results of every n-th row for n shares of the data, in batches of `size`.
+    """Evaluate every n-th row, for n shares of the data, in batches of `size`.
 
     All processes compute equally many batches; one that has no row left computes another's and leaves it out.
     """

@@ -112,13 +112,13 @@ class _Job:
         )
 
     def _rows(self, split: str) -> TokenRows:
-        """The rows of a split, those of an evaluation longest first."""
+        """Return the rows of a split; for evaluation, the longest first."""
         folder, pad_id = self._folder.dataset / split, self._tokenizer.pad_token_id
         multiple = pad_multiple(self._spec.max_seq_length) if device.has_gpu() else 1
         return TokenRows(folder, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
 
     def _evaluate(self, rows: TokenRows) -> dict[str, float]:
-        """Loss and metrics of these rows."""
+        """Return loss and metrics of these rows."""
         vocabulary = self._architecture.vocabulary if self._architecture else 1
         size = evaluation_batch(self._spec, self._document.plan, vocabulary)  # in each process
         return evaluate(self._strategy, rows, size, self._spec.task, self._judge)
@@ -178,7 +178,7 @@ class _Job:
             self._tokenizer.save_pretrained(str(folder))
 
     def _speed(self) -> dict[str, float]:
-        """Seconds, memory and size of the training, and its throughput if a step followed the warm-up."""
+        """Return seconds, memory and size of the training, and its throughput if a step followed the warm-up."""
         (total, trainable), built, meter = self._strategy.counts, self._architecture, self.loop.meter
         measured: dict[str, float] = {
             metrics.TRAIN_SECONDS: meter.stopwatch.seconds(),

@@ -202,7 +202,7 @@ class Loop:
         return stops and not is_last
 
     def evaluate(self) -> dict[str, float]:
-        """Loss and metrics of the model as it is. They are measured once, and written to the curves of this step."""
+        """Evaluate the current model once per step: later calls return the same values. Add them to the curves."""
         if self._evaluation is None:
             with self.meter.stopwatch.paused():
                 self._evaluation = self._evaluate()

@@ -64,7 +64,7 @@ class Stopwatch:
         self._seconds, self.is_running = self.seconds(), False
 
     def seconds(self) -> float:
-        """Seconds measured so far."""
+        """Return the seconds measured so far."""
         device.synchronize()
         return self._seconds + (time.perf_counter() - self._since if self.is_running else 0.0)
 
@@ -144,7 +144,7 @@ class Meter:
         return stop_share > 0, save_share > 0, mean_norm
 
     def curves(self) -> dict[str, float]:
-        """Mean loss and throughput since the last call, and from time to time the load."""
+        """Return mean loss and throughput since the last call, and from time to time the load."""
         seconds, rows = self.stopwatch.seconds(), self._rows
         (before_s, before_rows), self._last = self._last, (seconds, rows)
         curves = {"train/loss": sum(self._logged) / len(self._logged)}
@@ -157,7 +157,7 @@ class Meter:
         return curves
 
     def throughput(self) -> tuple[float, float] | None:
-        """(Samples per second, tokens per second) after the warm-up; None if no step followed it."""
+        """Return samples and tokens per second after the warm-up, or None if no step followed it."""
         if self._warm is None:
             return None
         seconds, rows, tokens = self._warm

@@ -75,7 +75,7 @@ def describe(folder: Path, text_column: str | None = None) -> str:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether the folder has the whole weights of a model, not those of adapters."""
+    """Return whether the folder has a model's whole weights rather than adapters."""
     return any(path for pattern in _WEIGHTS for path in folder.glob(pattern))
 
 

@@ -33,7 +33,7 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 
 
 def find_model(name: str, init: str = "pretrained", revision: str | None = None) -> Path:
-    """Folder with the model's files: bundled, local, or fetched from the hub into its cache; BadInput if it cannot.
+    """Find the folder of a model: bundled, local, or fetched from the hub into its cache. Raises BadInput.
 
     Of the hub it is the commit `revision`, by default the newest. With `init` random the model needs no weights, and
     none are fetched.
@@ -58,7 +58,7 @@ def find_model(name: str, init: str = "pretrained", revision: str | None = None)
 
 
 def _fetched(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
-    """Folder in the hub's cache, named by its commit, with the files of a repository that match `patterns`.
+    """Fetch a repository's files that match `patterns` into the hub's cache; return the commit's folder.
 
     Folders and files of the authors' own format, which often hold all weights once more, are left out.
     """
@@ -67,7 +67,7 @@ def _fetched(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The model's tokenizer, with a padding token; raises BadInput if the folder has no usable tokenizer."""
+    """Load the model's tokenizer with a padding token. Raises BadInput if the folder has no usable one."""
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
@@ -87,7 +87,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def load_config(name: str, folder: Path) -> Any:
-    """The configuration of the model `name` in `folder`; raises BadInput if transformers cannot load it."""
+    """Load the configuration of the model `name` in `folder`. Raises BadInput if transformers cannot."""
     try:
         return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
@@ -96,7 +96,7 @@ def load_config(name: str, folder: Path) -> Any:
 
 
 def model_faults(spec: JobSpec, folder: Path) -> list[str]:
-    """The reasons why the model in `folder` cannot do the task; empty if it can."""
+    """Return reasons why the model in `folder` cannot do the task; empty if it can."""
     config, faults = load_config(spec.model, folder), list[str]()
     kind = config.model_type
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
@@ -166,7 +166,7 @@ def build_model(
     *,
     drawn: Sequence[str] | None = None,
 ) -> tuple[Any, list[str]]:
-    """The model with a head for `labels`, with the trainable parameters of `fine_tuning`, and names of drawn layers.
+    """Build the model with a head for `labels` and the trainable parameters of `fine_tuning`.
 
     Trained weights have the format in which they are updated; the optimiser rounds those that the model holds in
     another. With qlora, frozen weights of linear layers have four bits. The folder lacks the weights of `drawn` layers,
@@ -193,7 +193,7 @@ def build_model(
 
 
 def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats) -> tuple[Any, list[str]]:
-    """The model with its weights, or with random ones, and the layers that the folder has no weights for."""
+    """Load the model with its weights, or random ones, and name the layers that the folder has no weights for."""
     if spec.init == "random":
         return _from_config(spec, folder, labels, form=_loaded_in(spec, formats), place="cpu"), []
     kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
@@ -215,7 +215,7 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats
 
 
 def auto_class(task: str) -> Any:
-    """The class by which transformers finds the models of a task."""
+    """Return the class with which transformers loads models of a task."""
     return {
         metrics.CAUSAL_LM: transformers.AutoModelForCausalLM,
         metrics.TOKEN_CLASSIFICATION: transformers.AutoModelForTokenClassification,
@@ -223,7 +223,7 @@ def auto_class(task: str) -> Any:
 
 
 def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration's entries for labels or classes; empty for a language model."""
+    """Return the configuration's entries for labels or classes; empty for a language model."""
     if not labels:
         return {}
     numbers = {name: number for number, name in enumerate(labels)}  # pipelines read the type of the problem
@@ -243,7 +243,7 @@ def _from_config(
     form: torch.dtype = torch.float32,
     place: str = "meta",
 ) -> Any:
-    """The model in `folder` with random weights; on PyTorch's meta device without memory for any."""
+    """Build the model in `folder` with random weights; on PyTorch's meta device, without memory for them."""
     head = _head_settings(spec.task, labels)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
     with torch.device(place):
@@ -251,13 +251,13 @@ def _from_config(
 
 
 def _heads(model: Any) -> list[str]:
-    """Names of the parts with parameters on top of the base model: a classification head, an output layer."""
+    """Name the parts with parameters on top of the base model: a classification head, an output layer."""
     parts = [(name, part) for name, part in model.named_children() if name != model.base_model_prefix]
     return [name for name, part in parts if any(True for _ in part.parameters())]
 
 
 def _linear_layers(model: Any) -> list[str]:
-    """Names of the linear layers below the heads."""
+    """Name the linear layers below the heads."""
     kinds, heads = (torch.nn.Linear, transformers.pytorch_utils.Conv1D), _heads(model)  # Conv1D is GPT-2's
     layers = (name for name, module in model.named_modules() if isinstance(module, kinds))
     return [name for name in layers if name.partition(".")[0] not in heads]
@@ -268,7 +268,7 @@ def _is_target(layer: str, *names: str) -> bool:
 
 
 def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
-    """`model` with low-rank adapters, frozen except for the adapters, the classification head and the layers `drawn`.
+    """Add low-rank adapters to `model`, and freeze the rest except the classification head and the layers `drawn`.
 
     The layers `drawn` are saved with the adapters, because other random weights would be drawn next time.
     """
@@ -294,7 +294,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
 
 
 def _four_bits(formats: Formats, heads: Iterable[str]) -> dict[str, Any]:
-    """Arguments of `from_pretrained` for weights in nf4 with double quantisation (Dettmers et al., arXiv 2305.14314).
+    """Return arguments of `from_pretrained` for nf4 weights with double quantization (arXiv 2305.14314).
 
     The heads are not quantised, because they are trained or tied to the embeddings.
     """
@@ -312,7 +312,7 @@ def _four_bits(formats: Formats, heads: Iterable[str]) -> dict[str, Any]:
 
 
 def _correct_four_bits(model: Any) -> None:
-    """Correct two faults in the 4-bit layers of a model that was just loaded (transformers 5.23, bitsandbytes 0.50.2).
+    """Correct two faults in a just loaded model's 4-bit layers (transformers 5.23, bitsandbytes 0.50.2).
 
     A layer whose weights the folder lacks has the 4-bit class but plain weights: it becomes a plain layer. And on
     processors with AVX-512 and bf16 an evaluation repacks weights, and steps after it fail or have no gradients.
@@ -346,7 +346,7 @@ def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
 
 
 def needs_masks(model: Any) -> bool:
-    """Whether the model must be told which tokens are padding."""
+    """Return whether the model must know which tokens are padding."""
     return getattr(model.config, "_attn_implementation", None) != _CAUSAL
 
 
@@ -366,7 +366,7 @@ def use_fused_norms(model: Any, spec: JobSpec) -> None:
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The repeated layers of a model: the entries of its outermost module lists that have submodules."""
+    """Return the repeated layers of a model: entries of its outermost module lists that have submodules."""
     layers: list[torch.nn.Module] = []
     for child in model.children():
         if isinstance(child, torch.nn.ModuleList):

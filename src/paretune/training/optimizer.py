@@ -92,21 +92,21 @@ class MasterAdamW:
         return norm
 
     def _clipping(self, norm: torch.Tensor) -> torch.Tensor:
-        """The divisor that clips gradients of this norm as PyTorch does. AdamW divides them as it reads them."""
+        """Return the divisor that clips gradients of this norm like PyTorch. AdamW divides them as it reads them."""
         return ((norm.float() + 1e-6) / self._limit).clamp(min=1)
 
     @torch.no_grad()
     def round(self) -> None:
-        """Round the masters into the model, after a step, or after weights were read into `state`."""
+        """Round the masters into the model, after a step or after weights were read into `state`."""
         if self._rounded:
             torch._foreach_copy_([weight for weight, _ in self._rounded], [master for _, master in self._rounded])
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The fp32 weights by name."""
+        """Return the fp32 weights by name."""
         return {name: master.detach() for name, master in self._masters.items()}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The fp32 weights, moments and counts of steps by name. A checkpoint is written from them and read into them.
+        """Return the fp32 weights, moments and counts of steps by name, which checkpoints write and read.
 
         They do not depend on the number format of the model: a training may continue in another.
         """

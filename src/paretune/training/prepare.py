@@ -94,7 +94,7 @@ def _print_progress(text: str) -> None:
 
 
 def division_faults(spec: JobSpec, config: Any) -> list[str]:
-    """Reasons why a model with this configuration cannot be divided, or its activations checkpointed."""
+    """Return why a model with this configuration cannot be divided, or its activations checkpointed."""
     degrees, faults = spec.degrees, list[str]()
     if spec.strategy == "fsdp" and degrees.tensor > 1:
         from paretune.training.experiments.tensor import tensor_faults  # imports DTensor: a second

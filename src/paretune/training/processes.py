@@ -33,19 +33,19 @@ _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
 def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
-    """Number of training processes of the whole job; without `hosts` all of them are on this machine."""
+    """Count the training processes of the whole job; without `hosts` all of them are on this machine."""
     if spec.strategy == DEVICE_MAP:  # its process uses all GPUs
         return 1
     return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
 
 
 def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables with the network interface for NCCL, gloo and TensorPipe, except for those set in `environment`."""
+    """Return variables that name the network interface to NCCL, gloo and TensorPipe, unless `environment` does."""
     return {name: hosts.network_interface for name in _INTERFACES if name not in environment}
 
 
 def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
-    """Torchrun's arguments for this instance's processes; without `hosts` all processes are on this machine.
+    """Return torchrun's arguments for this instance; without `hosts` all processes are on this machine.
 
     `root` is the job's folder; torchrun kills its processes `grace_s` seconds after SIGTERM.
     """
@@ -92,12 +92,12 @@ def run_torchrun(arguments: list[str], stopped: Path) -> None:
 
 
 def is_first(*, of_instance: bool = False) -> bool:
-    """Whether this is the first process of the job, or of its instance."""
+    """Return whether this is the first process of the job, or of its instance."""
     return os.environ.get("LOCAL_RANK" if of_instance else "RANK", "0") == "0"
 
 
 def gather(value: Value) -> list[Value]:
-    """The values that all processes have passed, in the order of their ranks; all of them must call it."""
+    """Gather the values of all processes in the order of their ranks. All processes must call it."""
     if not torch.distributed.is_initialized():
         return [value]
     values = [value] * torch.distributed.get_world_size()
@@ -124,7 +124,7 @@ def wait_for_all() -> None:
 
 
 def of_first(value: Value, source: int = 0) -> Value:
-    """The value that the first process, or process `source`, has passed; all of them must call it."""
+    """Return the value of the first process, or of process `source`. All processes must call it."""
     values = [value]
     if torch.distributed.is_initialized():
         torch.distributed.broadcast_object_list(values, source)
@@ -132,7 +132,7 @@ def of_first(value: Value, source: int = 0) -> Value:
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole of a tensor that may be divided over processes, which must all call it."""
+    """Gather a tensor that may be divided over processes. All of them must call it."""
     whole_of = getattr(tensor, "full_tensor", None)  # of a DTensor, whose import takes a second
     return tensor if whole_of is None else whole_of()
 
@@ -152,7 +152,7 @@ def watch_parent(grace_s: float = GRACE_S) -> None:
 
 
 def stop_request() -> Callable[[], bool]:
-    """From now on SIGTERM asks this process to stop; the function tells whether it was asked.
+    """Let SIGTERM ask this process to stop; the returned function reports whether it has.
 
     A training that goes on all the same is killed by its launcher or torchrun.
     """

@@ -70,7 +70,7 @@ class Profile:
 
 
 def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
-    """Microseconds of all steps in torch's `key_averages`, and per cent of them by part.
+    """Return microseconds of all steps in torch's `key_averages`, and percent of them by part.
 
     If there are kernels of a GPU, their time is that of its parts; else the time of operators. `idle` is what remains:
     Python between operators, and waiting.

@@ -94,7 +94,7 @@ class ScriptEnded(RuntimeError):
 
 
 def from_script(error: BaseException, script: str) -> TracebackType | None:
-    """The traceback of an error from the script's first line on; None for one that Python has not begun to run."""
+    """Return an error's traceback from the script's first line on, or None if Python never began to run it."""
     frames, path = error.__traceback__, str(at_home(script).resolve())
     while frames is not None and frames.tb_frame.f_code.co_filename != path:
         frames = frames.tb_next
@@ -111,7 +111,7 @@ _USAGE = re.compile(
 
 
 def _why_ended(name: str, code: object) -> str:
-    """The last words of a script that has ended itself, and what to do if they are about its options."""
+    """Return the last words of a script that ended itself, and what to do if they are about its options."""
     words = next(filter(None, (last_words(getattr(each, "last_lines", ())) for each in (sys.stderr, sys.stdout))), "")
     if isinstance(code, str):  # sys.exit("message")
         code, words = 1, first_line(RuntimeError(code))
@@ -158,7 +158,7 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _written() -> Iterator[set[Path]]:
-    """The files with logs or results that this process writes meanwhile."""
+    """Collect the files with logs or results that this process writes in the block."""
     written, is_open = set[Path](), True
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
@@ -210,7 +210,7 @@ class PrintedMetrics:
         return getattr(self._stream, name)
 
     def _parse(self, line: str) -> bool:
-        """Whether the line is a dictionary of numbers that became an event."""
+        """Return whether the line is a dictionary of numbers that became an event."""
         if self._events is None or not line.startswith("{"):
             return False
         numbers = finite_numbers(dictionary_in(line))

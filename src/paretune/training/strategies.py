@@ -73,7 +73,7 @@ def _join(backend: str) -> None:
 
 
 def divides(spec: JobSpec) -> bool:
-    """Whether the processes share one model; not if a single process could only shard it with itself."""
+    """Return whether the processes share one model; a single process never shards with itself."""
     return spec.strategy == "fsdp" and ("RANK" in os.environ or spec.cpu_offload)
 
 
@@ -146,7 +146,7 @@ class Replicas:
         return loss.detach()
 
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Logits and labels of a batch, on the device; None if they are in other processes."""
+        """Return logits and labels of a batch on the device, or None if they are in other processes."""
         return self._forward(self.model, batch)
 
     def _forward(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -170,13 +170,13 @@ class Replicas:
         return masked(batch, form) if needs_masks(self.model) else batch
 
     def reshard(self) -> None:
-        """Free weights that were gathered from shards: they would be old after the next change of these."""
+        """Free weights gathered from shards, because they are outdated after the next change."""
         for module in self.model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
-        """The norm of all gradients of the whole model; `weights` are those of this process that hold them."""
+        """Return the norm of all gradients of the model; `weights` are those held by this process."""
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         return processes.whole(torch.nn.utils.get_total_norm(gradients))
 
@@ -234,7 +234,7 @@ class Shards(Replicas):
         """Divide the model further before it is sharded; here it is not."""
 
     def _wrap(self, arguments: Any) -> None:
-        """Gradients are exchanged by the shards, which nothing compiles."""
+        """Leave the model to its shards, which exchange gradients and are not compiled."""
 
     @torch.no_grad()
     def _fill(self, whole: Any | None, place: torch.device) -> None:
@@ -269,7 +269,7 @@ class Shards(Replicas):
 
     @torch.no_grad()
     def gather_weights(self, model: Any) -> dict[str, torch.Tensor]:
-        """The weights of the whole `model` by name, in the machine's memory; empty except in the first process.
+        """Gather the weights of the whole `model` by name into main memory; empty except in the first process.
 
         All processes must call it: one weight is gathered at a time. `model` is the attribute, or without its adapters
         if there are any.

@@ -40,7 +40,7 @@ Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
 def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
-    """The sum of the cross-entropies of B rows, in fp32.
+    """Sum the cross-entropies of B rows, in fp32.
 
     `logits` are (B, C) with `labels` B classes or flags (B, C), or (B, T, V) with labels (B, T), -100 where there is
     none; for causal-lm labels are the tokens themselves. A step divides by the labels of all its rows on all devices,
@@ -65,11 +65,11 @@ class Evaluation:
         self.report_entries: Mapping[str, Any] | None = None
 
     def predict(self, logits: torch.Tensor) -> torch.Tensor:
-        """The predictions that stay in memory until all rows are evaluated: classes, or flags of labels."""
+        """Return predictions to keep in memory until all rows are evaluated: classes, or flags of labels."""
         return logits >= 0 if self._task == metrics.MULTI_LABEL else logits.argmax(-1)
 
     def __call__(self, predicted: Any, labels: Any) -> dict[str, float]:
-        """The metrics of N such predictions, of rows of words not equally long, beside their labels."""
+        """Compute the metrics of N such predictions; rows of words may differ in length from their labels."""
         if self._task == metrics.TOKEN_CLASSIFICATION:  # words have a label, all other tokens -100
             self.report_entries = {}
             words_of_rows = (
@@ -93,7 +93,7 @@ class Evaluation:
 
 
 def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """F1 of entities and accuracy of words, from the labels of N rows of words.
+    """Return F1 of entities and accuracy of words, from the labels of N rows of words.
 
     An entity counts if its kind, first and last word are right, over all kinds together (Tjong Kim Sang and De Meulder,
     CoNLL 2003, as `seqeval` computes it). If no label begins with B- or I-, F1 is the macro F1 of the words.
@@ -109,7 +109,7 @@ def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Kind, first word and end of the entities in a row of B-, I- and other labels; an I- alone begins one, too."""
+    """Return kind, first word and end of each entity in a row of B-, I- and other labels; a lone I- begins one."""
     spans, kind, first = set[tuple[str, int, int]](), "", 0
     for number, label in enumerate([*labels, ""]):
         prefix, _, name = label.partition("-") if label.startswith(("B-", "I-")) else ("", "", "")
@@ -122,12 +122,12 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def macro_f1(labels: Any, predicted: Any) -> float:
-    """Mean F1 over classes or labels; one that is never predicted counts as 0."""
+    """Return the mean F1 over classes or labels; one that is never predicted counts as 0."""
     return float(f1_score(labels, predicted, average="macro", zero_division=0))
 
 
 def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
-    """Macro F1 of the most frequent class or set of labels, and of TF-IDF with logistic regression (C = 5).
+    """Return macro F1 of the most frequent class or set of labels, and of TF-IDF with logistic regression (C = 5).
 
     With several labels there is one regression for each of them (threshold 0.5).
     """
@@ -155,7 +155,7 @@ def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
 
 
 def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dict[str, float]:
-    """F1 of giving each word the label that it has most often in the training rows, other words the most frequent."""
+    """Return F1 of giving each word its most frequent training label, and unseen words the most frequent label."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for text, labels in zip(*train, strict=True):
         for word, label in zip(text.split(" "), labels, strict=True):
@@ -168,7 +168,7 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
 
 
 def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Labels of each split, none for causal-lm, and names of the C classes; BadInput if cells hold no labels.
+    """Return labels of each split (none for causal-lm) and the C class names. Raises BadInput for other cells.
 
     Removes a test split with hidden labels (all -1).
     """
@@ -258,7 +258,7 @@ def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) 
 
 
 def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
-    """The fault that the sampled training rows lack classes or labels of the data set."""
+    """Return the fault that the sampled training rows lack classes or labels of the data set."""
     if labels is None or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
@@ -269,20 +269,20 @@ def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str
 
 
 def cells_of(table: datasets.Dataset, column: str) -> list[Any]:
-    """The values of a column, without those that features make of them; UnicodeDecodeError if a text is not UTF-8."""
+    """Return a column's raw values, without decoding by features. Raises UnicodeDecodeError if text is not UTF-8."""
     # Not of `table.data`, which has the rows that `select` left out, too.
     values: list[Any] = table.with_format("arrow", columns=[column])[:][column].to_pylist()
     return values
 
 
 def words_of(cell: Any) -> list[str]:
-    """The words, or the labels of words, in a cell: a list, or a text of one or with spaces between them."""
+    """Return the words, or labels of words, in a cell: a list, its text, or text separated by spaces."""
     words = _listed(cell)
     return [str(item) for item in words] if isinstance(words, list) else str(cell).split()
 
 
 def _listed(cell: Any) -> Any:
-    """The list that a text in brackets stands for, as JSON, Python, pandas or NumPy writes it; None if it is no list.
+    """Parse a list written by JSON, Python, pandas or NumPy; None if a text in brackets is not a list.
 
     Other cells are returned as they are.
     """
@@ -299,7 +299,7 @@ def _examples(rows: Sequence[int], cells: Sequence[Any]) -> str:
 
 
 def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> dict[str, np.ndarray]:
-    """Labels from columns of 0 and 1, or false and true."""
+    """Return labels from columns of 0 and 1, or false and true."""
     faults, labels = [], {}
     for split, table in tables.items():
         frame = table.select_columns([*columns]).to_pandas().apply(pd.to_numeric, errors="coerce")
@@ -314,7 +314,7 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
 
 
 def _labels_of(task: str, cell: Any, separator: str) -> list[Any] | None:
-    """The labels of a row; None if the cell holds none."""
+    """Return the labels of a row, or None if the cell holds none."""
     if task == metrics.CLASSIFICATION:
         return [cell] if isinstance(cell, str | int) else None
     if isinstance(cell, str) and (cell := _listed(cell)) is None:

@@ -14,13 +14,13 @@ class TextModel:
         self._pipeline = pipeline
 
     def predict(self, data: Any, params: dict[str, Any] | None = None) -> Any:
-        """The answers of the pipeline, one for each of N rows, as `mlflow.transformers` makes them."""
+        """Answer each of N rows with the pipeline, as `mlflow.transformers` does."""
         texts = data.iloc[:, 0].tolist() if hasattr(data, "iloc") else data
         return self._pipeline.predict(texts, params=params)
 
 
 def _load_pyfunc(path: str, model_config: dict[str, Any] | None = None) -> TextModel:
-    """The model in the folder `path`; MLflow calls this function by its name."""
+    """Load the model in the folder `path`. MLflow calls this function by its name."""
     from mlflow import transformers
 
     return TextModel(transformers._load_pyfunc(path, model_config))

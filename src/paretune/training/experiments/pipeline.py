@@ -49,7 +49,7 @@ _FAMILIES: Mapping[str, _Family] = {  # model type to its modules, in transforme
 
 
 def stage_faults(spec: JobSpec, config: Any) -> list[str]:
-    """The reasons why the layers of a job cannot be divided into stages; empty if they can."""
+    """Return reasons why the layers of a job cannot be divided into stages; empty if they can."""
     stages, layers, faults = spec.degrees.pipeline, config.num_hidden_layers, list[str]()
     if config.model_type not in _FAMILIES:
         rule = f"pipeline_parallel_degree goes with models of type {', '.join(_FAMILIES)}"
@@ -113,7 +113,7 @@ class Stages(Shards):
                     setattr(model, name, None)
 
     def _forward_stage(self, inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
-        """The output of this stage. `tokens` and the `others` (`attention_mask`) are the same for all stages."""
+        """Compute this stage's output. `tokens` and the `others` (`attention_mask`) are equal for all stages."""
         model, name = self.model, "input_ids" if self._is_first else "inputs_embeds"
         with self._autocast():
             hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
@@ -125,7 +125,7 @@ class Stages(Shards):
         return scores[torch.arange(len(tokens), device=tokens.device), last]
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """The loss of a micro-batch in every stage, after its gradients were added; it is cut into smaller ones."""
+        """Add the gradients of a micro-batch, cut into smaller ones, and return its loss in every stage."""
         inputs = _pad_rows(self._on_device(batch), self._micro_batches)
         self._loss: Loss = loss_of  # read by the schedules
         tokens, losses = inputs["input_ids"], list[torch.Tensor]()
@@ -145,7 +145,7 @@ class Stages(Shards):
 
     @torch.no_grad()
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Logits and labels of a batch in the last stage; None in the others."""
+        """Return logits and labels of a batch in the last stage, and None in the others."""
         inputs = self._on_device(batch)
         received = tokens = inputs["input_ids"]
         if not self._is_first:
@@ -161,7 +161,7 @@ class Stages(Shards):
         return batch  # masks are divided with their batches
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
-        """The norm of the gradients of all stages; a tied table counts once."""
+        """Return the norm of the gradients of all stages; a tied table counts once."""
         left_out = self._tied_weight() if not self._is_first else None
         items = [item.grad for item in self.model.parameters() if item.grad is not None and item is not left_out]
         norm = torch.nn.utils.get_total_norm(items) if items else torch.zeros((), device=self.device)
@@ -170,7 +170,7 @@ class Stages(Shards):
         return squares.sqrt()
 
     def _tied_weight(self) -> torch.nn.Parameter | None:
-        """The copy here of a table that embeddings and head share; None if they do not, or in a middle stage."""
+        """Return this stage's copy of the table that embeddings and head share; None if untied or a middle stage."""
         owner = None
         if self._is_tied and (self._is_first or self._is_last):
             owner = self.model.get_input_embeddings() if self._is_first else getattr(self.model, self._head)
@@ -205,11 +205,11 @@ class Stages(Shards):
                     yield name, value
 
     def _hidden(self, rows: int, length: int, **options: Any) -> torch.Tensor:
-        """An empty tensor with the shape of what a stage sends to the next."""
+        """Return an empty tensor with the shape of what a stage sends to the next."""
         return torch.empty(rows, length, self.model.config.hidden_size, **options)
 
     def _schedule(self, tokens: torch.Tensor) -> Schedule1F1B:
-        """The schedule for batches of this shape, with known shapes of the tensors that stages send to each other."""
+        """Return the schedule for batches of this shape, with known shapes of the tensors between stages."""
         rows, length = key = tokens.shape[0] // self._micro_batches, tokens.shape[1]
         if key not in self._schedules:
             config = self.model.config
@@ -257,11 +257,11 @@ class _Zero(torch.nn.Module):
 
 class _StageOfKnownShape(PipelineStage):
     def _post_metadata_inference_cleanup(self) -> None:
-        """No effect: PyTorch 2.13 removes the gradients of earlier batches here, also where it inferred no shapes."""
+        """Do nothing. PyTorch 2.13 removes earlier gradients here, even where it inferred no shapes."""
 
 
 def _pad_rows(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
-    """The batch with its first row repeated, without labels, until `micro_batches` divides the number of rows."""
+    """Repeat the first row of a batch, without labels, until `micro_batches` divides the number of rows."""
     missing = -len(batch["input_ids"]) % micro_batches
     if not missing:
         return dict(batch)

@@ -24,7 +24,7 @@ class TensorGroups(Shards):
 
 
 def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
-    """The reasons why the matrices of the model `name` cannot be divided over `degree` devices; empty if they can."""
+    """Return reasons why the matrices of the model `name` cannot be split over `degree` devices; empty if they can."""
     plan = getattr(config, "base_model_tp_plan", None) or {}
     if not plan or set(plan.values()) - set(_STYLES) - _WHOLE:
         rule = "tensor_parallel_degree needs a model with a plain plan in transformers, such as llama or gpt_neox"

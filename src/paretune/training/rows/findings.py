@@ -19,7 +19,7 @@ _MANY_DUPLICATES = 0.01  # share of validation texts among the training texts th
 def data_findings(
     spec: JobSpec, rows: Mapping[str, Rows], names: Sequence[str], prepared: PreparedDataset
 ) -> DataFindings:
-    """The rows of a job in words, warnings with their remedies, and the number of rows that were left out."""
+    """Describe the rows of a job, warn with remedies, and count the rows that were left out."""
     counts = {split: _class_counts(spec, part, names) for split, part in rows.items()}
     duplicates = len(_shared(rows["train"].texts, rows["validation"].texts))
     lengths = np.load(prepared.folder / "train" / "lengths.npy")
@@ -41,7 +41,7 @@ def data_findings(
 
 
 def _class_counts(spec: JobSpec, part: Rows, names: Sequence[str]) -> dict[str, int]:
-    """Rows of each class or label, in the order of `names`; of words their number. Empty without labels."""
+    """Count the rows of each class or label in the order of `names`, or the words; empty without labels."""
     if part.labels is None:
         return {}
     if spec.task == metrics.MULTI_LABEL:

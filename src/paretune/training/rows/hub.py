@@ -35,7 +35,7 @@ _DATASETS = ("rotten_tomatoes", "imdb")
 
 
 def explain(kind: str, name: str, error: BaseException) -> str:
-    """One sentence about why loading the `kind` (model or dataset) `name` failed."""
+    """Explain in one sentence why loading the `kind` (model or dataset) `name` failed."""
     names = {type(link).__name__ for link in causes(error)}
     address, offline = hub_address(os.environ), is_offline(os.environ)
     if "GatedRepoError" in names:
@@ -50,14 +50,14 @@ def explain(kind: str, name: str, error: BaseException) -> str:
 
 
 def bundled_model(name: str) -> Path:
-    """Folder of the bundled model `name`, a plain Hugging Face directory; raises BadInput if it is not installed."""
+    """Return the folder of the bundled model `name`, a Hugging Face directory. Raises BadInput if not installed."""
     if name != BUNDLED_MODEL:
         raise BadInput([f"model must be {BUNDLED_MODEL}, a hub id or a folder, got {name!r}"])
     return _package_folder(_MODEL_PACKAGE) / "model"
 
 
 def bundled_dataset(name: str) -> tuple[Path, str]:
-    """CSV file with columns text, label, source, and the source that has the data set; BadInput if not installed."""
+    """Return a CSV with text, label and source, and the source that has the data. Raises BadInput if not installed."""
     source = name.removeprefix(BUNDLED)
     if source not in _DATASETS:
         allowed = " or ".join(BUNDLED + dataset for dataset in _DATASETS)

@@ -40,7 +40,7 @@ VALIDATION_SHARE = 0.1
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
-    """Rows of each split (train, validation, and test if there is one), and class names; BadInput with all faults.
+    """Read the rows of each split and the class names. Raises BadInput with all faults.
 
     Without a validation split a tenth of the training rows, stratified and drawn with a fixed seed, becomes one. Then
     each split is sampled down to max_train_samples or max_eval_samples.
@@ -65,7 +65,7 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
 def _drop(
     spec: JobSpec, tables: dict[str, datasets.Dataset], ragged: Mapping[str, Sequence[int]]
 ) -> dict[str, DroppedRows]:
-    """Leave the rows without text or label out of `tables`; how many of each split, with the `ragged` lines."""
+    """Remove rows without text or label from `tables`, and count them per split, with the `ragged` lines."""
     dropped, empty = dict[str, DroppedRows](), list[str]()
     for split, table in tables.items():
         columns = used_columns(spec, table.column_names)
@@ -91,7 +91,7 @@ def _first(kind: str, numbers: Sequence[int]) -> str:
 
 
 def _source(spec: JobSpec, split: str) -> str:
-    """The file of a split, or the split of a data set."""
+    """Return the file of a split, or the split of a data set."""
     named = {"train": spec.dataset, "validation": spec.validation_file, "test": spec.test_file}.get(split)
     is_own = split == "train" and at_home(spec.dataset).suffix.lower() in ROW_FILES
     return str(named) if named is not None and (is_own or split != "train") else f"{spec.dataset} ({split})"
@@ -105,7 +105,7 @@ def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[st
 
 
 def _read_tables(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
-    """The table of each split; `ragged` gets the lines of its file that were left out."""
+    """Read the table of each split; `ragged` receives the lines of its file that were left out."""
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
     with collecting(faults):
@@ -151,7 +151,7 @@ def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datase
 
 
 def _csv_options(spec: JobSpec) -> dict[str, Any]:
-    """How pandas reads a CSV: only an empty cell is missing, because "NA" may be a text, and labels are texts."""
+    """Return pandas' options for a CSV: only empty cells are missing ("NA" may be text), and labels are text."""
     options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
     return options if spec.task == metrics.CAUSAL_LM else options | {"converters": {spec.label_column: _label}}
 
@@ -161,7 +161,7 @@ def _label(cell: str) -> str | None:
 
 
 def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
-    """The rows of a CSV, with numbers in place of labels that are fractions: these are no classes."""
+    """Convert labels of a CSV that are fractions to numbers, which are not classes."""
     column = spec.label_column
     texts = cells_of(table, column) if column in table.column_names else []
     numbers = pd.to_numeric(pd.Series(texts), errors="coerce")
@@ -189,7 +189,7 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
 
 @contextmanager
 def _without_lines(path: Path, mark: str, lines: Collection[int]) -> Iterator[Path]:
-    """A copy of a CSV file without these rows, or the file if there are none.
+    """Return a copy of a CSV file without these rows, or the file itself if there are none.
 
     pandas would take a first row with more fields than the header for one that has an index.
     """
@@ -243,7 +243,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
 def _pick(
     spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, np.ndarray]]:
-    """Where the rows of each split come from: a split of the data set, and the numbers of its rows."""
+    """Return where the rows of each split come from: a split of the data set, and row numbers in it."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
     if "validation" not in picked:
         classes = ids["train"] if spec.task == metrics.CLASSIFICATION else None
@@ -260,7 +260,7 @@ def _pick(
 
 
 def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers to train on and to validate, stratified by class if the classes have enough rows."""
+    """Split row numbers for training and validation, by class if the classes have enough rows."""
     if size < 2:
         raise BadInput([f"the data set has {size} row: at least 2 are needed to train and validate"])
     held_out = max(1, round(size * VALIDATION_SHARE))

@@ -88,7 +88,7 @@ class TokenRows:
         return len(self.lengths)
 
     def batch(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
-        """The batch of rows `index`: input_ids and attention_mask (B, T) int64, and labels.
+        """Return the batch of rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
         B is len(index), T the longest row rounded up. Labels are (B,) classes or (B, T) labels or next tokens, all
         int64, or (B, C) flags in float32.
@@ -137,12 +137,12 @@ class GlobalBatchSampler:
         return -(-len(self._lengths) // self.plan.global_batch_size)
 
     def rows(self, step: int) -> np.ndarray:
-        """The rows of all devices in the optimiser step of this number, from 0."""
+        """Return the rows of all devices in an optimizer step, counted from 0."""
         epoch, index = divmod(step, self.steps)
         return self.epoch_steps(epoch)[index]
 
     def micro_batches(self, step: int) -> list[tuple[list[int], bool]]:
-        """The rows of this rank in each micro-batch of a step, and whether they count.
+        """Return the rows of this rank in each micro-batch of a step, and whether they count.
 
         Rows of similar length go to the devices in turn. The devices wait for each other, so that one without a row
         computes another's, which does not count there.
@@ -153,7 +153,7 @@ class GlobalBatchSampler:
         return [(mine, True) if mine else (part[:1].tolist(), False) for mine, part in zip(own, parts, strict=True)]
 
     def epoch_steps(self, epoch: int) -> list[np.ndarray]:
-        """Rows of each optimiser step of `epoch`, over all devices, longest row first within a step."""
+        """Return the rows of each optimizer step of `epoch` over all devices, longest row first within a step."""
         if self._cached is None or self._cached[0] != epoch:
             self._cached = epoch, self._make_steps(epoch)
         return self._cached[1]
@@ -180,7 +180,7 @@ class GlobalBatchSampler:
 
 
 def pad_multiple(longest: int) -> int:
-    """The number of tokens whose multiples are lengths of batches on a GPU: a multiple of 8, for its tensor cores.
+    """Return the token count that batch lengths on a GPU are multiples of: a multiple of 8, for tensor cores.
 
     Rows of up to `longest` tokens have at most MOST_LENGTHS lengths, so that few shapes are compiled.
     """
@@ -188,7 +188,7 @@ def pad_multiple(longest: int) -> int:
 
 
 def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> dict[str, torch.Tensor]:
-    """A batch of `TokenRows` as its model computes it with the fewest kernels: without a mask if no row is padded.
+    """Prepare a `TokenRows` batch with the fewest kernels for its model: no mask if no row is padded.
 
     With a number format the mask is added to the scores of all layers, (B, 1, 1, T): 0, or the lowest for padding.
     """
@@ -208,7 +208,7 @@ def prepare(
     cache: Path,
     tell: Callable[[str], None] = lambda _: None,
 ) -> PreparedDataset:
-    """Tokenise `rows`, or take them from `cache` if equal rows were prepared with equal tokenizer, task and length.
+    """Tokenize `rows`, or reuse `cache` if equal rows were prepared with equal tokenizer, task and length.
 
     The data set has facts: row and token counts, share of truncated rows, baselines.
     """
@@ -282,7 +282,7 @@ def _write_splits(
 
 
 def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
-    """Token ids of each text, at most `limit`, and how many texts were longer than that."""
+    """Return the token ids of each text, at most `limit`, and how many texts were longer."""
     tokens, truncated = list[list[int]](), 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
@@ -295,7 +295,7 @@ def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[li
 def tokenise_words(
     texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int
 ) -> tuple[list[list[int]], list[list[int]], int]:
-    """Token ids of rows of words, at most `limit`, their labels, and how many rows were longer.
+    """Tokenize rows of words to at most `limit` ids; also return their labels and how many rows were longer.
 
     Words have one space between them. The first token of a word has its label, all others -100; a word may have no
     token, such as a control character.
@@ -319,7 +319,7 @@ def tokenise_words(
 
 
 def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
-    """All texts joined, each followed by the end-of-text token, in blocks of `length` tokens; the rest is dropped."""
+    """Join all texts, each followed by the end-of-text token, and cut blocks of `length` tokens; drop the rest."""
     stream: list[int] = []
     for start in range(0, len(texts), _BATCH):
         for ids in tokenizer(list(texts[start : start + _BATCH]), return_attention_mask=False)["input_ids"]:
