@@ -122,7 +122,7 @@ class Attempts:
         return self.end
 
     def _may_go_on(self, document: JobDocument) -> bool:
-        """Whether the next attempt exists or may be created: not by `stop`, and by nobody after it."""
+        """Return whether the next attempt exists or may be created: never by `stop`, and by nobody after it."""
         if self.creates and not self.record.has_ended_meanwhile():
             return True
         return self._launcher.find(document.job_name, self._clock, SHOWN_WITHIN_S) is not None
@@ -244,14 +244,14 @@ class Attempts:
             workplace.interruption.on_check.remove(self.record.beat)
 
     def _find(self, within_s: float = 0.0) -> Job | None:
-        """The job of this attempt, if any, whoever started it; raises LostContact, and then its run must stay open."""
+        """Find the job of this attempt, whoever started it. Raises LostContact, and then its run must stay open."""
         try:
             return self._own(self._launcher.find(self.document.job_name, self._clock, within_s))
         except LaunchRefused as error:
             raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error
 
     def _own(self, job: Job | None) -> Job | None:
-        """The job if it is of this run; AWS gives a name once, also if several launchers ask for it together."""
+        """Return the job if it belongs to this run: AWS gives a name once, even if several launchers ask together."""
         if job is None or job.run_id == self.record.run.run_id:
             return job
         self.taken_by = job.run_id

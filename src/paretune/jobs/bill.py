@@ -91,7 +91,7 @@ class Bill:
         return 0.0 if self.pool is None else self.pool.billed_s(60 * self.ran.sagemaker.keep_alive_minutes)
 
     def metrics(self) -> dict[str, float]:
-        """Seconds and dollars as MLflow metrics; a metric that is not known is absent."""
+        """Return seconds and dollars as MLflow metrics; unknown metrics are absent."""
         totals = {metrics.JOB_SECONDS: self.seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
         totals |= {name: self.phases[phase] for phase, name in _PHASE_METRICS.items() if phase in self.phases}
         if UNBILLED & self.phases.keys():
@@ -130,7 +130,7 @@ class Bill:
 
 
 def price_tags(price: Price | None) -> dict[str, str | None]:
-    """Tags with the price of a cost, if known, with all its digits: AWS's bill is compared with it."""
+    """Return tags with a cost's price, if known, with all digits: AWS's bill is compared with it."""
     if price is None:
         return {}
     return {
@@ -142,7 +142,7 @@ def price_tags(price: Price | None) -> dict[str, str | None]:
 
 
 def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None:
-    """The price that `price_tags` have recorded, with the confidence of `today`'s; None if none is recorded."""
+    """Return the price that `price_tags` recorded, with the confidence of `today`'s; None if none is recorded."""
     if (usd := number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))) is None:
         return None
     return Price(
@@ -172,7 +172,7 @@ class KeptPool:
             self._attached.release_warm_pool()
 
     def settle(self) -> tuple[float | None, str]:
-        """Book what the instances have cost, once they are not kept; returns the dollars and a sentence.
+        """Record what the instances have cost, once they are not kept; return the dollars and a sentence.
 
         The dollars are None while the instances are kept, and if their price is unknown. Raises LostContact if AWS does
         not answer.
@@ -216,7 +216,7 @@ def _in_words(usd: float | None) -> str:
 def settle_pools(
     tracking: Tracking, workplace_of: Callable[[RecordedRun], Workplace | None]
 ) -> Iterator[tuple[str, str]]:
-    """Book the pools that are over; yields a run and a sentence for each, or why it is not booked yet.
+    """Record the cost of warm pools that have ended; yield a run and a sentence for each, or why it must wait.
 
     Runs without a workplace are left alone. Raises TrackingUnavailable.
     """

@@ -39,16 +39,16 @@ from paretune.tracking.store import alone_with, is_absent_file, require_answer, 
 
 @overload
 def launch(spec: JobSpec, *, dry_run: Literal[False] = False, quiet: bool = False) -> JobOutcome:  # noqa: D418
-    """The finished job."""
+    """Launch a job and return it once it has finished."""
 
 
 @overload
 def launch(spec: JobSpec, *, dry_run: Literal[True], quiet: bool = False) -> JobPreview:  # noqa: D418
-    """The job as it would be launched, with its worst-case dollars."""
+    """Return the job as it would be launched, with its worst-case dollars."""
 
 
 def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobOutcome | JobPreview:
-    """A finished job: trained, measured, priced and recorded in MLflow. Blocks until it has ended.
+    """Launch a job: train, measure, price and record it in MLflow. Blocks until it has ended.
 
     Parameters that have their default are taken from `paretune.toml`, as on the command line.
     Ctrl-C stops the job, books what it has cost and raises `Interrupted`.
@@ -118,7 +118,7 @@ def finish_job(job: Attempts) -> JobOutcome:
 
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
-    """A job under way, prepared and launched or adopted, as the first half of `run_job`; raises the same errors."""
+    """Prepare a job and launch or adopt it, as the first half of `run_job`; raises the same errors."""
     with _opened_run(spec, workplace) as (opened, has_job, parent):
         if opened is not None and has_job:
             return _begun(_adopted(spec, workplace, opened.run_id, opened))
@@ -139,7 +139,7 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
 
 
 def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[str] | None = None) -> Attempts:
-    """The job of a record, created or found; or the same job of another run, which AWS has created first.
+    """Create or find the job of a record, or follow the same job of another run, which AWS created first.
 
     All who type one command at the same moment name their jobs alike. AWS takes a name once, and the job tells its run:
     the others close theirs and follow that one. If it is of another MLflow store, the next name is tried.
@@ -163,7 +163,7 @@ def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[s
 
 
 def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None:
-    """Runs of jobs with the same given parameters and data, newest first; trials are left to their driver.
+    """Return runs of jobs with the same given parameters and data, newest first; trials belong to their driver.
 
     None if nobody shares a job: with `force=again`, or where jobs end with their launcher.
     """
@@ -180,7 +180,7 @@ def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None
 
 
 def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened: Run | None) -> Iterator[str]:
-    """Names for the job that everybody who types this command tries in the same order.
+    """Yield names for the job that everybody who types this command tries in the same order.
 
     They are made of what is computed, where, from which data, for which MLflow store, and of the number of such jobs
     before, in other runs: two launchers of one run name its job alike, also if it has ended between them.
@@ -198,7 +198,7 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
 
 
 def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
-    """The run of an equal job that runs in this place, whoever watches it; or whose launcher died before it began."""
+    """Return the run of an equal job that runs here, whoever watches it, or whose launcher died before it began."""
     location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
     dead = None
     for run in equal:
@@ -254,7 +254,7 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
 
 
 def _may_record(tags: Mapping[str, str], spec: JobSpec) -> bool:
-    """Whether an opened run with these tags is free, or has this very job: it was launched by a process that died.
+    """Return whether an opened run is free, or has this very job: launched by a process that died.
 
     With `force=again`, a job that has ended counts as another one.
     """
@@ -266,13 +266,13 @@ def _may_record(tags: Mapping[str, str], spec: JobSpec) -> bool:
 
 
 def _is_same(tags: Mapping[str, str], spec: JobSpec) -> bool:
-    """Whether the job of a run with these tags was given the same parameters, whatever it forces."""
+    """Return whether the job of a run with these tags has the same given parameters, whatever it forces."""
     given = schema.given_by(tags)
     return given is not None and given | {"force": None} == spec.given() | {"force": None}
 
 
 def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool:
-    """Whether the job of an opened run exists; raises LostContact if it may run and cannot be looked at from here."""
+    """Return whether an opened run's job exists. Raises LostContact if it may run and is not visible from here."""
     name = first_job_of(run_id, tags)
     if fault := workplace.elsewhere(tags):
         raise LostContact(f"{name} cannot be followed from here: {fault}")
@@ -285,7 +285,7 @@ def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool
 
 
 def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | None) -> JobRecord:
-    """The record of a job under way; another run of this command's own is closed with a tag that names it."""
+    """Return the record of a running job; another run of this command is closed with a tag that names it."""
     if opened is not None and opened.run_id != run_id:
         no_job = {schema.JOB_NAME: "", schema.STATE: "", schema.WATCHED_BY: ""}  # `sync` and reports leave it alone
         opened.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id, **no_job})
@@ -321,7 +321,7 @@ def leave_or_abandon(job: Attempts, error: BaseException) -> None:
 
 
 def _announcement(job: Admitted, name: str) -> list[str]:
-    """What its user reads before a job is created: the job, its estimate, its warnings."""
+    """Describe a job to its user before it is created: the job, its estimate, its warnings."""
     spec, inputs = job.spec, job.inputs
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     limits = f"ended after {spec.max_runtime_minutes:g} minutes, or {watchdog.SILENCE_S / 60:g} without a sign of life"

@@ -40,7 +40,7 @@ class Leftover:
     why_kept: str = ""  # empty if it may be removed
 
     def row(self) -> dict[str, object]:
-        """It as a JSON object."""
+        """Return it as a JSON object."""
         facts = {"kind": self.kind, "gigabytes": self.size / 1e9, "run_id": self.run_id, "why_kept": self.why_kept}
         return {"uri": self.bucket.uri(self.prefix), **facts}
 
@@ -48,7 +48,7 @@ class Leftover:
 def found_in_s3(
     tracking: Tracking, environment: Mapping[str, str], days: float, *, keeps_front: bool = False
 ) -> tuple[list[Leftover], list[str]]:
-    """The objects that jobs have left in the buckets of a store, and remarks on the buckets. Raises LaunchRefused."""
+    """Find objects that jobs left in a store's buckets, with remarks on the buckets. Raises LaunchRefused."""
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.storage import Storage
 
@@ -80,7 +80,7 @@ def found_in_s3(
 def _leftovers(
     bucket: "Storage", runs: Iterable[RecordedRun], registered: Mapping[str, str], days: float, *, keeps_front: bool
 ) -> Iterator[Leftover]:
-    """All that lies below our prefix of a bucket, and why it is kept.
+    """List everything below our prefix of a bucket, and why it is kept.
 
     Kept is what may still be used: by a job that runs, is younger, or is of another store; a registered model; with
     `keeps_front` that of a trial on the front. What jobs share is kept while a job that began lately might read it.
@@ -131,7 +131,7 @@ def remove(found: Iterable[Leftover], tracking: Tracking, today: str) -> None:
 
 
 def in_words(found: Iterable[Leftover]) -> str:
-    """Gigabytes and dollars a month, by kind."""
+    """Describe gigabytes and dollars a month, by kind."""
     sums = Counter[str]()
     for each in found:
         sums[each.kind] += each.size

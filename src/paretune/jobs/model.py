@@ -61,6 +61,6 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
 
 
 def overdue(tracking: Tracking) -> list[RecordedRun]:
-    """Runs of finished jobs with `register` whose model has no version yet; raises TrackingUnavailable."""
+    """Return runs of finished `register` jobs without a model version. Raises TrackingUnavailable."""
     runs = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
     return [run for run in runs if not run.tags.get(schema.REGISTERED) and run.tags.get(schema.GAP) != "true"]

@@ -15,7 +15,7 @@ from paretune.specification.script_arguments import own_settings
 
 
 def run_name(spec: JobSpec, result: str = "") -> str:
-    """The name of a job's run: batch, learning rate and cluster or model, or what was given to the user's training.
+    """Name a job's run by batch, learning rate and cluster or model, or by what was given to the user's training.
 
     With the `result` of an ended job, it follows the cluster, where MLflow's column shows it, and the model is last.
     """
@@ -28,7 +28,7 @@ def run_name(spec: JobSpec, result: str = "") -> str:
 
 
 def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> str | None:
-    """The name of a run after its job has ended, or None if it is not one of ours, or nothing is known.
+    """Rename a run after its job has ended; None if the name is not ours, or nothing is known.
 
     `values` are metrics of the job. A number of a trial before our name stays.
     """
@@ -38,7 +38,7 @@ def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> s
 
 
 def result_in_name(values: Mapping[str, float], quality: str | None) -> str:
-    """Quality and dollars as names of runs have them: `F1 .812, 0.27 USD`; empty if neither is known."""
+    """Write quality and dollars as names of runs have them: `F1 .812, 0.27 USD`; empty if neither is known."""
     parts, value, usd = list[str](), values.get(quality or ""), values.get(metrics.COST_USD)
     if value is not None:
         parts.append(f"F1 {value:.3f}".replace(" 0.", " .") if quality == metrics.F1 else f"{quality} {value:.4g}")
@@ -48,19 +48,19 @@ def result_in_name(values: Mapping[str, float], quality: str | None) -> str:
 
 
 def dollars_in_name(usd: float) -> str:
-    """Dollars as names of runs have them, to two digits: `0.27 USD`, `65 USD`."""
+    """Write dollars as names of runs have them, to two digits: `0.27 USD`, `65 USD`."""
     return f"{plain(usd, 2)} USD"
 
 
 def setting_in_name(spec: JobSpec) -> str:
-    """Batch and learning rate as names of runs have them: `b16 lr1e-4`."""
+    """Write batch and learning rate as names of runs have them: `b16 lr1e-4`."""
     plan = spec.plan()
     digits, _, power = f"{plan.learning_rate:.2e}".partition("e")
     return f"b{plan.global_batch_size} lr{float(digits):g}e{int(power)}"
 
 
 def cluster_in_name(spec: JobSpec) -> str:
-    """Number and type of instances as names of runs have them: `2 x g5.xlarge`; empty on this machine."""
+    """Write number and type of instances as names of runs have them: `2 x g5.xlarge`; empty on this machine."""
     count = f"{spec.instance_count} x " if spec.instance_count > 1 else ""
     return f"{count}{short_name(spec.instance_type)}" if spec.has_instances else ""
 

@@ -75,13 +75,13 @@ class JobOutcome(Result):
         return self.state is JobState.COMPLETED
 
     def result(self) -> "JobOutcome":
-        """The finished job; raises JobFailed or OutOfMemory if it has no result, and then its run says why."""
+        """Return the finished job. Raises JobFailed or OutOfMemory if it has no result; its run says why."""
         if not self.has_completed:
             raise self.error()
         return self
 
     def error(self) -> JobFailed:
-        """The error that says why the job has no result."""
+        """Return the error that says why the job has no result."""
         is_out_of_memory = self.failure is not None and self.failure[0] is FailureKind.OUT_OF_MEMORY
         error = OutOfMemory if is_out_of_memory else JobFailed
         return error(self.job_name, self.reason, list(self.log), self.log_location)
@@ -94,7 +94,7 @@ class JobOutcome(Result):
         return f"{kind} {self.job_name}{f' ({remark})' * bool(remark)}"
 
     def rows(self) -> list[Row]:
-        """One row: ids, the parameters as MLflow has them, every metric."""
+        """Return one row: ids, the parameters as MLflow has them, every metric."""
         return [
             {"run_id": self.run_id, "job_name": self.job_name, "origin": self.origin, **self._params, **self.metrics}
         ]
@@ -104,7 +104,7 @@ class JobOutcome(Result):
         return {name: value_of(text) for name, text in params_of(self.spec).items()}
 
     def to_dict(self) -> dict[str, object]:
-        """Ids, params, metrics and the row of the price list."""
+        """Return ids, params, metrics and the row of the price list."""
         plain = ("run_id", "job_name", "origin", "kept_usd", "model", "open_command", "has_gap")
         return {name: getattr(self, name) for name in plain} | {
             "basis": self.facts.get("basis"),
@@ -116,7 +116,7 @@ class JobOutcome(Result):
         }
 
     def notes(self) -> list[str]:
-        """The address of the run, gaps of its record, and verdicts on the model."""
+        """Return the address of the run, gaps of its record, and verdicts on the model."""
         gap = (
             "MLflow did not take everything: this run's record has gaps, and the job's own files are complete; "
             f"`{command_line('sync')}` fills the gaps"
@@ -124,7 +124,7 @@ class JobOutcome(Result):
         return [*filter(None, [self.open_command, gap if self.has_gap else ""]), *self.remarks, *self.verdicts]
 
     def summary(self) -> dict[str, str]:
-        """Quality against baselines, speed, seconds and cost; first what a training of the user's own has logged."""
+        """Summarize quality against baselines, speed, seconds and cost; a user's own metrics come first."""
         logged = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
         rows = {name: f"{value:.6g}" for name, value in logged.items() if name not in metrics.SHOWN}
         rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
@@ -139,7 +139,7 @@ class JobOutcome(Result):
         return rows | {name: text for name, text in where.items() if text}
 
     def in_one_line(self) -> str:
-        """The name of the job, where it ran, how it ended, its quality and its cost."""
+        """Summarize in one line: the job's name, where it ran, how it ended, its quality and its cost."""
         spec, kind = self.ran or self.spec, "" if self.origin == "measured" else f", {self.origin}"
         lacks_cluster = spec.runs_user_code and spec.has_instances  # the name of our own training has it
         where = f" on {spec.instance_count} x {spec.instance_type}" if lacks_cluster else ""
@@ -155,7 +155,7 @@ class JobOutcome(Result):
         return "; ".join(parts if usd is None else [*parts, f"{usd:.4g} USD"])
 
     def note(self) -> str:
-        """Markdown with its end, quality and cost in the first line, figures, verdicts, and how to repeat it."""
+        """Write Markdown with end, quality and cost in the first line, figures, verdicts, and how to repeat it."""
         figures = "\n".join(f"- {markdown(f'{name}: {text}')}" for name, text in self.summary().items())
         verdicts = [markdown(f"> **{sentence}**") for sentence in self.verdicts]
         # The command is no block of code: that does not wrap, and widens MLflow's page.
@@ -230,7 +230,7 @@ def conclude(
 
 
 def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
-    """The outcome with the lines that lead to its failure, without what torchrun prints after it."""
+    """Add the log lines that lead to a failure to its outcome, without what torchrun prints after them."""
     kind, cause = outcome.failure or (None, "")
     log = [] if kind is FailureKind.DISK_FULL else job.log_tail(_READ_LINES)  # which says nothing more
     end = max((number for number, line in enumerate(log, 1) if cause and cause in line), default=len(log))
@@ -280,14 +280,14 @@ def record_end(
 
 
 def _headlines_first(values: Mapping[str, float], recorded: Mapping[str, float]) -> dict[str, float]:
-    """The values that are not recorded yet, F1 and dollars first: MLflow's columns have that order."""
+    """Return the values that are not recorded yet, F1 and dollars first: MLflow's columns have that order."""
     names = dict.fromkeys((metrics.F1, metrics.COST_USD, *values))
     new = {name: values[name] for name in names if name in values}
     return {name: value for name, value in new.items() if recorded.get(name_for_mlflow(name)) != value}
 
 
 def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:
-    """The files of the job's profile, and its one-line summary or why there is none."""
+    """Return the files of the job's profile, and its one-line summary or why there is none."""
     try:
         files = job.profile()
         summary = printable(str(parse_json(files[PROFILE_JSON], lax=True)["summary"]))
@@ -313,7 +313,7 @@ def _write_report(run: Run, report: JobReport) -> None:
 
 
 def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_not_smaller: str) -> str:
-    """The reason why a job did not end well and what to do about it; empty if it completed or was stopped as asked.
+    """Explain why a job did not end well and what to do about it; empty if it completed or was stopped as asked.
 
     `why_not_smaller` has the per-device batch with which it ran out of memory, and why no smaller one follows.
     """
@@ -338,7 +338,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
-    """Sentences on metrics of a user's own script or project that are NaN, or on how it leaves one of an evaluation."""
+    """Describe metrics of a user's own training that are NaN, or how it leaves one value of an evaluation."""
     if report is None or not spec.runs_user_code:
         return []
     lost = ", ".join(report.not_finite)
@@ -360,7 +360,7 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
 
 
 def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
-    """A verdict on a completed job if its model is no better than a constant answer, or worse than TF-IDF.
+    """Judge whether a completed job's model is no better than a constant answer, or worse than TF-IDF.
 
     `values` are metrics of the job and baselines of its data. A difference to TF-IDF below the standard error of so few
     validation rows shows nothing. A script or a project, whose F1 is computed elsewhere, is not judged.

@@ -85,7 +85,7 @@ def _fetched_note(uri: str, home: Path) -> Path:
 
 
 def _on_disk(text: str, home: Path) -> Path:
-    """The path of a file or folder; for one in S3 that of its last download, or a missing path if there is none."""
+    """Return the path of a file or folder; for one in S3, its last download, or a missing path if there is none."""
     if not text.startswith(IN_S3):
         return at_home(text)
     note = _fetched_note(text, home)
@@ -93,7 +93,7 @@ def _on_disk(text: str, home: Path) -> Path:
 
 
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
-    """The inputs of a job from an earlier preparation; empty inputs if there is none."""
+    """Return the inputs of a job from an earlier preparation; empty inputs if there is none."""
     is_cached = workplace.launcher.reads_inputs and not spec.runs_user_code
     return (load_cached_inputs(spec, workplace.home) if is_cached else None) or JobInputs()
 
@@ -144,7 +144,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
 
 
 def _inputs(prepared: Mapping[str, Any]) -> JobInputs:
-    """The inputs that an answer of the preparing process names, or a note of it."""
+    """Return the inputs that an answer of the preparing process names, or a note of it."""
     found = prepared["findings"]
     findings = DataFindings(words=found["words"], warnings=tuple(found["warnings"]), facts=found["facts"])
     dataset = PreparedDataset.read(Path(prepared["dataset"]))
@@ -164,7 +164,7 @@ _PACKAGES = (
 
 
 def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
-    """The inputs of an equal preparation, if all its files still exist; else None."""
+    """Return the inputs of an equal preparation if all its files still exist, otherwise None."""
     path = _path(spec, home)
     if path is None or not path.is_file():
         return None
@@ -184,7 +184,7 @@ def cache_inputs(spec: JobSpec, home: Path, inputs: JobInputs) -> None:
 
 
 def _path(spec: JobSpec, home: Path) -> Path | None:
-    """The file that remembers a preparation; None if its files cannot be identified by size and time."""
+    """Return the file that remembers a preparation; None if size and time do not identify its files."""
     texts = spec.as_text()
     parts: list[object] = [
         # Preparation also checks whether the cluster can train so: its strategy, precision and compiler.

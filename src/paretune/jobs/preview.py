@@ -45,7 +45,7 @@ class ForeseenJob:
 
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> ForeseenJob:
-    """The facts about a job; raises BadInput if its training arguments do not determine the number of steps."""
+    """Return the facts about a job. Raises BadInput if its arguments do not determine the number of steps."""
     price, built = workplace.launcher.price(spec), known_architecture(spec, inputs)
     return ForeseenJob(
         spec=spec,
@@ -72,7 +72,7 @@ class Admitted(ForeseenJob):
 
 
 def admitted(spec: JobSpec, workplace: Workplace) -> Admitted:
-    """The job with all that its launch needs to know. Raises before anything is written, if it may not be launched."""
+    """Admit a job: return all that its launch needs to know, or raise before anything is written."""
     launcher = workplace.launcher
     worst_usd = launcher.worst_case_usd(spec)  # refuses a job that may cost more than max_cost_usd
     if spec.budget is not None:
@@ -87,7 +87,7 @@ def admitted(spec: JobSpec, workplace: Workplace) -> Admitted:
 
 
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
-    """The warnings about these jobs, one sentence for each kind.
+    """Warn about these jobs, one sentence for each kind of warning.
 
     A sentence describes the first job that it is about and counts the others. `only_common` leaves out warnings that
     are not about all jobs, for a search, which finds out itself which of its jobs are bad.
@@ -132,7 +132,7 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
 
 
 def limit_refusal(job: ForeseenJob) -> str:
-    """The reason to refuse a job whose whole 80 % interval is above max_runtime_minutes; empty if nobody is billed."""
+    """Refuse a job whose whole 80 % interval is above max_runtime_minutes; empty if nobody is billed."""
     spec, estimate = job.spec, job.estimate
     if estimate is None or not spec.has_instances or not estimate.exceeds_limit:
         return ""
@@ -213,12 +213,12 @@ class JobPreview(Result):
         return f"dry run: nothing was launched{f' ({remark})' * bool(remark)}"
 
     def rows(self) -> list[Row]:
-        """One row: the specification, and the worst case in USD."""
+        """Return one row: the specification, and the worst case in USD."""
         texts = self.spec.as_text()
         return [{name: value_of(text) for name, text in texts.items()} | {"worst_case_usd": self.worst_case_usd}]
 
     def summary(self) -> Mapping[str, str]:
-        """The job in words: its training, place, duration and dollars."""
+        """Describe the job: its training, place, duration and dollars."""
         return self.words
 
     @property
@@ -228,11 +228,11 @@ class JobPreview(Result):
         return worst
 
     def to_dict(self) -> dict[str, object]:
-        """The document, and the line that launches the job as `command`."""
+        """Return the document, and the line that launches the job as `command`."""
         return {**json.loads(json.dumps(dict(self.document), default=str)), "command": self.spec.command()}
 
     def notes(self) -> list[str]:
-        """Warnings, where the whole request is, and the line that launches the job."""
+        """Return warnings, where the whole request is, and the line that launches the job."""
         return [
             *(f"warning: {text}" for text in self.document.get("warnings", ())),
             f"every parameter and the whole request as JSON: the same command with {options(json='true')}",
@@ -267,14 +267,14 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
 
 
 def _data(inputs: JobInputs) -> dict[str, Any] | None:
-    """Counts and baselines of the prepared rows, and what was found in them in words; None if there are none."""
+    """Return counts and baselines of the prepared rows, with findings in words; None if there are no rows."""
     if inputs.dataset is None:
         return None
     return {**inputs.dataset.facts, "labels": list(inputs.dataset.labels), "found": inputs.findings.words}
 
 
 def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
-    """The warnings about the rows of a job."""
+    """Warn about the rows of a job."""
     rows, size = (inputs.dataset.facts if inputs.dataset else {}).get("train_rows"), spec.plan().global_batch_size
     if rows is None or size <= rows:
         return list(inputs.findings.warnings)
@@ -313,7 +313,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
 
 
 def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -> str:
-    """The model and its data with their rows, the script, or the project with its parameters."""
+    """Describe the model and its data with their rows, the script, or the project with its parameters."""
     if spec.runs_user_code:
         entry = f"entry point {spec.entry_point} of {spec.project}"
         return (entry if spec.project else f"your script {spec.entry_script}") + (

@@ -121,14 +121,14 @@ class JobRecord:
         self.former_metrics = self.run.metrics()
 
     def price(self, spec: JobSpec) -> Price | None:
-        """Today's price of an instance, or the one that an adopted job has recorded for its type; None if unknown."""
+        """Return today's price of an instance, or the recorded price of an adopted job's type; None if unknown."""
         today, tags = self.workplace.launcher.price(spec), self._adopted_tags
         if spec.instance_type != tags.get(schema.USED_INSTANCE_TYPE, self.spec.instance_type):
             return today
         return recorded_price(tags, today) or today
 
     def _describe_request(self, asked: JobSpec) -> None:
-        """Tag location, price and specification, by which the same command finds the job, beside the first tags.
+        """Tag location, price and specification, by which the same command finds the job, after the first tags.
 
         Its params are those of `asked`, the job without what was looked up for it, such as its region.
         """
@@ -164,7 +164,7 @@ class JobRecord:
             self.run.set_tags({schema.WATCHED_BY: ""})  # else another process has taken over
 
     def beat(self) -> None:
-        """Say, once a minute while its job is being created, that this goes on, so that `sync` waits for it."""
+        """Record once a minute that the job's creation goes on, so that `sync` waits for it."""
         now = self.workplace.clock.monotonic()
         if now - self._beaten >= _BEAT_S and self._beating.acquire(blocking=False):  # uploads have several threads
             self._beaten = now
@@ -172,7 +172,7 @@ class JobRecord:
             self._beating.release()
 
     def has_ended_meanwhile(self) -> bool:
-        """Whether the run says that its job has ended, such as after `paretune stop` in another process."""
+        """Return whether the run says that its job has ended, such as after `paretune stop` in another process."""
         return self.was_concluded or self.run.tags().get(schema.STATE) in ENDED
 
     def begin_again(self) -> None:
@@ -217,7 +217,7 @@ class JobRecord:
 
 
 def params_of(spec: JobSpec) -> dict[str, str]:
-    """The parameters of a job's run: the fields that were given, _ALWAYS, and the batch and rate derived from them.
+    """Return the parameters of a job's run: given fields, _ALWAYS, and the derived batch and rate.
 
     A training of the user's own may have other defaults, so it has the given ones and its place, and each argument also
     as `training_arguments.NAME`.
@@ -241,14 +241,14 @@ def params_of(spec: JobSpec) -> dict[str, str]:
 
 
 def _passes_seed(spec: JobSpec) -> bool:
-    """Whether the command of a training of the user's own gets the seed of the job; True if nobody can tell."""
+    """Return whether the command of a user's own training gets the job's seed; True if nobody can tell."""
     if spec.project is None or not Path(spec.project).is_dir():
         return takes_seed(spec)
     return "seed" in declared_parameters(spec.project, spec.entry_point)
 
 
 def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
-    """The first tags of a job's run: enough for `sync` to close it if its launcher dies at once."""
+    """Return the first tags of a job's run: enough for `sync` to close it if its launcher dies at once."""
     return {
         schema.STATE: JobState.RUNNING.value,
         schema.CLAIMED_AT: _now(workplace),
@@ -260,7 +260,7 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
 
 
 def find_job(run_id: str, tags: Mapping[str, str], workplace: Workplace, within_s: float = 0.0) -> Job | None:
-    """The first job of a run with these tags, looked for as `Launcher.find` does.
+    """Find the first job of a run with these tags, as `Launcher.find` does.
 
     None if there is none, or if the job of this name belongs to the run of an equal command that was faster.
     """

@@ -38,7 +38,7 @@ _FOLLOW_EVERY_S = 2.0  # AWS reads logs five times a second for all who ask in a
 
 @contextmanager
 def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
-    """Say what goes wrong with one run inside the block, whatever somebody has written into it; others go on.
+    """Report what goes wrong with one run inside the block, whatever it contains; other runs go on.
 
     Interrupted and TrackingUnavailable are about all runs, and are raised.
     """
@@ -53,7 +53,7 @@ def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Workplace]:
-    """The specification of a run's job and the workplace where it runs; raises BadInput or LaunchRefused."""
+    """Return the specification of a run's job and where it runs. Raises BadInput or LaunchRefused."""
     try:
         spec = RecordedJob(run).spec()
     except BadInput as error:
@@ -65,7 +65,7 @@ def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Work
 
 
 def standing(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, Any]]:
-    """The jobs of a store that have not ended, oldest first, a row each. Raises TrackingUnavailable.
+    """Return the jobs of a store that have not ended, oldest first, a row each. Raises TrackingUnavailable.
 
     `state` is the launcher's own word for the phase, such as Training; `since_s` are seconds since the run was opened;
     `cost_usd` are dollars so far, and `worst_usd` those that its budgets hold for it, None if unknown; `remark` says
@@ -106,7 +106,7 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
 
 
 def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = None) -> RecordedRun:
-    """The run with this id, with an id that begins so, or with a job of this name; raises BadInput.
+    """Find the run by its id, the beginning of its id, or its job's name. Raises BadInput.
 
     If several runs name the job, it says itself whose it is, if `workplace_of` is given.
     """
@@ -130,13 +130,13 @@ def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = N
 
 
 def lines_of(run: RecordedRun, workplace_of: WorkplaceOf, lines: int) -> tuple[list[str], str]:
-    """The last lines that the job of a run has printed, and where its whole log is. Raises BadInput, LaunchRefused."""
+    """Return the last lines of a run's job, and where its whole log is. Raises BadInput, LaunchRefused."""
     job = _found(run, _job(run, place_of(run, workplace_of)[1]))
     return job.log_tail(lines), job.log_location()
 
 
 def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interruption, lines: int) -> Iterator[str]:
-    """The lines that the job of a run prints, until it has ended; the job goes on when this is interrupted."""
+    """Yield the lines that a run's job prints until it has ended; the job goes on if this is interrupted."""
     workplace = place_of(run, workplace_of)[1]
     job, seen, is_last = _found(run, _job(run, workplace)), list[str](), False
     while True:
@@ -156,7 +156,7 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
 
 
 def _first_new(seen: list[str], tail: list[str]) -> int | None:
-    """Index of the first line of `tail` that comes after those `seen`; None if none of these is in it any more."""
+    """Return the index of the first line of `tail` after those `seen`; None if `tail` has none of them left."""
     whole = len(seen) < _TAIL  # then all that was printed before is in it
     for end in range(min(len(tail), len(seen)) if whole else len(tail), 0, -1):
         known = min(end, len(seen))
@@ -189,7 +189,7 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
 
 
 def _is_seen(run: RecordedRun, workplace_of: WorkplaceOf) -> bool:
-    """Whether the job that a run names says that it is this run's."""
+    """Return whether the job that a run names says that it belongs to this run."""
     with of_one_run(lambda _: None):
         return _job(run, place_of(run, workplace_of)[1]) is not None
     return False

@@ -82,7 +82,7 @@ class Sync:
 
     @contextmanager
     def _saying_why(self, run_id: str, what: str) -> Iterator[None]:
-        """Go on with the next run after what goes wrong with this one."""
+        """Continue with the next run when something goes wrong with this one."""
         with of_one_run(lambda why: self._say(run_id, f"{what}{why}")):
             yield
 
@@ -113,7 +113,7 @@ class Sync:
         self._under_way[run.run_id] = job
 
     def _book_budgets(self) -> None:
-        """Book ended jobs that still hold reservations in the budgets that recent jobs have counted against."""
+        """Record ended jobs that still hold reservations in the budgets that recent jobs have counted against."""
         recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
         for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
             with self._saying_why(run.run_id, "its budgets cannot be booked: "):
@@ -126,7 +126,7 @@ class Sync:
 
 
 def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
-    """Whether the job of a run exists.
+    """Return whether the job of a run exists.
 
     AWS may show a job a moment after its watcher was killed while it created the job, and one answer is no proof that a
     job which has run is gone.
@@ -161,7 +161,7 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
 
 
 def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | None]:
-    """Book jobs that have ended while the ledger did not answer; returns dollars by run, None for a worst case.
+    """Record jobs that ended while the ledger was unavailable; return dollars by run, None for a worst case.
 
     Jobs whose warm pool is still kept are left to the process that books the pool.
     """

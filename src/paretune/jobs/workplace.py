@@ -38,19 +38,19 @@ _ELSEWHERE = {
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
-    """The folder of jobs, checkpoints and prepared data: PARETUNE_HOME, or else .paretune of the current one."""
+    """Return the folder of jobs, checkpoints and prepared data: PARETUNE_HOME, or .paretune in the current folder."""
     return Path(environment.get("PARETUNE_HOME") or Path.cwd() / _HOME)
 
 
 def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
-    """The MLflow store that MLflow's own settings name; raises TrackingUnavailable."""
+    """Open the MLflow store that MLflow's own settings name. Raises TrackingUnavailable."""
     from paretune.tracking.store import Tracking  # imports MLflow
 
     return Tracking(environment, clock)
 
 
 def has_store(environment: Mapping[str, str]) -> bool:
-    """Whether MLflow has a store already, as its settings say; MLflow is not imported for that."""
+    """Return whether MLflow has a store already, by its settings; MLflow is not imported for that."""
     if "mlflow" in sys.modules:
         from paretune.tracking.store import is_absent_file, tracking_uri
 
@@ -62,7 +62,7 @@ def has_store(environment: Mapping[str, str]) -> bool:
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
-    """Address of the default database of studies: PARETUNE_STORAGE, or a file in the home folder; raises BadInput."""
+    """Return the default database of studies: PARETUNE_STORAGE, or a file in the home folder. Raises BadInput."""
     address = environment.get(STORAGE_VARIABLE)
     if not address:
         return f"sqlite:///{home / 'studies.db'}"
@@ -89,7 +89,7 @@ class Workplace:
         self.on_events([Event(time=self.clock.now(), step=0, message=message) for message in messages])
 
     def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
-        """The ledger of a file of budgets; None without one, or if jobs cost nothing. Raises BadInput.
+        """Return the ledger of a budget file; None without a file, or if jobs cost nothing. Raises BadInput.
 
         It is in the storage that the file or PARETUNE_STORAGE names, or else beside the file, for all who use it here.
         """
@@ -105,11 +105,11 @@ class Workplace:
         return self._budget_ledgers[budget]
 
     def attribution(self, spec: JobSpec, study: str = "") -> Attribution:
-        """Study, user and team of a job: without a parameter `user` the login name is the user."""
+        """Return study, user and team of a job; the default user is the login name."""
         return Attribution.of(spec.tags, self.environment, study)
 
     def check_budgets(self, spec: JobSpec, study: str = "", worst_usd: float | None = None) -> "list[BudgetStatus]":
-        """The budgets that a job counts against, by default with the launcher's worst case; nothing is reserved.
+        """Return the budgets that a job counts against, by default with the launcher's worst case; reserve nothing.
 
         Raises BudgetRefused if one does not cover it, BadInput for faults of the file, LaunchRefused for the storage.
         """
@@ -157,7 +157,7 @@ class Workplace:
         )
 
     def elsewhere(self, tags: Mapping[str, str]) -> str:
-        """The reason why the job of a run with these tags is not found from here; empty if it is looked for right.
+        """Return why a run's job cannot be found from here; empty if this is the right place to look.
 
         A job in another AWS account or region would be started and paid a second time. A run without a job has none of
         these tags. Raises BadInput or LaunchRefused.
@@ -183,7 +183,7 @@ class Workplace:
         return Forecast(tracking, simulated=self.launcher.traits.is_simulated)
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> Estimate | None:
-        """The estimate of a job at its present price, see `Forecast.of`."""
+        """Return the estimate of a job at its present price; see `Forecast.of`."""
         return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec))
 
 
@@ -200,7 +200,7 @@ class Workplaces:
 
     @classmethod
     def of_process(cls) -> "Workplaces":
-        """The workplaces of this process; raises BadInput if their home folder cannot be written to."""
+        """Return the workplaces of this process. Raises BadInput if their home folder is not writable."""
         environment = dict(os.environ)
         home = home_of(environment)
         nearest = next(filter(exists, (home, *home.absolute().parents)))  # the folder itself is made when it is needed
@@ -210,7 +210,7 @@ class Workplaces:
         return cls(environment=environment, interruption=interruption, home=home)
 
     def of(self, spec: JobSpec) -> Workplace:
-        """The workplace that a specification asks for."""
+        """Return the workplace that a specification asks for."""
         traits = spec.runs_on
         region = spec.region if traits.has_regions else None
         if (traits.name, region) not in self._workplaces:

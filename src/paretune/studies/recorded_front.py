@@ -52,20 +52,20 @@ class Front(Result):
         return f"front{of}: {len(self.best)} of {len(self.runs)} runs ({goals})"
 
     def rows(self) -> list[Row]:
-        """The rows on the front; `runs` has all."""
+        """Return the rows on the front; `runs` has all rows."""
         return [dict(row) for row in self.best]
 
     def to_dict(self) -> dict[str, object]:
-        """Objectives, rows on the front and remarks."""
+        """Return objectives, rows on the front and remarks."""
         described = {"study": self.name or None, "objectives": dict(self.objectives)}
         return {**described, "rows": as_json(self.rows()), "remarks": list(self.remarks)}
 
     def notes(self) -> list[str]:
-        """The remarks."""
+        """Return the remarks."""
         return list(self.remarks)
 
     def __str__(self) -> str:
-        """Title, table and remarks."""
+        """Return title, table and remarks as text."""
         table = self.to_frame().map(lambda value: f"{value:.6g}" if isinstance(value, float) else spell(value))
         return "\n".join([self.title, *([aligned(table)] if self.best else []), *self.remarks])
 
@@ -77,7 +77,7 @@ def front(
     # column to "minimize" or "maximize"; by default those of the study, else less cost_usd and more f1
     objectives: Mapping[str, str] | None = None,
 ) -> Front:
-    """The Pareto front of a recorded study or of any runs.
+    """Return the Pareto front of a recorded study or of any runs.
 
     Raises:
         BadInput: no study has that name, or several begin with that id; or an objective is in no row.
@@ -124,7 +124,7 @@ def front(
 
 
 def _rows_of(runs: "Result | pandas.DataFrame | Iterable[Mapping[str, object] | Result]") -> list[Row]:
-    """Rows of a result, a frame, or a list of results and mappings; MLflow's columns get their plain names."""
+    """Return rows of a result, frame, or list of results and mappings; MLflow's columns get their plain names."""
     if isinstance(runs, Result):
         return runs.rows()
     items = runs.to_dict("records") if isinstance(runs, pandas.DataFrame) else runs
@@ -222,7 +222,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
 
 
 def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tracking) -> str:
-    """The run of a trial, which is written unless it has been."""
+    """Return the run of a trial, and write it if it does not exist."""
     if begun is not None and begun.ended_at:  # else a call was killed between the two
         return begun.run_id
     tags = {schema.PARENT: study_id, schema.TRIAL: str(trial.number)}

@@ -111,7 +111,7 @@ def study(
 
 
 def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, **overrides: object) -> StudyResult:
-    """The front that a study has found, for the fewest dollars, within its budget. Blocks until it has ended.
+    """Run a study and return the front that it found within its budget. Blocks until it has ended.
 
     In a notebook the chart of its page is shown, and renewed after each trial. Ctrl-C stops its jobs, books what they
     have cost and raises `Interrupted`. The same call goes on with the study, and takes over jobs that run.
@@ -217,7 +217,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
 def _check(
     file: StudyFile, workplaces: Workplaces, say: Callable[[str], None], *, is_played: bool = True
 ) -> tuple[list[JobSpec], Workplace, str]:
-    """Some jobs of a study that may begin, their workplace, its storage. Raises before anything is written or paid.
+    """Return some jobs of a study that may start, their workplace and storage. Raises before any write or payment.
 
     A simulated study that is not going to be played needs no values of its objectives.
     """
@@ -355,7 +355,7 @@ class StudyRun:
             self._next_page = time.monotonic() + _BETWEEN_PAGES * (time.monotonic() - began)
 
     def _answer(self) -> StudyAnswer:
-        """The answer so far, of a study that goes on."""
+        """Return the answer so far of a study that goes on."""
         file, balance, trials = self._file, self._table.balance(), list(self.driver.trials.values())
         front = StudyFront.of(
             trials,
@@ -499,7 +499,7 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
 
 
 def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
-    """Warnings about all points, and about points that are not tried; prices. BadInput if a new study can try none."""
+    """Return warnings about all points, points not tried, and prices. Raises BadInput if a new study can try none."""
 
     def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
         return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
@@ -518,7 +518,7 @@ def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list
 
 
 def _described(file: StudyFile) -> str:
-    """The jobs, the search and the objectives of a study as JSON, by which two studies are the same."""
+    """Return jobs, search and objectives of a study as JSON; two studies with equal JSON are the same."""
     given = file.given() | {"objectives": file.objectives}
     described = {
         f"{section} {name}": value
@@ -533,7 +533,7 @@ def _described(file: StudyFile) -> str:
 
 
 def open_run(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
-    """Id of the study's run: that of `mlflow run`, the one of an earlier driver, or a new one."""
+    """Return the id of the study's run: that of `mlflow run`, an earlier driver's, or a new one."""
     mark, title = table.open(_described(file)), f"study {file.name}"
     marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command

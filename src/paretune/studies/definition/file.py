@@ -112,7 +112,7 @@ class StudyFile(Parameters):
 
     @classmethod
     def read(cls, values: str | Mapping[str, Any], overrides: Mapping[str, str] | None = None) -> Self:
-        """The study of a file, or of a mapping with the content of one, with overrides that win over it.
+        """Read a study from a file, or from a mapping with its content; overrides win.
 
         `overrides` maps names to texts; empty texts are ignored. A name is a key of the study or a parameter of a job.
         For a searched parameter, one value ends its search, and several values with commas between them replace its
@@ -222,7 +222,7 @@ class StudyFile(Parameters):
         return Design(self.points, self.seed, self.job.seed) if self.points else None
 
     def ranges(self) -> list[str]:
-        """Searched parameters that have a range instead of a list of values."""
+        """Return searched parameters that have a range instead of a list of values."""
         return [name for name, entry in self.search.items() if isinstance(entry, Range)]
 
     def size(self) -> int | None:
@@ -247,14 +247,14 @@ class StudyFile(Parameters):
         return make_spec(self.job.given(), point)
 
     def given(self) -> dict[str, Any]:
-        """The keys that were given; `read` makes the same study from them."""
+        """Return the keys that were given. `read` makes the same study from them."""
         given = super().given()
         given.pop("search", None)
         search = {name: entry.as_json() for name, entry in self.search.items()}
         return given | ({"search": search} if search else {})
 
     def as_text(self) -> dict[str, str]:
-        """The keys that were given and what follows from them, for MLflow: `storage` without a password."""
+        """Return the given keys and what follows from them, for MLflow; `storage` has no password."""
         sampler = self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe")
         implied = {"objectives": self.objectives, "sampler": sampler, "storage": redacted(self.storage or "") or None}
         return {
@@ -268,7 +268,7 @@ class StudyFile(Parameters):
 
 
 def can_be_split(study: StudyFile) -> bool:
-    """Whether one objective measures the model, and all others follow from seconds and dollars of a job."""
+    """Return whether one objective measures the model, and all others follow from a job's seconds and dollars."""
     objectives, quality = study.goals, study.judged_by
     if quality is None or len(objectives) < 2:
         return False
@@ -277,7 +277,7 @@ def can_be_split(study: StudyFile) -> bool:
 
 
 def full_name(job: Mapping[str, Any], name: str) -> str:
-    """The name of a searched parameter inside the mapping of the job, if the user's own training declares it."""
+    """Return a searched parameter's name inside the job's mapping, if the user's own training declares it."""
     script, project = str(job.get("entry_script") or ""), str(job.get("project") or "")
     if is_inside(name) or not (script or project) or name in (JobSpec.model_fields if script else _CLUSTER_KEYS):
         return name
@@ -291,7 +291,7 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
 
 
 def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
-    """Parameters that the entry point of the job's project declares; `faults` gets the reason why it cannot be read."""
+    """Return parameters of the project's entry point; if it is unreadable, add the reason to `faults`."""
     from paretune.projects.project import declared_parameters  # imports MLflow, which takes a second
 
     with collecting(faults):
@@ -300,7 +300,7 @@ def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
 
 
 def _own_names(name: str, job: JobValues | None) -> list[str]:
-    """The fault of a searched name that the user's own training does not declare; empty if it may be searched."""
+    """Return the fault of a searched name that the user's training does not declare; empty if it may be searched."""
     if job is None or name in JobSpec.model_fields or is_inside(name):
         return []
     if job.project is not None:
@@ -325,7 +325,7 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
 
 
 def _parts(study: StudyFile) -> Iterator[Fault | str]:
-    """Faults of the storage, of a registered model, which no trial registers, and of metrics."""
+    """Return faults of the storage, of metrics, and of a registered model, which no trial registers."""
     if study.storage is not None and (fault := address_fault(study.storage)):
         yield fault
     if study.job.register is not None:
@@ -338,7 +338,7 @@ def _parts(study: StudyFile) -> Iterator[Fault | str]:
 
 
 def _clashes(study: StudyFile) -> Iterator[Fault]:
-    """Faults of parameters of the job that cannot be in a study, or not with what is searched."""
+    """Return faults of job parameters that cannot be in a study, or conflict with what is searched."""
     if study.job.runs_user_code and study.job.is_simulated and study.job.simulation.runs is None:
         text = "a training of your own is simulated from recorded runs: set simulation.runs to their table, or leave"
         yield Fault(("job", "launcher"), f"{text} launcher out")
@@ -416,7 +416,7 @@ StudyFile.last_rules = (lambda study: [] if study.points else combination_faults
 
 
 def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:
-    """A value of the file with paths as they lead to files; `faults` gets one of each key without a value."""
+    """Return a value of the file with resolved paths; `faults` receives a fault for each key without a value."""
     if isinstance(value, dict):
         return {name: _plain(item, (*keys, name), faults, path) for name, item in value.items()}
     if isinstance(value, list):
@@ -432,7 +432,7 @@ def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) ->
 
 
 def beside(file: str, text: str) -> str:
-    """The path that `text` in a study file means; `text` itself if nothing has that name.
+    """Resolve `text` in a study file to a path; return `text` itself if nothing has that name.
 
     A path counts from the current folder, then from the folder of the file, then from the project around it (the next
     folder above with an MLproject), then from the files that come with paretune.

@@ -75,7 +75,7 @@ def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dic
 
 
 def judged_by(objectives: Mapping[str, str]) -> Objective | None:
-    """The objective that measures the model: the most informative known one, else the first other one.
+    """Return the objective that measures the model: the most informative known one, else the first other one.
 
     None if all objectives follow from the cluster.
     """
@@ -86,19 +86,19 @@ def judged_by(objectives: Mapping[str, str]) -> Objective | None:
 
 
 def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
-    """Dollars and the quality metric of the study's task."""
+    """Return dollars and the quality metric of the study's task."""
     task = metrics.TASKS.get(str(job.get("task") or metrics.CLASSIFICATION))
     name = metrics.F1 if task is None else task.quality  # another rule refuses unknown tasks
     return {metrics.COST_USD: "minimize", name: OBJECTIVES[name].direction}
 
 
 def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[float, ...]:
-    """The values of the objectives with signs such that less is better."""
+    """Return the values of the objectives with signs such that less is better."""
     return tuple(-values[name] if direction == "maximize" else values[name] for name, direction in objectives.items())
 
 
 def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[str, float]:
-    """Distance by which each constraint is missed; 0 or less means met. Unmeasured metrics count as missed by 1."""
+    """Return how far each constraint is missed; 0 or less means it is met. Unmeasured metrics miss by 1."""
     signs = {"min": -1.0, "max": 1.0}
     return {
         f"{name} {end}": signs[end] * (measured[name] - bounds[end]) if name in measured else 1.0
@@ -109,7 +109,7 @@ def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[
 
 
 def objective_faults(name: str, direction: str, task: str | None) -> list[str]:
-    """Faults of one objective of a task; None is a training of the user's own, which may log any metric."""
+    """Return faults of one objective of a task; None is a training of the user's own, which may log any metric."""
     usual = OBJECTIVES[name].direction if name in OBJECTIVES else direction
     if fault := _unmeasured(name, task):
         return [f"objectives: {fault}"]
@@ -119,7 +119,7 @@ def objective_faults(name: str, direction: str, task: str | None) -> list[str]:
 
 
 def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> list[str]:
-    """Faults of one constraint; `task` as in `objective_faults`."""
+    """Return faults of one constraint; `task` as in `objective_faults`."""
     if fault := _unmeasured(name, task):
         return [f"constraints: {fault}"]
     if not bounds or bounds.keys() - {"min", "max"}:
@@ -132,7 +132,7 @@ def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> l
 
 
 def _unmeasured(name: str, task: str | None) -> str:
-    """Reason why a job of this task does not measure a metric; empty if it does."""
+    """Return why a job of this task does not measure a metric; empty if it does."""
     if task is None:
         return ""
     if name not in OBJECTIVES:

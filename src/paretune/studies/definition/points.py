@@ -108,11 +108,11 @@ class Design:
         return {name: tuple(dict.fromkeys(row[name] for row in self.rows if name in row)) for name in names}
 
     def correlations(self) -> "DataFrame":
-        """Correlations of the columns of the main effects."""
+        """Return the correlations of the columns of the main effects."""
         return self._coded().corr().fillna(0.0).round(2) + 0.0
 
     def findings(self) -> list[str]:
-        """Sentences on what the design cannot tell, before anything is paid."""
+        """Describe what the design cannot show, before anything is paid."""
         import numpy as np
 
         coded = self._coded()
@@ -142,7 +142,7 @@ class Design:
         )
 
     def picture(self) -> Any:
-        """The correlations as a matplotlib figure."""
+        """Draw the correlations as a matplotlib figure."""
         from matplotlib.figure import Figure
 
         r = self.correlations()
@@ -168,7 +168,7 @@ class Design:
 
 
 def _chosen(points: Points, seed: int) -> list[tuple[Level, Labels]]:
-    """The combinations of levels that run. Raises BadInput if there are not so many."""
+    """Return the combinations of levels that run. Raises BadInput if there are too few."""
     levels = points.levels
     rows = every = list(product(*levels.values()))
     if not points.full:
@@ -180,7 +180,7 @@ def _chosen(points: Points, seed: int) -> list[tuple[Level, Labels]]:
 
 
 def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tuple[str, ...]]:
-    """The rows of labels with the largest |X'X| of the main effects."""
+    """Choose the rows of labels with the largest |X'X| of the main effects."""
     import numpy as np
     import pandas as pd
     from pydoe import optimal_design
@@ -217,7 +217,7 @@ def _value(name: str, raw: Any) -> Value:
 
 
 def _label(level: Level) -> str:
-    """A short text for a level: its values, such as `2 x ml.g5.xlarge / bf16`."""
+    """Label a level shortly by its values, such as `2 x ml.g5.xlarge / bf16`."""
     rest, cluster = dict(level), []
     if {"instance_type", "instance_count"} <= rest.keys():
         cluster = [f"{spell(rest.pop('instance_count'))} x {spell(rest.pop('instance_type'))}"]

@@ -18,7 +18,7 @@ INSIDE = "."  # separates a parameter that is a mapping from a name in it: train
 
 
 def why_not_searched(name: str) -> str:
-    """Reason why no study searches a parameter; empty if a study may."""
+    """Return why no study searches a parameter; empty if a study may."""
     effects = {*effects_of(JobSpec, name)}
     if reason := extra_of(JobSpec, name, "not_searched"):
         return str(reason)
@@ -43,7 +43,7 @@ class Choices:
         return self.values
 
     def as_json(self) -> dict[str, Any]:
-        """The entry of a study file."""
+        """Return the entry as JSON for a study file."""
         return {"choices": list(self.values)}
 
 
@@ -61,12 +61,12 @@ class Range:
         return self.low, self.high
 
     def at(self, share: float) -> float:
-        """The number at this share, 0 to 1, of the way from `low` to `high`."""
+        """Return the number at this share, 0 to 1, of the way from `low` to `high`."""
         value = self.low * (self.high / self.low) ** share if self.log else self.low + (self.high - self.low) * share
         return min(self.high, max(self.low, value))  # powers are rounded
 
     def as_json(self) -> dict[str, Any]:
-        """The entry of a study file."""
+        """Return the entry as JSON for a study file."""
         return {"low": self.low, "high": self.high, **({"log": True} if self.log else {})}
 
 
@@ -75,25 +75,25 @@ Point = Mapping[str, Value]  # searched parameter to its value
 
 
 def json_type(name: str) -> str:
-    """JSON type of a parameter: string, boolean, integer, number, array or object; empty inside a free mapping."""
+    """Return the JSON type of a parameter: string, boolean, integer, number, array or object; empty if free."""
     return str(JobSpec.schema_at(name.split(INSIDE, 1)).get("type", ""))
 
 
 def is_inside(name: str) -> bool:
-    """Whether a searched name lies in a mapping of the job, such as training_arguments.weight_decay or lora.r."""
+    """Return whether a searched name lies in a mapping of the job, such as training_arguments.weight_decay."""
     prefix, dot, inner = name.partition(INSIDE)
     return bool(dot and inner) and prefix in JobSpec.model_fields and json_type(prefix) == "object"
 
 
 def is_whole(name: str, entry: Range) -> bool:
-    """Whether a range holds whole numbers only: of an int parameter, or in a free mapping with two whole ends."""
+    """Return whether a range holds only whole numbers: an int parameter, or two whole ends in a free mapping."""
     return json_type(name) == "integer" or (
         not json_type(name) and all(isinstance(end, int) for end in (entry.low, entry.high))
     )
 
 
 def read_value(name: str, raw: Any) -> Value:
-    """One value of a searched parameter; raises BadInput if no job can have it."""
+    """Read one value of a searched parameter. Raises BadInput if no job can have it."""
     outer, _, inner = name.partition(INSIDE)
     value: Any = getattr(JobValues.read({name: untyped(raw) if not json_type(name) else raw}), outer)
     if inner:
@@ -104,7 +104,7 @@ def read_value(name: str, raw: Any) -> Value:
 
 
 def read_entry(name: str, raw: Any) -> Choices | Range:
-    """One entry of `search`. Raises BadInput with all its faults."""
+    """Read one entry of `search`. Raises BadInput with all its faults."""
     if isinstance(raw, Choices | Range):
         return raw
     prefix, _, inner = name.partition(INSIDE)
@@ -145,20 +145,20 @@ def _range(name: str, raw: Mapping[str, Any]) -> Range:
 
 
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
-    """The job at a point, whose model is not registered; raises BadInput if the job is not possible."""
+    """Return the job at a point; its model is not registered. Raises BadInput if the job is impossible."""
     spec = JobSpec.read({**job, **point, "register": None})
     refuse(launch_faults(spec))
     return spec
 
 
 def all_points(search: Search) -> Iterator[dict[str, Value]]:
-    """Every combination of choices and ends of ranges, the last parameter varying fastest."""
+    """Return every combination of choices and ends of ranges; the last parameter varies fastest."""
     for values in itertools.product(*(entry.corners for entry in search.values())):
         yield dict(zip(search, values, strict=True))
 
 
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
-    """Faults of values, in `job` or searched, that make a job in no combination; each fault once.
+    """Return faults of values that make no job in any combination, each fault once.
 
     A single impossible combination is no fault: the study skips it at no cost. Ranges are tried at both ends.
     """

@@ -53,7 +53,7 @@ class Pick:
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
-    """The recommended configurations, the most important first; empty if nothing is feasible.
+    """Return the recommended configurations, the most important first; empty if nothing is feasible.
 
     Each has one of three roles, or several: the cheapest within noise of the best quality, the fastest, and the knee of
     the front. `unverified` maps the number of a point to the reason why it has no more runs.
@@ -101,7 +101,7 @@ def _counted_reason(count: int, status: str, reason: str) -> str:
 
 
 def launch_command(point: Configuration, without: Collection[str] = ()) -> str:
-    """The command that launches a point's job, without these parameters; empty if its parameters make no job.
+    """Return the command that launches a point's job, without these parameters; empty if there is no such job.
 
     Its limit is a quarter above the most seconds that the job may take, if they are known.
     """
@@ -152,7 +152,7 @@ def _fastest(front: StudyFront) -> _Role | None:
 
 
 def _knee(front: StudyFront) -> _Role | None:
-    """The point where the front of two objectives bends most: farthest from the line between its scaled ends."""
+    """Return the knee of a two-objective front: the point farthest from the line between its scaled ends."""
     if (pair := front.main_pair) is None:
         return None
     best = front.best_in_pair(pair)
@@ -170,7 +170,7 @@ def _knee(front: StudyFront) -> _Role | None:
 
 
 def collapse_risk(front: StudyFront, point: Configuration) -> float:
-    """The probability of a collapse; 0 if it is too small to be told, or if all runs of the point are equal."""
+    """Return the probability of a collapse; 0 if it is too small to estimate, or if all runs are equal."""
     probability, count = point.collapse_probability or 0.0, len(point.trials)
     are_equal = count > 1 and len({trial.values.get(front.quality or "") for trial in point.trials}) == 1
     is_rare = probability < (_RARE if point.trained > FEWEST_EQUAL else _NEVER)
@@ -178,7 +178,7 @@ def collapse_risk(front: StudyFront, point: Configuration) -> float:
 
 
 def _risk(front: StudyFront, point: Configuration) -> str:
-    """A sentence about collapses; empty if none is to be expected."""
+    """Describe the risk of a collapse; empty if none is expected."""
     probability, count = collapse_risk(front, point), len(point.trials)
     if point.collapses:
         was = "1 of its runs" if point.collapses == 1 else f"{point.collapses} of its runs"
@@ -196,7 +196,7 @@ def _measured(front: StudyFront) -> list[str]:
 
 
 def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configuration:
-    """The cheapest point; among points with equal dollars within noise, the one with the best model."""
+    """Return the cheapest point; of points whose dollars are equal within noise, the one with the best model."""
     cheapest, name = min(points, key=front.cost_of), front.quality
     priced = [point for point in points if metrics.COST_USD in point.means]
     if name is None or cheapest not in priced:
@@ -207,7 +207,7 @@ def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configurati
 
 
 def best_in(front: StudyFront, name: str) -> tuple[Configuration, list[Configuration]]:
-    """The best point in one objective, and all points within noise of it."""
+    """Return the best point in one objective, and all points within noise of it."""
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
     best = min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
     return best, [point for point in front.feasible if point.is_like(best, [name])]
@@ -241,7 +241,7 @@ class StudyAnswer:
         return None if name is None or not self.front.feasible else best_in(self.front, name)[0]
 
     def opening(self) -> list[str]:
-        """The answer in a few sentences, or the reasons why there is none; simulated studies say so first."""
+        """Return the answer in a few sentences, or why there is none; simulated studies say so first."""
         simulated = "Simulated: nothing of this has run, and no number below was measured."
         lines = [simulated] * self.front.is_simulated
         if not self.picks:
@@ -256,7 +256,7 @@ class StudyAnswer:
         return lines + self.remarks()
 
     def remarks(self) -> list[str]:
-        """Sentences to read before the first recommendation is followed."""
+        """Return sentences to read before following the first recommendation."""
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
         lines = [self.picks[0].risk] * bool(self.picks[0].risk) + [over] * bool(self.over_budget_usd)
         lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
@@ -274,7 +274,7 @@ class StudyAnswer:
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
     def state(self) -> str:
-        """How far the study is: Running: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81."""
+        """Describe the progress: Running: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81."""
         front, parts = self.front, [counted(self.front.trials)]
         if self.running is not None and self.n_trials is not None:
             parts = [f"{sum(trial.counts for trial in front.trials)} of {self.n_trials} trials"]
@@ -286,7 +286,7 @@ class StudyAnswer:
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
-        """Dollars spent, committed and left."""
+        """Return dollars spent, committed and left."""
         bill = f"spent {usd(self.front.spent_usd)}, committed to running jobs at worst {usd(self.committed_usd)}"
         if self.budget_usd is None:
             return bill
@@ -294,7 +294,7 @@ class StudyAnswer:
         return f"{bill}, left {usd(left_usd)} of {usd(self.budget_usd)}"
 
     def text(self) -> str:
-        """The answer for a terminal: recommendation, front, bill."""
+        """Return the answer for a terminal: recommendation, front, bill."""
         front, simulated = self.front, "Simulated: " if self.front.is_simulated else ""
         blocks = list(map(self._described, self.picks)) or [" ".join(self.opening())]
         if front.best:
@@ -321,7 +321,7 @@ class StudyAnswer:
 
 
 def _nothing(front: StudyFront) -> list[str]:
-    """The reasons why nothing is recommended."""
+    """Return the reasons why nothing is recommended."""
     if not front.trials:
         return ["No trial has been tried yet, so there is no front."]
     if not front.points:
@@ -369,7 +369,7 @@ class StudyResult(Result):
         return f"study {self.answer.name}: {self.ending}"
 
     def rows(self) -> list[Row]:
-        """The rows of pareto.csv: one per trial, by number, then one per predicted point."""
+        """Return the rows of pareto.csv: one per trial, by number, then one per predicted point."""
         return read_rows(pareto_csv(self.answer.front))
 
     @property
@@ -384,7 +384,7 @@ class StudyResult(Result):
         return _recommended(self.answer.picks[0]) if self.answer.picks else None
 
     def trials_dataframe(self) -> pd.DataFrame:
-        """One row per finished trial, without the predicted points that `to_frame` has as well."""
+        """Return one row per finished trial, without the predicted points that `to_frame` also has."""
         frame = self.to_frame()
         return frame[frame["origin"] != PREDICTED].reset_index(drop=True)
 
@@ -408,11 +408,11 @@ class StudyResult(Result):
         }
 
     def notes(self) -> list[str]:
-        """The answer in words, and where to look."""
+        """Return the answer in words, and where to look next."""
         return [*self.answer.opening(), self.open_command]
 
     def __str__(self) -> str:
-        """Recommendation, front and bill for a terminal."""
+        """Return recommendation, front and bill for a terminal."""
         return f"\n{self.title}\n\n{self.answer.text()}\n  {self.open_command}"
 
 
@@ -433,7 +433,7 @@ def _recommended(pick: Pick) -> dict[str, object]:
 
 
 def pareto_csv(front: StudyFront) -> str:
-    """The text of pareto.csv: a row per trial, by number, then per predicted point; empty cells for unknown values.
+    """Write pareto.csv: a row per trial, by number, then per predicted point; empty cells for unknown values.
 
     A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
     probability `front.INTERVAL`, what its configuration reaches in the mean over seeds when it trains; both
@@ -472,7 +472,7 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
 
 
 def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
-    """The front without these numbers, cheapest first, with the standard errors that are known."""
+    """Return the front without these numbers, cheapest first, with the known standard errors."""
     rows = []
     for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
@@ -485,7 +485,7 @@ def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFram
 
 
 def trials_table(front: StudyFront) -> pd.DataFrame:
-    """All trials with their own values, by number."""
+    """Return all trials with their own values, by number."""
     rows = []
     for trial in front.trials:
         values = {name: value_of(trial, name) for name in dict.fromkeys([*front.objectives, metrics.COST_USD])}
@@ -498,6 +498,6 @@ def trials_table(front: StudyFront) -> pd.DataFrame:
 
 
 def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
-    """The rows, without columns that are empty in all of them."""
+    """Return the rows, without columns that are empty in all of them."""
     frame = pd.DataFrame(rows, dtype=object).fillna("")
     return frame.loc[:, frame.ne("").any()]

@@ -70,19 +70,19 @@ class RunNoise:
     is_relative: bool  # whether it grows with the value, as for seconds and dollars
 
     def of_one_run(self, value: float) -> float:
-        """Standard deviation of one run around `value`, in the objective's own unit."""
+        """Return the standard deviation of one run around `value`, in the objective's own unit."""
         return self.deviation * (abs(value) if self.is_relative else 1.0)
 
     def standard_error(self, value: float, runs: float) -> float:
-        """Standard error of the mean `value` of this many runs, see `widened`."""
+        """Return the standard error of the mean `value` of this many runs; see `widened`."""
         return self.widened(self.of_one_run(value) / math.sqrt(runs))
 
     def widened(self, error: float) -> float:
-        """The standard error enlarged so that it holds 68 %, as one does, although the deviation is uncertain."""
+        """Widen a standard error so that it holds 68 % although the deviation is uncertain."""
         return error * float(stdtrit(self.degrees, _ONE))
 
     def margin(self, error: float) -> float:
-        """Half the width of the interval with probability INTERVAL around a mean with this widened error."""
+        """Return half the width of the interval with probability INTERVAL around a mean with this widened error."""
         return self._quantile(error, 0.5 + INTERVAL / 2)
 
     def at_most(self, error: float) -> float:
@@ -100,7 +100,7 @@ def pooled_noise(
     quality: Objective | None = None,
     fewest: float = FEWEST_EQUAL,
 ) -> RunNoise:
-    """The noise of one objective, from groups of values that differ only in their seed.
+    """Estimate the noise of one objective from groups of values that differ only in their seed.
 
     `validation_rows` are the rows that F1 was measured on, if known; `quality` is the metric that models are judged by;
     `fewest` repeats that are all equal show that there is none.
@@ -168,7 +168,7 @@ class Configuration:
 def merge(
     trials: Sequence[Trial], objectives: Iterable[str], constraints: Constraints, quality: Objective | None = None
 ) -> tuple[list[Configuration], dict[str, RunNoise]]:
-    """Points without ranks, in the order of `trials`, and the noise of one run by metric. It takes up to a second.
+    """Merge trials into points without ranks, and estimate the noise of one run by metric. Takes up to a second.
 
     `trials` are sorted by number. Metrics that are no objectives are averaged too. `quality` is the metric that
     measures models, by default F1.
@@ -213,13 +213,13 @@ def merge(
 
 
 def value_of(trial: Trial, objective: str) -> float | None:
-    """The trial's value of an objective, or None; its dollars are known even if they are no objective."""
+    """Return the trial's value of an objective, or None; dollars are known even if they are no objective."""
     value = trial.values.get(objective)
     return trial.cost_usd if value is None and objective == metrics.COST_USD else value
 
 
 def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
-    """The completed runs of each job, whatever their seeds."""
+    """Group the completed runs of each job, whatever their seeds."""
     families = defaultdict[object, list[Trial]](list)
     for trial in trials:
         if trial.status is TrialStatus.COMPLETED:
@@ -228,7 +228,7 @@ def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 
 def _fewest_equal(families: Iterable[Sequence[Trial]]) -> float:
-    """How many repeats with equal values show that training has no noise: fewer of a script without a seed.
+    """Return how many equal repeats show that training has no noise: fewer for a script without a seed.
 
     Infinite if any repeats differ in any metric of their models: F1 of few rows is often equal by coincidence.
     """
@@ -244,7 +244,7 @@ def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()
 
 
 def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
-    """The standard error of the mean of a point, by the noise of all runs.
+    """Return the standard error of a point's mean, by the noise of all runs.
 
     Seconds and dollars that disagree by far more, as when a neighbour kept the machine busy, have their own scatter.
     """
@@ -257,7 +257,7 @@ def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
 
 
 def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> list[Trial]:
-    """The runs of the best points that have measured the quality."""
+    """Return the runs of the best points that have measured the quality."""
     of_points = [[trial for trial in runs if quality.metric in trial.values] for runs in families]
     best_first = sorted(
         filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[quality.metric] for trial in runs)
@@ -266,14 +266,14 @@ def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> lis
 
 
 def _model_of(runs: Sequence[Trial], quality: Objective) -> QualityModel:
-    """The model of quality through these runs, which tells those that collapsed."""
+    """Fit the model of quality to these runs; it identifies those that collapsed."""
     values = [quality.sign * trial.values[quality.metric] for trial in runs]
     constant = [trial.measured.get(_CONSTANT.get(quality.metric, ""), -math.inf) for trial in runs]
     return QualityModel(_keys(runs), values, _spread(runs, quality), collapsed=np.array(values) <= np.array(constant))
 
 
 def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
-    """The usual spread of quality between configurations; None to learn it."""
+    """Return the usual spread of quality between configurations; None to learn it."""
     return F1_SPREAD if quality.is_share and not any(trial.spec.runs_user_code for trial in runs) else None
 
 
@@ -299,7 +299,7 @@ def _with_collapses(
 
 
 def _keys(trials: Sequence[Trial]) -> np.ndarray:
-    """The values that the quality of these trials depends on, as `Space.quality_keys` orders it."""
+    """Return the values that the quality of these trials depends on, in the order of `Space.quality_keys`."""
     types = sorted({trial.spec.instance_type for trial in trials})
     plans = np.zeros((len(trials), 4))
     plans[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
@@ -439,7 +439,7 @@ class StudyFront:
         return sum(trial.cost_usd or 0.0 for trial in self.trials)
 
     def rank(self, trial: Trial) -> int | None:
-        """The rank of a trial's point, or None."""
+        """Return the rank of a trial's point, or None."""
         point = self.point_of.get(trial.number)
         return None if point is None else point.rank
 
@@ -449,7 +449,7 @@ class StudyFront:
         return {trial.number: point for point in self.points for trial in point.trials}
 
     def unit(self, name: str) -> tuple[float, str]:
-        """The divisor with which a value is stated, and its unit: all times of a study have the same."""
+        """Return the divisor with which a value is shown, and its unit: all times of a study share one."""
         unit = OBJECTIVES[name].unit if name in OBJECTIVES else ""
         return self._time_unit if unit == "s" else self._money_unit if unit == "USD" else (1.0, unit)
 
@@ -471,18 +471,18 @@ class StudyFront:
         return f"{label(name)} ({unit})" if unit else label(name)
 
     def number(self, name: str, value: float, error: float | None = None) -> str:
-        """The value in the unit of its quantity, with its error if given (2.310 ± 0.032), else as one run can know."""
+        """Format a value in its unit, with its error if given (2.310 ± 0.032), else as precisely as one run can."""
         size = self.unit(name)[0]
         if error is None and name in self.noises:
             return to_error(value / size, self.noises[name].of_one_run(value) / size)
         return with_error(value / size, None if error is None else error / size)
 
     def text(self, name: str, value: float, error: float | None = None) -> str:
-        """`number` with its unit."""
+        """Format a value like `number`, with its unit."""
         return f"{self.number(name, value, error)} {self.unit(name)[1]}".strip()
 
     def stated(self, point: Configuration, name: str) -> str:
-        """The mean of a point with its unit and its standard error, or that nobody knows the error yet."""
+        """Format a point's mean with unit and standard error, or say that the error is still unknown."""
         error = point.stated_errors.get(name)
         return self.text(name, point.means[name], error) + " (± not known yet)" * (error is None)
 
@@ -492,11 +492,11 @@ class StudyFront:
         return {label(name): self.stated(point, name) for name in names}
 
     def in_words(self, point: Configuration) -> str:
-        """`figures` as one text."""
+        """Return `figures` as one text."""
         return "; ".join(f"{name} {value}" for name, value in self.figures(point).items())
 
     def best_in_pair(self, pair: Sequence[str]) -> list[Configuration]:
-        """Feasible points on the front over these objectives only."""
+        """Return feasible points on the front over these two objectives only."""
         pair_ranks = ranks(self.feasible, {name: self.objectives[name] for name in pair})
         return [point for point, rank in zip(self.feasible, pair_ranks, strict=True) if not rank]
 
@@ -521,12 +521,12 @@ class StudyFront:
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """Exact volume that N >= 0 points of M minimised objectives dominate, up to the reference point."""
+    """Return the exact volume that N >= 0 points of M minimized objectives dominate, up to the reference point."""
     return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
 
 
 def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constraints) -> bool:
-    """Whether every objective is among its values, and every constraint is met."""
+    """Return whether every objective is among the trial's values, and every constraint is met."""
     is_met = all(amount <= 0 for amount in violations(trial.values, constraints).values())
     return is_met and set(objectives) <= set(trial.values)
 
@@ -534,7 +534,7 @@ def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constr
 def _unbeaten(
     points: Sequence[Configuration], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
 ) -> tuple[Trial, ...]:
-    """Predicted points that meet the constraints and that no other predicted or completed point beats."""
+    """Return predicted points that meet the constraints and are not dominated by predicted or completed ones."""
     feasible = [trial for trial in predicted if is_feasible(trial, objectives, constraints)]
     values = [costs(point.means, objectives) for point in points]
     values += [costs(trial.values, objectives) for trial in feasible]
@@ -543,7 +543,7 @@ def _unbeaten(
 
 
 def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> list[int]:
-    """Ranks of non-dominated sorting by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
+    """Rank points by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
 
     A point is dominated by one that is at least as good in every objective and better in one. It is also dominated by
     one that is better in an objective by TELLING_ERRORS standard errors of the difference, unless the point is better

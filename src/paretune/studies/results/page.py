@@ -50,7 +50,7 @@ def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last:
 
 
 def study_name(answer: StudyAnswer) -> str:
-    """The name of the study's run with what it recommends: `study demo: g5.xlarge b16 lr1e-4, F1 .812, 0.27 USD`.
+    """Name the study's run after its recommendation: `study demo: g5.xlarge b16 lr1e-4, F1 .812, 0.27 USD`.
 
     MLflow shows a note only below the links to children, tags and data sets.
     """
@@ -68,7 +68,7 @@ def study_name(answer: StudyAnswer) -> str:
 
 
 def study_note(answer: StudyAnswer) -> str:
-    """The note of the study's run in Markdown: its state, what it recommends and with which command."""
+    """Write the note of the study's run in Markdown: its state, its recommendation and the command for it."""
     # MLflow's UI folds all but the first lines of a note.
     sentences = answer.opening()
     if answer.picks and answer.front.is_simulated:
@@ -81,11 +81,11 @@ def study_note(answer: StudyAnswer) -> str:
 
 
 def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> str:
-    """The whole HTML document; `address` gives the MLflow address of a run id. It loads itself again while it runs."""
+    """Return the whole HTML document; `address` maps run ids to MLflow. It reloads while the study runs."""
     front = answer.front
 
     def web_address(run_id: str) -> str:
-        """The address if a browser opens it as a page, else an empty text: another scheme could run something."""
+        """Return the address if a browser opens it as a page, else an empty text: other schemes could run code."""
         url = address(run_id) if run_id else ""
         return url if url.startswith(("http://", "https://")) else ""
 
@@ -115,7 +115,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
 
 
 def _about(front: StudyFront) -> str:
-    """Model, data, machines and day of a study, in one line; simulated hours may end after today."""
+    """Describe model, data, machines and day of a study in one line; simulated hours may end after today."""
     if front.is_foreign or not front.trials:
         return ""
     spec = front.trials[0].spec
@@ -128,14 +128,14 @@ def _about(front: StudyFront) -> str:
 
 
 def _is_wide(front: StudyFront, name: str) -> bool:
-    """Whether the errors of an objective are as large as its differences, so that bars would hide the points."""
+    """Return whether the errors of an objective are as large as its differences, so bars would hide the points."""
     values = [point.means[name] for point in front.points if name in point.means]
     errors = [point.stated_errors[name] for point in front.points if name in point.stated_errors]
     return len(values) > 1 and max(errors, default=0.0) > (max(values) - min(values)) / 2
 
 
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
-    """The plotly figure of all configurations over the main pair of objectives; None if there is nothing to draw.
+    """Draw all configurations over the main pair of objectives with plotly; None if there is nothing to draw.
 
     Its menu shows other pairs. `address` gives the URL of a run id.
     """
@@ -212,7 +212,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
 
 
 def _places(values: pd.Series, width: float) -> list[str]:
-    """Where the labels of marks stand, from left to right: above them, and below one that has a near neighbour."""
+    """Place the labels of marks, from left to right: above them, or below one with a near neighbor."""
     places = list[str]()
     for near in values.diff() < width / 6:
         places.append("bottom right" if near and places[-1] == "top center" else "top center")
@@ -220,7 +220,7 @@ def _places(values: pd.Series, width: float) -> list[str]:
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:
-    """A row for each configuration with every objective, whose values and errors have the unit that is shown.
+    """Return a row for each configuration with every objective, in the unit that is shown.
 
     `kind` is a key of MARKS, `text` the tooltip, `url` the address of its run, `label` that of a recommended one.
     """
@@ -245,7 +245,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
 
 
 def live_chart() -> Callable[[StudyAnswer], None] | None:
-    """A function that shows the chart of an answer below the running cell, each time anew; None outside a notebook."""
+    """Return a function that redraws an answer's chart below the running cell; None outside a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None or not hasattr(shell, "kernel"):  # it runs in a terminal

@@ -133,7 +133,7 @@ class Trial:
         return json.dumps([self.origin, batch, sorted(texts.items())])
 
     def value(self, name: str) -> str | int | float | None:
-        """A parameter of its point, or one of AS_RUN as its job had it, or None."""
+        """Return a parameter of its point, or one of AS_RUN as its job had it, or None."""
         # The batch of a script may be its own, unless it was given.
         given = _BATCH if name == "global_batch_size" else _BATCH[2:]
         is_known = self.spec.entry_script is None or any(getattr(self.spec, parameter) for parameter in given)
@@ -147,7 +147,7 @@ class Trial:
         return "Probe" if self.is_probe and self.status is TrialStatus.COMPLETED else self.status.value
 
     def shown(self, name: str) -> str:
-        """`value` as text, floats with three digits: 3, 0.15, 5.08e-5; empty for None."""
+        """Return `value` as text, floats with three digits: 3, 0.15, 5.08e-5; empty for None."""
         value = self.value(name)
         if not isinstance(value, float):
             return spell(value)
@@ -155,11 +155,11 @@ class Trial:
         return np.format_float_scientific(float(text), trim="-", exp_digits=1) if 0 < abs(value) < 1e-3 else text
 
     def setting(self) -> str:
-        """The searched parameters and the batch as it ran, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
+        """Describe the searched parameters and the batch as it ran: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
         return ", ".join(self.settings())
 
     def settings(self) -> list[str]:
-        """The parts of `setting`."""
+        """Return the parts of `setting`."""
         accumulates = self.plan is not None and self.plan.gradient_accumulation_steps > 1
         names = dict.fromkeys([*self.point, "global_batch_size", *["gradient_accumulation_steps"] * accumulates])
         names.pop("seed", None)  # a configuration is the same with any
@@ -173,7 +173,7 @@ class Trial:
 
 
 def label(objective: str) -> str:
-    """The name of an objective in words, such as training time."""
+    """Return the name of an objective in words, such as training time."""
     return OBJECTIVES[objective].label if objective in OBJECTIVES else objective
 
 
@@ -185,7 +185,7 @@ def _short_name(parameter: str) -> str:
 
 
 def counted(trials: Sequence[Trial]) -> str:
-    """The numbers of trials, probes and repeats in words, for example `4 trials, 2 probes and 1 repeat`."""
+    """Count trials, probes and repeats in words, for example `4 trials, 2 probes and 1 repeat`."""
     repeats, probes = sum(trial.repeats is not None for trial in trials), sum(trial.is_probe for trial in trials)
     counts = {"trial": len(trials) - repeats - probes, "probe": probes, "repeat": repeats}
     *parts, last = [f"{n} {word}{'s' * (n != 1)}" for word, n in counts.items() if n or word == "trial"]

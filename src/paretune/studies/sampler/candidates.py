@@ -102,7 +102,7 @@ class Space:
         self._seconds_names = [name for name, of in further.items() if self.is_own or of & {"seconds", "memory"}]
 
     def job(self, point: Point, *, is_probe: bool = False) -> Candidate | None:
-        """The job at a point; None if there is none, for example because devices cannot share its batch."""
+        """Return the job at a point; None if there is none, for example because devices cannot share its batch."""
         key = (*point.items(), is_probe)
         if key not in self._jobs:
             try:
@@ -126,12 +126,12 @@ class Space:
         return self._terms[self.rows]
 
     def n_steps(self, job: Candidate) -> float:
-        """Optimiser steps of a training; 1 for a training of the user's own."""
+        """Return the optimizer steps of a training; 1 for a training of the user's own."""
         rows = float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
         return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
     def quality_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
-        """The inputs of quality, shape (N, 4 + D): type or precision, log2 global batch, log rate, log epochs, others.
+        """Return quality's inputs (N, 4 + D): type or precision, log2 global batch, log rate, log epochs, others.
 
         A training of the user's own may differ from type to type. Our own differs with its precision only.
         """
@@ -156,7 +156,7 @@ class Space:
         )
 
     def axes_of(self, jobs: Sequence[Candidate]) -> np.ndarray:
-        """The same of any jobs, shape (N, D)."""
+        """Return the same for any jobs, shape (N, D)."""
         columns = [np.empty((len(jobs), 0))]
         for name, values in self._values.items():
             column = self._scaled(jobs, [name])
@@ -164,12 +164,12 @@ class Space:
         return np.hstack(columns)
 
     def _precision(self, spec: JobSpec) -> str:
-        """The precision that a job computes in."""
+        """Return the precision that a job computes in."""
         accelerator = accelerator_of(spec.instance()) if spec.has_instances else None
         return resolved_precision(spec.precision, accelerator)
 
     def seconds_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
-        """The inputs of the factor of a step's seconds, shape (N, T + D): ones for the type, all others scaled."""
+        """Return inputs of the factor of a step's seconds, shape (N, T + D): ones for the type, the rest scaled."""
         columns = [np.eye(len(self.types))[[self.types.index(job.spec.instance_type) for job in jobs]]]
         if self.most > self.fewest and not self.is_own:
             counts = np.array([job.spec.instance_count for job in jobs], dtype=float)
@@ -177,7 +177,7 @@ class Space:
         return np.hstack([*columns, self._scaled(jobs, self._seconds_names)])
 
     def changed_seconds(self, job: Candidate) -> list[dict[str, Value]]:
-        """Points that differ in one parameter that may cost time: every other text, the other end of numbers."""
+        """Return points that differ in one parameter that may cost time: every other text, the other end of numbers."""
         points: list[dict[str, Value]] = []
         for name in self._seconds_names:
             values = self._values[name]
@@ -194,12 +194,12 @@ class Space:
 
 
 def own_space(job: Mapping[str, Any]) -> dict[str, IntDistribution]:
-    """The parameter that the sampler sets itself, with its values; 0 changes nothing."""
+    """Return the parameter that the sampler sets itself, with its values; 0 changes nothing."""
     return {} if "entry_script" in job or "project" in job else {PROBE: IntDistribution(0, PROBE_STEPS)}
 
 
 def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """All combinations, or a sample of them that is the same each time."""
+    """Return all combinations, or a sample of them that is the same each time."""
     lengths = [len(column) for column in values.values()]
     size = math.prod(lengths)
     if size <= MOST_CANDIDATES:
@@ -258,7 +258,7 @@ class Row:
 
 
 def rows_of(trials: Iterable[FrozenTrial], space: Space) -> list[Row]:
-    """The trials whose points are known, also of those that are just being asked for and have a claim."""
+    """Return the trials whose points are known, including those that are just being asked for and have a claim."""
     trials, rows = list(trials), []
     counted = [trial.user_attrs[ROWS] for trial in trials if ROWS in trial.user_attrs]
     space.rows = space.rows or (statistics.median(counted) if counted else None)
@@ -304,7 +304,7 @@ class Terms:
 
     @classmethod
     def of(cls, space: Space, jobs: Sequence[Candidate]) -> "Terms":
-        """The terms of these jobs."""
+        """Return the terms of these jobs."""
         effects = space.seconds_keys(jobs)
         types = effects[:, : len(space.types)].argmax(axis=1)
         times = [job.plan.gradient_accumulation_steps for job in jobs]
@@ -353,7 +353,7 @@ class SecondsModel:
                     self._speeds[space.types.index(row.job.spec.instance_type)] *= _BEYOND * row.seconds / expected
 
     def predict(self, terms: Terms) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of N jobs, and the standard deviations of their logarithms."""
+        """Predict seconds of N jobs, and the standard deviations of their logarithms."""
         if self._space.is_own:
             mean, deviation = self._own.predict(terms.effects)
             return self._own_s * self._usual_usd(terms) * np.exp(mean) / terms.usd_per_s, deviation
@@ -362,14 +362,14 @@ class SecondsModel:
         return self.startup_s + terms.steps * step_s, deviation
 
     def _usual_usd(self, terms: Terms) -> np.ndarray:
-        """Dollars of a training of the user's own for each of its usual seconds, before any run."""
+        """Return dollars of a user's own training for each of its usual seconds, before any run."""
         return np.asarray(self._usual_usd_per_s * (terms.usd_per_s / self._usual_usd_per_s) ** _OWN_POWER)
 
     def _base(self, terms: Terms) -> np.ndarray:
         return np.asarray((self._speeds[terms.types] * terms.factors).sum(axis=1))
 
     def _fit_speeds(self, terms: Terms, step_s: np.ndarray) -> np.ndarray:
-        """Latency, row and exchange of each type; of types that were not seen the mean of the others."""
+        """Fit latency, row and exchange of each type; types that were not seen get the mean of the others."""
         speeds = np.tile(_USUAL, (len(self.is_seen), 1))
         if not len(step_s):
             return speeds

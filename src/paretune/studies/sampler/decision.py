@@ -67,7 +67,7 @@ class Aims:
         return not {*metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
 
     def unmet(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> list[str]:
-        """The bounds that none of N jobs meets, in words; all bounds if only together no job meets them."""
+        """Describe the bounds that none of N jobs meets; all bounds if only together no job meets them."""
         texts = []
         for name, bounds in self.constraints.items():
             for end, bound in bounds.items():
@@ -77,7 +77,7 @@ class Aims:
         return [text for text, is_unmet in texts if is_unmet] or [text for text, _ in texts]
 
     def excess(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """By how much each of N jobs misses the constraints, as a share of each bound; 0 if it meets them all."""
+        """Return by how much each of N jobs misses the constraints, as a share of each bound; 0 if it meets all."""
         total = np.zeros(len(quality))
         for name, values in self._measures(usd, seconds, quality).items():
             for end, bound in self.constraints.get(name, {}).items():
@@ -85,7 +85,7 @@ class Aims:
         return total
 
     def meets(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """Which of N jobs meet the constraints on dollars, seconds and quality, each as it is measured."""
+        """Return which of N jobs meet the constraints on dollars, seconds and quality, each as it is measured."""
         meets = np.ones(len(quality), dtype=bool)
         for name, values in self._measures(usd, seconds, quality).items():
             bounds = self.constraints.get(name, {})
@@ -93,7 +93,7 @@ class Aims:
         return meets
 
     def _measures(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> dict[str, np.ndarray]:
-        """What can be predicted of jobs, by metric."""
+        """Return what can be predicted of jobs, by metric."""
         columns = dict.fromkeys({*metrics.TIMES} - {metrics.THROUGHPUT_SAMPLES}, seconds)
         return columns | {metrics.COST_USD: usd, self.metric: quality}
 
@@ -121,7 +121,7 @@ class Belief:
     meets: np.ndarray
 
     def of(self, index: int) -> "Belief":
-        """That of one candidate, as numbers."""
+        """Return the belief about one candidate, as numbers."""
         return Belief(**{name: column[index] for name, column in vars(self).items()})
 
 
@@ -152,12 +152,12 @@ class Decision:
         return not any(row.is_running for row in self._rows) and self.job is None
 
     def has(self, job: Candidate) -> bool:
-        """Whether an equal job is under way, or has ended well."""
+        """Return whether an equal job is running, or has completed."""
         equal = [row for row in self._rows if row.job.identity == job.identity]
         return any(row.is_running or row.status is TrialStatus.COMPLETED for row in equal)
 
     def last(self) -> Candidate | None:
-        """The training that was told last."""
+        """Return the training that was reported last."""
         return next((row.job for row in reversed(self._rows) if row.values), None)
 
     @cached_property
@@ -177,7 +177,7 @@ class Decision:
         self.__dict__.pop("job", None)
 
     def first(self) -> Candidate | None:
-        """The training with the most usual settings, on the cheapest cluster that is in time."""
+        """Return the training with the most usual settings, on the cheapest cluster that meets the deadline."""
         keys, is_own = self._space.keys, self._space.is_own
         usd = self._space.terms.usd_per_s if is_own else self._usd  # whatever parameter of a script makes it large
         usable = self._usable & self._is_few & self._is_new
@@ -201,7 +201,7 @@ class Decision:
         return None
 
     def predicted(self) -> list[tuple[Candidate, Belief]]:
-        """Candidates that were not run and are as good as known, with their beliefs."""
+        """Return candidates that were not run and are as good as known, with their beliefs."""
         if not self.has_quality:
             return []
         belief = self._belief
@@ -217,7 +217,7 @@ class Decision:
         return self._may_begin(job, expected)
 
     def _settled(self, tries: int) -> set[Any]:
-        """Jobs that are not begun again: they ran, run, or have failed or were cut off so many times."""
+        """Mark jobs that are not started again: they ran, run, or failed or were cut off `tries` times."""
         counts = Counter[Any]()
         for row in self._rows:
             counts[row.job.identity] += 1 if row.status in _TRIED_AGAIN else tries
@@ -240,7 +240,7 @@ class Decision:
         return np.array([not values.isdisjoint(job.point.items()) for job in self._jobs])
 
     def _probe(self) -> Candidate | None:
-        """A probe that has not run, of a job that fits and takes much longer; last with values that have failed."""
+        """Choose a probe that has not run, of a job that fits and takes much longer; failed values come last."""
         if self._space.is_own or not self._can_probe:
             return None
         settled = self._settled(MOST_TRIES)
@@ -256,7 +256,7 @@ class Decision:
         return None
 
     def _unlike(self) -> Iterator[Candidate]:
-        """The smallest and the largest batch that fits of each type, then one change of every other parameter."""
+        """Choose each type's smallest and largest batch that fits, then one change of every other parameter."""
         space, limits_time = self._space, self._aims.limits_time
         cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
         others = min(
@@ -281,7 +281,7 @@ class Decision:
                 yield from self._on_more(cheapest.spec.instance_type)
 
     def _on_more(self, cheapest: str) -> Iterator[Candidate]:
-        """For dollars: the largest batch on the next number of instances, on all types if it pays on the cheapest."""
+        """Choose, for dollars, the largest batch on more instances; on all types if it pays on the cheapest."""
         for kind in self._space.types if self._saves.get(cheapest) else [cheapest]:
             ran = [row.job for row in self._rows if row.job.is_probe and row.step_s]
             if here := [job for job in ran if job.spec.instance_type == kind]:
@@ -337,7 +337,7 @@ class Decision:
         return np.asarray(fits & (self._expected[0] <= most_s) & ~self._is_hopeless)
 
     def _worthiest(self) -> Candidate | None:
-        """The job with the most expected gain per dollar, by what it adds to the front or by what it tells."""
+        """Choose the job with the most expected gain per dollar, by what it adds to the front or reveals."""
         belief, usd = self._belief, self._usd
         if not belief.usable.any():
             return None
@@ -349,12 +349,12 @@ class Decision:
         return self._first_accepted(worth / np.maximum(usd, 1e-9))
 
     def _first_accepted(self, worth: np.ndarray) -> Candidate | None:
-        """The job with the largest worth above 0 that may be begun."""
+        """Return the job with the largest worth above 0 that may start."""
         best_first = np.argsort(-worth, kind="stable")[: np.count_nonzero(worth > 0)]
         return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None)
 
     def _by_opinion(self) -> Candidate | None:
-        """The job that a plain Gaussian process over all settings would run."""
+        """Return the job that a plain Gaussian process over all settings would run."""
         gains, usd = self._opinion
         return self._first_accepted(gains / usd)
 
@@ -404,7 +404,7 @@ class Decision:
         return np.where(usable & self._is_new, np.maximum(gains / whole, least) * chance, 0.0), mean_usd
 
     def _chance_to_end(self, ran: np.ndarray) -> np.ndarray:
-        """The share of trainings near each candidate that have not failed, drawn towards that of all."""
+        """Return the share of trainings near each candidate that have not failed, shrunk to the overall share."""
         lost = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
         keys = self._space.axes[0] / _NEAR
         jobs = np.vstack([ran, self._space.axes_of(lost)]) / _NEAR
@@ -472,7 +472,7 @@ class Decision:
         )
 
     def _any_left(self) -> Candidate | None:
-        """In a search that does not stop, of jobs that no belief speaks for: that which misses its bounds least."""
+        """Return, in a search that never stops, the job that misses its bounds least when no other is left."""
         if self._aims.stops:
             return None
         belief, usd = self._belief, self._usd
@@ -489,7 +489,7 @@ class Decision:
         return (self._aims.stops and self.why_over) or "no job is left that may run"
 
     def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Expected shares of the front's hypervolume that knowing each candidate's quality adds, and running it."""
+        """Return expected shares of hypervolume from knowing each candidate's quality, and from running it."""
         belief, noise = self._belief, self._quality.noise
         low, high = front.min(axis=0), front.max(axis=0)
         reference = np.maximum(1.05 * high + 0.1 * (high - low), REACH * low)
@@ -598,17 +598,17 @@ def _batch(job: Candidate) -> int:
 
 
 def _told_by_a_run(deviation: np.ndarray, noise: float) -> np.ndarray:
-    """By how much one run with this noise is expected to move what is believed of N candidates."""
+    """Return by how much one run with this noise is expected to move the posterior means of N candidates."""
     return np.asarray(deviation**2 / np.sqrt(deviation**2 + noise**2))
 
 
 def _front_of(points: np.ndarray) -> np.ndarray:
-    """The non-dominated rows of N points, shape (N, M), all objectives minimised."""
+    """Return the non-dominated rows of N points, shape (N, M), all objectives minimized."""
     return np.asarray(filter_dominated(points)) if len(points) else points
 
 
 def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Hypervolume that each of N points, shape (N, M), adds to K others, shape (K, M).
+    """Compute the hypervolume that each of N points, shape (N, M), adds to K others, shape (K, M).
 
     All objectives are minimised. Points beyond the reference point add nothing. The volume is cut into slabs along the
     last objective, between which the others are compared in one objective less.
@@ -631,7 +631,7 @@ def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np
 def expected_improvement(
     costs: np.ndarray, mean: np.ndarray, deviation: np.ndarray, front: np.ndarray, reference: np.ndarray
 ) -> np.ndarray:
-    """Hypervolume that each of N jobs is expected to add to a front: costs of shape (N, M - 1), quality normal."""
+    """Compute the hypervolume that each of N jobs is expected to add: costs of shape (N, M - 1), quality normal."""
     gains = np.zeros(len(mean))
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
         points = np.column_stack([costs, -(mean + node * deviation)])

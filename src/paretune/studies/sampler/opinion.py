@@ -56,7 +56,7 @@ class PlainModel:
         self.noise = math.sqrt(float(self._weights @ noise**2))
 
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations at M keys, without the noise of a single run."""
+        """Return means and standard deviations at M keys, without the noise of a single run."""
         mean, square = np.zeros(len(keys)), np.zeros(len(keys))
         for draw, (_, root, solved), weight in zip(self._draws, self._fits, self._weights, strict=True):
             if weight:
@@ -86,7 +86,7 @@ class PlainModel:
 
 
 def _tamed(values: np.ndarray) -> np.ndarray:
-    """Values in which runs far below the better half are only somewhat below it: one collapse explains no surface."""
+    """Compress values far below the better half, because one collapse explains no surface."""
     if len(values) < _FEW:
         return values
     middle = float(np.median(values[values >= np.median(values)]))

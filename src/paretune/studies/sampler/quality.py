@@ -54,7 +54,7 @@ class Part:
     same: np.ndarray | None = None
 
     def between(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Covariances at a variance of 1."""
+        """Return covariances at a variance of 1."""
         if self.lengths is not None:
             return smooth(left / self.lengths, right / self.lengths)
         if self.same is not None:
@@ -63,7 +63,7 @@ class Part:
         return left @ right.T if self.is_linear else np.ones((len(left), len(right)))
 
     def of_each(self, keys: np.ndarray) -> np.ndarray:
-        """Variances at N keys."""
+        """Return variances at N keys."""
         return (keys**2).sum(axis=1) if self.is_linear else np.ones(len(keys))
 
 
@@ -93,7 +93,7 @@ class Surface:
         self._fits, self.weights = fits, likelihood / likelihood.sum()
 
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations at M keys, without the noise of a single run."""
+        """Return means and standard deviations at M keys, without the noise of a single run."""
         far: dict[Part, np.ndarray] = {}
         mean, square = np.zeros(len(keys)), np.zeros(len(keys))
         for (kernel, root, weights), likely in zip(self._fits, self.weights, strict=True):
@@ -158,12 +158,12 @@ class QualityModel:
             self._fit()
 
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations at M keys, without the noise of a single run."""
+        """Return means and standard deviations at M keys, without the noise of a single run."""
         mean, deviation = self._surface.predict(_ridged(keys))
         return self._usual(keys) + mean, deviation
 
     def collapse_probability(self, keys: np.ndarray, failed: np.ndarray | None = None) -> np.ndarray:
-        """The share of runs nearby that have collapsed, drawn towards that of all; runs that failed count, too."""
+        """Return the share of nearby runs that collapsed or failed, shrunk to the overall share."""
         failed = self._keys[:0] if failed is None else failed
         runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.full(len(failed), _FAILED))
         overall = (lost.sum() + 0.5) / (len(lost) + 10.0)
@@ -201,7 +201,7 @@ class QualityModel:
         self.noise = math.sqrt(self._surface.weights @ (noise * usual) ** 2)
 
     def _find_collapsed(self) -> np.ndarray:
-        """The runs far below what all others say of them, or far below the best."""
+        """Find the runs far below their leave-one-out prediction, or far below the best."""
         is_low = np.zeros(len(self._values), dtype=bool)
         if (~self.collapsed).sum() >= 3:
             above, deviation = self._surface.left_out()
@@ -209,32 +209,32 @@ class QualityModel:
         return np.asarray(is_low | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
 
     def _usual(self, keys: np.ndarray) -> np.ndarray:
-        """Quality at M keys as far as it is known in kind, from the best run."""
+        """Return quality at M keys as its kind is known beforehand, from the best run."""
         off = _ridged(keys - self._top)
         lost = _FALL * off[:, 2] ** 2 + _LARGE * off[:, 1] ** 2
         return np.asarray(self._centre + self._spread * (_GAIN * (keys - self._top)[:, 3] - lost))
 
 
 def _ridged(keys: np.ndarray) -> np.ndarray:
-    """Keys with a column of learning rates along each ridge in place of the third."""
+    """Return keys in which learning rates along each ridge replace the third column."""
     rates = keys[:, 2:3] - math.log(2.0) * keys[:, 1:2] * np.array(_RIDGES)
     return np.hstack([keys[:, :2], rates, keys[:, 3:]])
 
 
 def _lengths(keys: np.ndarray, ridge: int = 0) -> np.ndarray:
-    """The lengths over which quality changes along each column of keys that are ridged."""
+    """Return the lengths over which quality changes along each column of ridged keys."""
     rates = [_RATE if index == ridge else _ANY for index in range(len(_RIDGES))]
     return np.array([_ANY, _BATCH, *rates, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
 
 
 def smooth(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The Matern kernel of smoothness 5/2, at keys that are divided by their lengths."""
+    """Return the Matern kernel of smoothness 5/2, at keys that are divided by their lengths."""
     far = math.sqrt(5.0) * cdist(left, right)
     return np.asarray((1.0 + far + far**2 / 3.0) * np.exp(-far))
 
 
 def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:
-    """N numbers scaled to 0 to 1 by their span among others, by logarithms over a wide one; of texts a column each."""
+    """Scale N numbers to 0..1 by the span of `among`, by logarithms if it is wide; texts get a column each."""
     if not are_numbers(among):
         is_it = [[value == each for each in among] for value in values]
         return CATEGORY * np.array(is_it, dtype=float).reshape(len(values), len(among))
@@ -247,5 +247,5 @@ def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False)
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Whether none of them is a text, true or false."""
+    """Return whether none of the values is a text, true or false."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

@@ -89,13 +89,13 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self.space: dict[str, BaseDistribution] = {**searched, **self._space.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """All of `space`; nothing if the study's directions do not fit, so that `sample_independent` refuses them."""
+        """Return all of `space`; nothing if the study's directions do not fit, so that `sample_independent` refuses."""
         return self.space if self._misfit(study) is None else {}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The parameters of the next job, as far as they are in `search_space`; others are random.
+        """Return the parameters of the next job that are in `search_space`; others are random.
 
         What was enqueued is trained as it is. A worker that would have to wait, or for which nothing is worth its
         dollars, gets a job that nobody has begun.
@@ -123,39 +123,39 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """A random value of a parameter that `space` does not hold; ValueError if the directions do not fit."""
+        """Return a random value of a parameter outside `space`. Raises ValueError if the directions do not fit."""
         if param_name in self.space and (misfit := self._misfit(study)) is not None:
             raise misfit
         at_random = optuna.samplers.RandomSampler(trial.number)
         return at_random.sample_independent(study, trial, param_name, param_distribution)
 
     def params(self, job: Candidate) -> dict[str, Any]:
-        """The parameters of a trial that runs this job."""
+        """Return the parameters of a trial that runs this job."""
         return {**job.point, **({PROBE: PROBE_STEPS * job.is_probe} if PROBE in self.space else {})}
 
     def next_job(self, study: optuna.Study) -> Candidate | None:
-        """The job that a trial would get; None if none is to be begun, for now or for good."""
+        """Return the job that a trial would get; None if none should start, for now or for good."""
         return self._decision(study).job
 
     def is_done(self, study: optuna.Study) -> bool:
-        """Whether nothing runs and no further job is to be begun."""
+        """Return whether nothing runs and no further job should start."""
         return self._decision(study).is_over
 
     def why_done(self, study: optuna.Study) -> str:
-        """Why `next_job` gives none, in words; empty if it gives one, or if no training has measured the model."""
+        """Explain why `next_job` returns None; empty if it returns a job, or if no training has a quality yet."""
         return self._decision(study).why_none
 
     def since_growth_usd(self, study: optuna.Study) -> float:
-        """Dollars that were paid since the front of the trainings last grew; 0 before the first training has ended."""
+        """Return dollars paid since the front of the trainings last grew; 0 before the first training has ended."""
         decision = self._decision(study)
         return decision.since_growth_usd if decision.has_quality else 0.0
 
     def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Belief]]:
-        """Candidates that were not run and are as good as known, with their beliefs."""
+        """Return candidates that were not run and are as good as known, with their beliefs."""
         return self._decision(study).predicted()
 
     def _claimed(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
-        """Parameters of a job for a trial, which others see before the trial has them: two workers begin no equal jobs.
+        """Claim a job's parameters for a trial before it has them, so that two workers start no equal jobs.
 
         Both of two that claim one job at the same moment choose again, each after another pause.
         """
@@ -175,7 +175,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _decision(
         self, study: optuna.Study, *, ended: FrozenTrial | None = None, without: int | None = None
     ) -> Decision:
-        """The decision after all trials except `without`; `ended` is one whose end the storage does not know yet."""
+        """Return the decision after all trials except `without`; the storage does not know the end of `ended` yet."""
         if (misfit := self._misfit(study)) is not None:
             raise misfit
         trials = study.get_trials(deepcopy=False)
@@ -186,7 +186,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return Decision(self._space, self._aims, rows_of(others, self._space), sign, self.accepts, can_probe=can_probe)
 
     def _misfit(self, study: optuna.Study) -> ValueError | None:
-        """The error of a study whose directions are not those of the objectives."""
+        """Return the error of a study whose directions are not those of the objectives."""
         directions, names = study.directions, self._aims.objectives
         more = (self._aims.metric, metrics.THROUGHPUT_SAMPLES)  # the only ones that may be better if they are larger
         of_costs = [each for each, name in zip(directions, names, strict=False) if name not in more]
@@ -198,7 +198,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
         )
 
     def _can_probe(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> bool:
-        """Whether trials ask for `probe_steps`, as far as they have shown.
+        """Return whether trials ask for `probe_steps`, as far as they have shown.
 
         Until one has, `Study.optimize` gets a training, which any objective can run. A loop of `ask` gets a probe.
         """
@@ -215,7 +215,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
 
 def _is_in(distribution: BaseDistribution, value: Any) -> bool:
-    """Whether a value is one of the distribution."""
+    """Return whether a value is one of the distribution."""
     with suppress(ValueError, TypeError):
         return bool(distribution._contains(distribution.to_internal_repr(value)))
     return False

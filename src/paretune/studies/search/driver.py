@@ -96,7 +96,7 @@ class TrialJob:
         return None
 
     def poll(self) -> Trial | None:
-        """The trial once it has ended, or None while its job runs."""
+        """Return the trial once it has ended, or None while its job runs."""
         try:
             end = self._job.poll()
         except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # of the next attempt
@@ -127,7 +127,7 @@ class TrialJob:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
     def _refused(self, error: BadInput | LaunchRefused | BudgetRefused | JobFailed) -> Trial:
-        """The end if SageMaker refused the job or an attempt (quota, permission), or if its data cannot be read."""
+        """Return the end if SageMaker refused the job or an attempt (quota, permission), or its data is unreadable."""
         self._job.close(error)
         if isinstance(error, BadInput | JobFailed):
             return self._end(TrialStatus.FAILED, str(error))
@@ -220,7 +220,7 @@ class Driver:
         return [*(job.trial for job in self.running), *(trial for trial, _ in self.history.retries.values())]
 
     def why_over(self) -> str:
-        """The reason why the search of a study begins no further trial; empty while it may."""
+        """Return why the search of a study starts no further trial; empty while it may."""
         under_way = sum(trial.repeats is None and not trial.is_probe for trial in self.under_way)
         enough = f"{self.file.n_trials} trials were made" if self.history.has_enough(under_way) else ""
         return self.history.lacks_objective() or enough
@@ -292,7 +292,7 @@ class Driver:
         return ""
 
     def why_not(self, spec: JobSpec) -> str:
-        """The reason why a job need not or must not run now, or its launcher would refuse it; empty if it may."""
+        """Return why a job need not or must not run now, or would be refused by its launcher; empty if it may run."""
         identity, faults = spec.spec_hash(), list[str]()
         if (trial := self.history.settled.get(identity)) is not None:
             return f"trial {trial} had the same job"
@@ -311,7 +311,7 @@ class Driver:
         return self._faults[identity]
 
     def poll(self) -> None:
-        """Book the jobs that have ended; raises JobFailed if none runs, and another would fail like two before it."""
+        """Record the jobs that have ended. Raises JobFailed if none runs, and another would fail like two before it."""
         self.table.look_again()
         for job in self.running:
             if (end := job.poll()) is not None:
@@ -367,7 +367,7 @@ class Driver:
         self._refresh()
 
     def _settle_pools(self) -> None:
-        """Book the warm pools that are no longer kept."""
+        """Record the cost of warm pools that are no longer kept."""
         for trial in [trial for trial in self.table.trials()[1] if trial.kept_usd]:
             # What cannot be looked at is tried again, and `sync` looks, too.
             with suppress(BadInput, LaunchRefused, TrackingUnavailable, LostContact):
@@ -436,7 +436,7 @@ class Driver:
                 raise LaunchRefused(f"{end.reason} (nothing could be launched {self.history.refused} times in a row)")
 
     def _conclude(self, number: int, end: Trial) -> None:
-        """Book how a trial ended, then tell Optuna, so that nothing is told that is not booked."""
+        """Record how a trial ended, then report it to Optuna, so that Optuna knows only recorded ends."""
         self._jobs.pop(number, None)
         if end.refused_beside is not None:
             end = replace(end, refused_beside=len(self._jobs))

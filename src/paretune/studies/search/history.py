@@ -72,7 +72,7 @@ class History:
             self._conclude(identity, trials, is_under_way=identity in under_way)
 
     def _conclude(self, identity: str, trials: Sequence[Trial], *, is_under_way: bool) -> None:
-        """Whether a job is settled, has failed or is tried again, by all its trials in their order."""
+        """Return whether a job is final, has failed or is retried, from all its trials in their order."""
         *earlier, last = trials
         for trial in earlier:
             if trial.status.is_retryable and not trial.cost_usd:
@@ -95,7 +95,7 @@ class History:
         return sum(trial.counts for trial in self.trials.values())
 
     def has_enough(self, under_way: int = 0) -> bool:
-        """Whether the study may have no more trials than its ended ones and so many under way."""
+        """Return whether the study may have no more trials than its ended ones and `under_way` more."""
         return self._file.n_trials is not None and self.counted + under_way >= self._file.n_trials
 
     @cached_property
@@ -104,11 +104,11 @@ class History:
         return [trial for trial in self.trials.values() if trial.counts and trial.status is TrialStatus.COMPLETED]
 
     def cannot_fit(self, spec: JobSpec) -> bool:
-        """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
+        """Return whether a job will run out of memory, as one with no more rows on an equally large device did."""
         return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
 
     def lacks_objective(self) -> str:
-        """The reason why no trial will ever have all objectives and constraints, in words; empty while one may.
+        """Explain why no trial will ever have all objectives and constraints; empty while one may.
 
         A training that has completed twice without logging a metric will not log it the next time, unless mended.
         """
@@ -126,7 +126,7 @@ class History:
         )
 
     def hopeless(self) -> str:
-        """The reason why no further job can complete, and what to change; empty while one may.
+        """Explain why no further job can complete, and what to change; empty while one may.
 
         No trial has completed, and several that are not `mended` have failed with the same error of the code, or were
         ended at the study's own limit of runtime. They have no searched value in common that other points lack: else a
@@ -157,7 +157,7 @@ class History:
         return ""
 
     def _have_in_common(self, trials: Sequence[Trial]) -> bool:
-        """Whether trials share the value of a searched parameter that has other values, too."""
+        """Return whether trials share the value of a searched parameter that has other values, too."""
         values: dict[str, set[Value]] = {name: {*entry.corners} for name, entry in self._file.search.items()}
         for row in self._file.design.rows if self._file.design is not None else ():
             for name, value in row.items():

@@ -45,7 +45,7 @@ class Money:
         return self._file.budget_usd is not None or self._shared is not None
 
     def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
-        """Renew the estimates each time the number of trials has doubled. For `longest_s` see `History`."""
+        """Update the estimates each time the number of trials has doubled. For `longest_s` see `History`."""
         self._longest_s = longest_s
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
@@ -82,7 +82,7 @@ class Money:
         )
 
     def limited(self, spec: JobSpec) -> JobSpec:
-        """The job with a maximum runtime from an equal job or its estimate, to reserve fewer dollars of a budget."""
+        """Return the job with a maximum runtime from an equal job or its estimate, to reserve less of a budget."""
         if self._file.budget_usd is None:
             return spec
         longest_s = self._longest_s.get(spec.spec_hash(but=["seed"]))
@@ -90,7 +90,7 @@ class Money:
         return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def exceeds_limit(self, spec: JobSpec) -> bool:
-        """Whether the limit of a job would end it, by its estimate; never if an equal job has been measured."""
+        """Return whether a job's own limit would end it, by its estimate; never if an equal job was measured."""
         return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
     def check_prices(self, spec: JobSpec) -> None:
@@ -101,7 +101,7 @@ class Money:
                 raise BadInput([unknown_price(each.instance_type, region, "it fits no budget")])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
-        """Dollars at its limit on its dearest instance type, or None; raises BudgetRefused above max_cost_usd.
+        """Return dollars at the limit on the dearest instance type, or None; BudgetRefused above max_cost_usd.
 
         With an upload of unknown length until one has been seen.
         """
@@ -131,7 +131,7 @@ class Money:
         return trial
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
-        """A test of jobs with their limits: whether the budgets, which are read now, cover the worst case.
+        """Return a test of jobs with limits: whether the budgets, which are read now, cover the worst case.
 
         `keep_usd` are dollars of the study's own budget that must be left after that.
         """
@@ -150,7 +150,7 @@ class Money:
         return is_affordable
 
     def tightest_budget(self) -> str:
-        """In words, the dollars left of the budget with the fewest left; empty without a budget."""
+        """Describe the dollars left in the tightest budget; empty without a budget."""
         budget_usd, status = self._file.budget_usd, self._shared_status()
         left_usd = math.inf if budget_usd is None else self._table.balance().left_usd(budget_usd)
         if status is not None and status.left_usd < left_usd:
@@ -158,7 +158,7 @@ class Money:
         return "" if budget_usd is None else f"what is left of the budget ({left_usd:.4g} USD)"
 
     def _estimated(self, spec: JobSpec) -> tuple[float, bool]:
-        """Minutes that bound a job by its estimate, and whether they begin above its own limit."""
+        """Return minutes that bound a job by its estimate, and whether they begin above its own limit."""
         identity = spec.spec_hash()
         if identity not in self._estimates:
             estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
@@ -168,12 +168,12 @@ class Money:
         return self._estimates[identity]
 
     def _usual_minutes(self, spec: JobSpec) -> float:
-        """Minutes that would bound a job by its estimate if no job had been cut off."""
+        """Return minutes that would bound a job by its estimate if no job had been cut off."""
         estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
         return math.inf if estimate is None else _minutes(OF_ESTIMATES, estimate.time.seconds_high)
 
     def _shared_status(self) -> BudgetStatus | None:
-        """The shared budget of the study's jobs with the fewest dollars left; None without one."""
+        """Return the shared budget of the study's jobs with the fewest dollars left; None without one."""
         if self._shared is None:
             return None
         job = self._file.job
@@ -184,6 +184,6 @@ class Money:
 
 
 def _minutes(times: float, seconds: float) -> float:
-    """So many times the seconds of a job, and a slow start; in minutes, to a tenth."""
+    """Return this multiple of a job's seconds, plus a slow start, in minutes, to a tenth."""
     limit_s = times * seconds + min(_SLOW_START_S, seconds)
     return math.inf if math.isinf(limit_s) else math.ceil(limit_s / 6) / 10

@@ -61,7 +61,7 @@ class Sampled:
         self._draw = random.Random(file.seed + len(driver.trials))
 
     def propose(self) -> Start | str:
-        """The next job, or the reason why there is none."""
+        """Propose the next job, or return why there is none."""
         driver, file = self._driver, self._driver.file
         if reason := driver.why_over():
             return reason
@@ -93,7 +93,7 @@ class Sampled:
         return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
 
     def _accepts(self, point: Mapping[str, Value]) -> bool:
-        """Whether the point makes a job that could run now, and would not be refused for its worst case or limit."""
+        """Return whether the point's job could run now, and would not be refused for its worst case or limit."""
         jobs = self._driver.file.jobs_at([point])
         return any(self._is_open(job) and self._can_be_paid(job) for _, job in jobs)
 
@@ -144,7 +144,7 @@ class Split:
         self._is_short = False  # a job was too dear
 
     def propose(self) -> Start | str:
-        """The next job, or the reason why there is none."""
+        """Propose the next job, or return why there is none."""
         driver = self._driver
         if reason := driver.why_over():
             return reason
@@ -172,17 +172,17 @@ class Split:
         return usd + (worst_usd or usd)
 
     def since_growth(self) -> str:
-        """In words, the dollars since the front last grew; empty if it has just grown."""
+        """Describe the dollars since the front last grew; empty if it has just grown."""
         usd = self.sampler.since_growth_usd(self._driver.table.study)
         return f"the front has not grown for {usd:.4g} USD" if usd else ""
 
     def predicted(self) -> list[Trial]:
-        """Points that are predicted and were not run, as trials."""
+        """Return points that are predicted and were not run, as trials."""
         predicted = self.sampler.predicted(self._driver.table.study)
         return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
 
     def _accepts(self, job: Candidate, expected: Expected) -> bool:
-        """Whether a job may be begun now: its outcome is open, and the budgets cover a limit that lets it end."""
+        """Return whether a job may start now: its outcome is open, and the budgets cover a limit that lets it end."""
         if self._driver.why_not(job.spec):
             return False
         limited = next(filter(self._is_affordable, self._limits(job, expected)), None)
@@ -193,7 +193,7 @@ class Split:
         return True
 
     def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
-        """The job with a comfortable limit, and with one that it will probably keep; with that of its estimate."""
+        """Return the job with a comfortable limit, with one that it probably keeps, and with its estimate's."""
         money, spec = self._driver.money, job.spec
         if not money.has_budget:
             return [spec]
@@ -258,7 +258,7 @@ class Verification:
         self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
 
     def propose(self) -> Start | str:
-        """The next repeat, or the reason why there is none."""
+        """Propose the next repeat, or return why there is none."""
         driver = self._driver
         if self._judged is not driver.history:
             self._judged, self._points = driver.history, [pick.point for pick in self._recommended()]
@@ -274,7 +274,7 @@ class Verification:
         return "no recommended point lacks runs"
 
     def _repeat(self, point: Configuration, under_way: int, all_under_way: int) -> Start | str:
-        """A repeat of a point's job, with its changes and the next seed, or the reason why there is none."""
+        """Propose a repeat of a point's job, with its changes and the next seed, or return why there is none."""
         driver, trials, quality = self._driver, self._driver.trials.values(), self._driver.file.judged_by
         repeating = [trial for trial in trials if trial.repeats is not None]
         ended = [trial.repeats for trial in repeating if trial.identity not in driver.history.retries]

@@ -106,7 +106,7 @@ class StudyTable:
         return str(attributes[_MARK])
 
     def ask(self, point: Point, changes: Mapping[str, Any], accepts: Accepts | None = None) -> tuple[int, Point]:
-        """Number and point of a new trial; `changes` are those of its job.
+        """Return number and point of a new trial; `changes` are those of its job.
 
         With `accepts` the point is the sampler's first one that this is true of, and `point` only if there is none.
         """
@@ -122,7 +122,7 @@ class StudyTable:
         return trial.number, {name: trial.params[name] for name in self.distributions if name in trial.params}
 
     def ask_waiting(self) -> tuple[int, Point] | None:
-        """Number and point of a trial that somebody has put into the queue of the study; None if it is empty.
+        """Return number and point of a trial that somebody has enqueued in the study; None if the queue is empty.
 
         Raises ValueError if a parameter of it cannot have its value.
         """
@@ -140,7 +140,7 @@ class StudyTable:
             self.study.set_user_attr(_later(trial.number), row)
 
     def tell(self, trial: Trial) -> None:
-        """Tell Optuna how a trial has ended, and `SplitSampler` what it has shown. A probe is pruned."""
+        """Report to Optuna how a trial ended, and to `SplitSampler` what it has shown. A probe is pruned."""
         objectives, is_probe = self.objectives, trial.is_probe and trial.status is TrialStatus.COMPLETED
         values = [trial.values[name] for name in objectives] if {*objectives} <= {*trial.values} else None
         state = TrialState.PRUNED if is_probe else TrialState.FAIL
@@ -154,7 +154,7 @@ class StudyTable:
         self._tell(trial.number, state if values is None else None, values)
 
     def drop(self, number: int) -> None:
-        """Tell Optuna that no job of a trial is begun, which says nothing about its point."""
+        """Tell Optuna that a trial's job is not started, which says nothing about its point."""
         with suppress(UpdateFinishedTrialError):  # somebody has told it
             self._storage.set_trial_user_attr(
                 self._id_of(number), candidates.OUTCOME, TrialStatus.INTERRUPTED.name.lower()
@@ -162,12 +162,12 @@ class StudyTable:
         self._tell(number, TrialState.FAIL)
 
     def abandoned(self) -> list[int]:
-        """Numbers of the trials that were asked for and have no job yet."""
+        """Return the numbers of the trials that were asked for and have no job yet."""
         asked, rows = self._all()
         return [trial.number for trial in asked if trial.state is TrialState.RUNNING and trial.number not in rows]
 
     def trials(self) -> tuple[list[Trial], list[Trial]]:
-        """The trials whose jobs have not ended, by number, and those that have ended, in the order of booking."""
+        """Return trials whose jobs still run, by number, and ended ones in the order in which they were recorded."""
         rows = list(self._all()[1].values())
         running = sorted((row for row in rows if row.status is TrialStatus.RUNNING), key=lambda trial: trial.number)
         return running, [row for row in rows if row.status is not TrialStatus.RUNNING]
@@ -177,7 +177,7 @@ class StudyTable:
         self._read = None
 
     def _all(self) -> tuple[list[FrozenTrial], dict[int, Trial]]:
-        """All trials of Optuna's, and those with a job, by number: as told, others last."""
+        """Return all of Optuna's trials, and those with a job, by number: reported ones first."""
         if self._read is None:
             everything, later = self.study.get_trials(deepcopy=False), self.study.user_attrs
             told = sorted(everything, key=lambda each: (each.datetime_complete or datetime.max, each.number))
@@ -187,11 +187,11 @@ class StudyTable:
         return self._read
 
     def told(self) -> set[int]:
-        """Numbers of the trials that Optuna knows the end of."""
+        """Return the numbers of the trials whose end Optuna knows."""
         return {trial.number for trial in self._all()[0] if trial.state.is_finished()}
 
     def balance(self) -> Balance:
-        """Dollars of the study that are spent and reserved."""
+        """Return the dollars of the study that are spent and reserved."""
         running, ended = self.trials()
         reserved = [trial.worst_usd or 0.0 for trial in running] + [trial.kept_usd or 0.0 for trial in ended]
         return Balance(spent_usd=sum(trial.cost_usd or 0.0 for trial in ended), committed_usd=sum(reserved))
@@ -203,7 +203,7 @@ class StudyTable:
         return replace(trial, point=point, origin=self._origin, values=values)
 
     def values(self, measured: Mapping[str, float]) -> dict[str, float]:
-        """The study's objectives and constraints among a job's metrics."""
+        """Return the study's objectives and constraints among a job's metrics."""
         names = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         return {name: measured[name] for name in names if name in measured and math.isfinite(measured[name])}
 
@@ -249,7 +249,7 @@ class _Chosen(BaseSampler):
 
 
 def _shown(trial: Trial) -> dict[str, Any]:
-    """User attributes of a job that has ended, as `SplitSampler` reads them."""
+    """Return user attributes of an ended job in the form that `SplitSampler` reads."""
     if trial.status is not TrialStatus.COMPLETED:
         return {candidates.OUTCOME: trial.status.name.lower(), candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
@@ -266,7 +266,7 @@ def _shown(trial: Trial) -> dict[str, Any]:
 
 
 def distribution_of(name: str, entry: Choices | Range) -> BaseDistribution:
-    """The values of a searched parameter, as Optuna describes them."""
+    """Describe the values of a searched parameter as an Optuna distribution."""
     if isinstance(entry, Choices):
         return CategoricalDistribution(list(entry.values))
     if is_whole(name, entry):
