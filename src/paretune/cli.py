@@ -56,7 +56,7 @@ COMMANDS = {
     "report": Entry("Look at runs", "tables of recorded runs, priced again on other terms", "report"),
     "status": Entry("Look at runs", "what runs now, with dollars so far and at worst", "jobs"),
     "logs": Entry("Look at runs", "what a job prints; with --follow, until it has ended", "jobs", "run"),
-    "stop": Entry("Look at runs", "end a job, with everything booked", "jobs", "run"),
+    "stop": Entry("Look at runs", "end a job and record its cost", "jobs", "run"),
     "sync": Entry("Look at runs", "adopt running jobs, collect finished ones, fill MLflow", "jobs"),
     "clean": Entry("Look at runs", "what jobs have left in S3; with --yes, remove what is old", "jobs"),
     "import": Entry("Look at runs", "bring a table of recorded runs into MLflow, marked published", "imports"),

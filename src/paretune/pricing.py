@@ -66,7 +66,7 @@ class Price:
 
     @property
     def plain_source(self) -> str:
-        """The first of its sources, without the prefix for the confidence and its date, beside which `as_of` stands."""
+        """The first of its sources, without confidence prefix and date, which `as_of` holds."""
         source = self.source.removeprefix(self.doubt).partition(";")[0]
         return re.sub(r" \d{4}-\d\d(-\d\d)?", "", source)
 

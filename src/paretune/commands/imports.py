@@ -146,8 +146,10 @@ def import_runs(
         lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
     lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
     if others := sum(job.run.tags.get(schema.SOURCE) == table.name for job in imported.values()):
-        told = f"runs imported before from a table {table.name}, from other rows or with other values typed: {others}"
-        lines.append(f"{told}; if they are of the same trainings, delete them in MLflow, or they count twice")
+        others_text = (
+            f"runs imported before from a table {table.name}, from other rows or with other values typed: {others}"
+        )
+        lines.append(f"{others_text}; if they are of the same trainings, delete them in MLflow, or they count twice")
     document = {"table": table.name, "run_ids": added, "known": there, "ignored_columns": list(table.ignored)}
     return CommandOutput(text="\n".join(lines), document=document | {"remarks": lines[1:]})
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from paretune.tracking.recorded_job import RecordedRun
 
-_INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
+_INSTRUCTIONS = """paretune answers which SageMaker cluster, batch size and learning rate to pay for.
 One estimate compares all clusters: describe the training and give a list of instance types, the cheapest comes first.
 preview checks a job and bounds its dollars; launch starts a job within the budget of this server; status says how it
 goes; front shows the best trade-offs of a study, which a person has started."""
@@ -219,7 +219,7 @@ class Tools:
         return {"launched": launched, "running": jobs}
 
     def stop(self, name: str) -> dict[str, Any]:
-        """Stop a launched command by its name, as Ctrl-C does, or its job if only that runs; its cost is booked."""
+        """Stop a launched command by its name, as Ctrl-C does, or its job if only that runs; its cost is recorded."""
         from paretune.jobs.standing import stop
         from paretune.jobs.workplace import Workplaces
 

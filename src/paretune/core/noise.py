@@ -18,7 +18,7 @@ SECONDS_NOISE_OF_OTHER_DATA = 0.03
 F1_NOISE = 0.004
 """Standard deviation of F1 of one run, absolute, and of the evaluation loss: the largest difference of those pairs
 taken for one standard deviation of a difference, 0.0052 / 2 ** 0.5 = 0.0037, rounded up. Rather too large than too
-small, for it decides which values cannot be told apart; repeats replace it as soon as there are some."""
+small, for it decides which values cannot be distinguished; repeats replace it as soon as there are some."""
 F1_DEGREES = 2
 """Degrees of freedom with which F1_NOISE is known of a model and data that have shown no repeats. Few, for those pairs
 themselves lie between 0.0001 and 0.0037, and other data scatter more: with two, the deviation of one run lies between

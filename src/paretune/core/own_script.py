@@ -57,7 +57,7 @@ _MOST_MODULES = 50  # of the script's folder that it imports, itself included
 
 @dataclass(frozen=True, kw_only=True)
 class OwnScript:
-    """Arguments of a script, read from its text and from that of the modules beside it."""
+    """Arguments of a script, read from its text and from that of the modules next to it."""
 
     parser: str
     """A key of `_PARSERS`; `places` for arguments by their places, as sys.argv[1]; `elsewhere` if another file that it

@@ -48,7 +48,7 @@ class Options:
 
 
 class Program:
-    """The syntax trees of a script and the modules beside it."""
+    """The syntax trees of a script and the modules next to it."""
 
     def __init__(self, script: Path, trees: Mapping[Path, ast.Module]) -> None:
         self.script, self.trees = script, trees

@@ -58,7 +58,7 @@ def end_with(parent: int, grace_s: float, end: Callable[[], None]) -> None:
     def wait() -> None:
         while os.getppid() == parent:
             time.sleep(1)
-        print("the process that started this one has ended", flush=True)  # the log tells how long the job has run
+        print("the process that started this one has ended", flush=True)  # the log shows how long the job has run
         _stop(grace_s, end)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()

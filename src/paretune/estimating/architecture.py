@@ -112,9 +112,9 @@ def well_known(model: str, task: str = CAUSAL_LM) -> Architecture | None:
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
     """Return the architecture that a config.json describes, to a few percent, or None if its kind is unknown.
 
-    Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; of
-    a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
-    parameters. Not counted: biases, norms, adapters, routers, pictures.
+    Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; in
+    an encoder-decoder model also the decoder's attention to the encoder; in a mixture of experts the chosen ones as
+    matrices, all as parameters. Not counted: biases, norms, adapters, routers, pictures.
     """
     kind_of_all, config = kind_of(config), _of_text(config)
     hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))

@@ -135,7 +135,7 @@ def describe(
     # Autocast casts weights that are trained and not sharded; on a processor that shows in no time.
     casts = formats.autocast and is_trained and not (is_sharded or share.on_processor)
     per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts] * fused
-    # Adapters have as many again: two products, a dropout, casts, a factor and a sum beside each linear layer.
+    # Adapters have as many again: two products, a dropout, casts, a factor and a sum for each linear layer.
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
     optimiser = str(spec.training_arguments.get("optim", "adamw_torch_fused"))
     is_loop = optimiser == "adamw_torch"

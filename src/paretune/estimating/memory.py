@@ -9,7 +9,7 @@
     activations = a x rows x tokens x layers x hidden size,  and 12 x rows x tokens x vocabulary of a language model,
                   or 4 x those of an evaluation batch if that is more
 
-F weights are frozen: f = 4 bytes; 2 beside adapters if the device multiplies in half precision; half a byte and
+F weights are frozen: f = 4 bytes; 2 with adapters if the device multiplies in half precision; half a byte and
 constants with qlora. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0 of 2 bytes). n devices share
 weights and state with fsdp, else 1. About 34 bytes a token, layer and unit of width in half precision, without the
 attention matrix, which modern kernels do not keep (Korthikanti et al., arXiv 2205.05198, section 4.1); twice that in

@@ -2,7 +2,7 @@
 
 `phases.csv` has for each phase and kind of instance the median over public jobs and two standard deviations of the
 logarithm: between repositories, which stand for accounts and habits, and between jobs of one repository. `python
-benchmarks/public_jobs.py TIMELINES --write` fits them and tells how many jobs of repositories that were left out lie
+benchmarks/public_jobs.py TIMELINES --write` fits them and prints how many jobs of repositories that were left out lie
 inside. Source: 555 jobs that public notebooks and threads print, 2018 to 2026, read 2026-11-23.
 
 Waits for capacity are assumed: a few dozen jobs show whether they waited at all. What a job leaves is uploaded in

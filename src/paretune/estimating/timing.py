@@ -165,7 +165,7 @@ class TimeModel:
 def fit(measurements: Sequence[Measurement] = ()) -> TimeModel:
     """Fit constants to these measurements; the more measurements, the further they may leave their priors.
 
-    The noise settles together with them; a constant that is fixed by a single measurement absorbs its deviation
+    The noise is fitted together with them; a constant that is fixed by a single measurement absorbs its deviation
     (MacKay, Neural Computation 4, 1992: the effective number of parameters). Published runs count as in a t
     distribution, so that an odd one does not move all others.
     """

@@ -69,7 +69,7 @@ class WarmPoolStatus:
 
     status: str  # the service's own word, such as Available or Reused
     is_kept: bool  # whether the instances are still kept, and billed
-    seconds: float | None  # billed per instance beside the job's own, so far; None if AWS does not know any more
+    seconds: float | None  # billed per instance in addition to the job's own, so far; None if AWS no longer knows
 
     def billed_s(self, longest_s: float) -> float:
         """Return the billed seconds; while instances are kept, or if AWS no longer knows, the requested time."""

@@ -30,7 +30,7 @@ from paretune.specification.parallelism import DEEPSPEED
 
 SCRIPT_BYTES = 1e9
 """The output of a script counts with this, or with the size of `model`."""
-UNKNOWN_MODEL_BYTES = 4e9  # stands for a model whose size nobody tells before the launch: a billion weights in fp32
+UNKNOWN_MODEL_BYTES = 4e9  # stands for a model whose size is unknown before the launch: a billion weights in fp32
 BEFORE_CONTAINER_S = 200.0
 """Seconds billed before the container starts that the deadline leaves room for: data and image usually take 167 s
 on several GPUs, and less on others."""

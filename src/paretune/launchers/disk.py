@@ -36,7 +36,7 @@ def least_volume_gib(size: float) -> int:
 def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None = None) -> float:
     """Return the most bytes on an instance at one time: what it reads, its checkpoints and its results.
 
-    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive. `built` tells
+    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive. `built` gives
     the size of a model that is not prepared.
     """
     files = [path for _, _, path in script_inputs(spec)] if spec.entry_script is not None else []
@@ -63,7 +63,7 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
 def _most_checkpoints(spec: JobSpec) -> float:
     """Return the most checkpoints at one time: a new one is complete before the oldest is removed.
 
-    The best weights so far, beside weights and moments, make each a third larger.
+    Each is a third larger if it also holds the best weights so far.
     """
     if spec.probe_steps is not None:
         return 0

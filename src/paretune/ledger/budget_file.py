@@ -1,6 +1,6 @@
 """A file of budgets: dollars of a calendar month (UTC), each for all jobs or for those with its tags.
 
-    storage: postgresql://HOST/DATABASE       # default: PARETUNE_STORAGE, else .paretune/studies.db beside
+    storage: postgresql://HOST/DATABASE       # default: PARETUNE_STORAGE, else .paretune/studies.db next to
     budgets:
       - {name: everything, usd_per_month: 2000}
       - {name: nlp, usd_per_month: 500, tags: {team: nlp}}

@@ -1,4 +1,4 @@
-"""The ledger of budgets that many jobs share: what they have reserved and booked in each month.
+"""The ledger of budgets that many jobs share: what they have reserved and spent in each month.
 
 A job's worst case is compared with every budget whose tags the job has, and reserved, in one transaction, before the
 job is created. Its cost replaces that when it has ended, and its warm pool too. A reservation that was never booked
@@ -88,7 +88,7 @@ class BudgetStatus:
             f"{self.month} {self.balance.spent_usd:.4g} are spent and {self.balance.committed_usd:.4g} promised to "
             f"running jobs and kept instances, so {max(0.0, self.left_usd):.4g} are left: lower max_runtime_minutes, "
             f"which bounds a job, raise usd_per_month of {name}, or wait for the next month (UTC); "
-            f"`{command_line('sync')}` books jobs whose launcher was killed"
+            f"`{command_line('sync')}` records the cost of jobs whose launcher was killed"
         )
 
 
@@ -164,7 +164,7 @@ class BudgetLedger:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == run_id)).first()
             if row is None:
                 return False
-            usd = max(row.worst_usd if usd is None else usd, row.booked_usd or 0.0)  # never lower than booked before
+            usd = max(row.worst_usd if usd is None else usd, row.booked_usd or 0.0)  # never lower than recorded before
             values = {"worst_usd": usd + kept_usd} if kept_usd else {"booked_usd": usd}
             connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
         return True

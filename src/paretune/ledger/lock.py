@@ -36,7 +36,7 @@ class StudyLock:
 def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
     """Work alone on a study of a storage, a SQLAlchemy address, inside the block; `holder` says who does.
 
-    In SQLite it is a lock of the operating system on a file beside the database, in PostgreSQL an advisory lock. Both
+    In SQLite it is a lock of the operating system on a file next to the database, in PostgreSQL an advisory lock. Both
     end with the process that holds them. Raises BadInput if the storage does not answer, CallAgain if another has it.
     """
     digest, connection, other = hashlib.sha256(study.encode()).digest(), None, ""

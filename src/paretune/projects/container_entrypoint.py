@@ -3,7 +3,7 @@
 It starts in the folder where the code was unpacked, installs the project's dependencies, opens a store for what the
 command records, and runs the command as `mlflow run` does on a laptop. It stays the command's parent, so that a signal
 reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics, which
-lie beside it, need only the standard library of Python 3.8 or newer.
+lie next to it, need only the standard library of Python 3.8 or newer.
 
     ML/input/data/job/job.json     the document: command, requirements, folder, renamed, metric_definitions, settings;
                                    on SageMaker also deadline_s
@@ -45,7 +45,7 @@ def main(ml: Path) -> int:
     document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
     project = Path.cwd() / "project"
     supervisor = Supervisor()
-    watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
+    watchdog = importlib.import_module("watchdog")  # which lies next to this file in the job
     late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
     if starter := os.environ.pop("PARETUNE_STARTER", ""):  # the process on a user's machine that has started this one
         watchdog.end_with(int(starter), GRACE_S, late)
@@ -57,7 +57,7 @@ def main(ml: Path) -> int:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code or supervisor.was_stopped:
             return code
-    script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
+    script_metrics = importlib.import_module("script_metrics")  # which lies next to this file in the job
     # What instances but the first one record is lost with them.
     data = ml / "output" / "data" if is_first() else Path(tempfile.mkdtemp())
     environment = dict(os.environ, **script_metrics.logging_environment(data, os.environ))

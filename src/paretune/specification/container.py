@@ -151,7 +151,7 @@ class PreparedDataset:
         return cls(**raw | {"folder": folder, "labels": tuple(raw["labels"])})
 
     def write(self) -> None:
-        """Write the description beside the rows. Call it last: its presence means that the folder is complete."""
+        """Write the description next to the rows. Call it last: its presence means that the folder is complete."""
         content = {"key": self.key, "labels": self.labels, "facts": dict(self.facts), "digests": dict(self.digests)}
         write_json(self.folder / "dataset.json", content)
 
@@ -251,8 +251,8 @@ class JobDocument:
         return cls(spec=JobSpec.read(raw["spec"]), plan=BatchPlan(**raw["plan"]), script_options=options, **plain)
 
 
-def _known(told: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in told.items() if math.isfinite(value) and name not in OF_THE_BILL}
+def _known(values: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if math.isfinite(value) and name not in OF_THE_BILL}
 
 
 Metrics = Annotated[dict[str, float], AfterValidator(_known)]
@@ -338,7 +338,7 @@ class EventReader:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON beside `path` and move it there, so that readers never see half a file."""
+    """Write `value` as JSON next to `path` and move it there, so that readers never see half a file."""
     _draft(path, value).replace(path)
 
 

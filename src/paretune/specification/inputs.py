@@ -1,4 +1,4 @@
-"""The inputs of a training: the model to start from, the data set, and faults of both that can be told cheaply.
+"""The inputs of a training: the model to start from, the data set, and faults of both that can be found cheaply.
 
 A launch checks local CSV, TSV and JSONL files before it imports anything heavy, so that a misspelt column is answered
 in a second. Files of other kinds, and those of more than `_LARGEST` bytes, are checked when the data are prepared.

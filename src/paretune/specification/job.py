@@ -20,8 +20,8 @@ from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, B
 from paretune.specification.parameters import ANY, COMPUTES, Effect, Parameters, Rules, affecting, parameter, spell
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
 
-ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights
-ALL_LINEAR = "all-linear"  # adapters beside every linear layer except the head
+ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters and freeze the weights
+ALL_LINEAR = "all-linear"  # adapters on every linear layer except the head
 LONGEST_POOL = 360  # minutes of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
 MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
 _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
@@ -285,7 +285,7 @@ class JobSpec(Parameters):
     )
     """name in MLflow's model registry: the model becomes a version with alias candidate"""
     force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
-    """launch beside an identical running job (again), against an estimate (limit), or with an unusual learning_rate"""
+    """launch despite an identical running job (again), an estimate (limit), or an unusual learning_rate"""
     dry_run: bool = parameter(False, "launcher", basic=True)
     """check everything, print the job and its worst-case dollars; no launch"""
 

@@ -3,7 +3,7 @@
 definition      what a study is: its file, read and checked
 sampler         the sampler of paretune's own, which any study of Optuna may take
 results         what ended trials say: the answer, its tables and its page
-search          the loop that asks for trials, runs their jobs, books their dollars and stops
+search          the loop that asks for trials, runs their jobs, records their dollars and stops
 run             a study from its file to its answer, and its Python functions
 recorded_front  `front`: the Pareto front of a recorded study, or of any runs; `log_study`: Optuna's studies in MLflow
 """

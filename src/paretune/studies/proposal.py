@@ -77,7 +77,7 @@ def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
         workplace = workplaces.of(job)
         inputs = _inputs(job, workplaces)
         if workplace.launcher.virtual_clock is not None and inputs.dataset is not None:
-            # A simulation reads no rows: it is told their number.
+            # A simulation reads no rows: it gets their number.
             given["max_train_samples"] = round(inputs.dataset.facts["train_rows"])
             job = job.replace(max_train_samples=given["max_train_samples"])
         search |= _of_training(job, inputs)

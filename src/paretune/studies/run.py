@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _MOST_SHOWN = 12  # jobs of a dry run
-_MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
+_MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, besides one for each instance type
 _FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_definitions", "register", "role", "tags")
 """Parameters of a job that may change while a study goes on."""
 _BEAT_S = 60.0  # between two signs of life of a driver
@@ -113,7 +113,7 @@ def study(
 def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, **overrides: object) -> StudyResult:
     """Run a study and return the front that it found within its budget. Blocks until it has ended.
 
-    In a notebook the chart of its page is shown, and renewed after each trial. Ctrl-C stops its jobs, books what they
+    In a notebook the chart of its page is shown, and renewed after each trial. Ctrl-C stops its jobs, records what they
     have cost and raises `Interrupted`. The same call goes on with the study, and takes over jobs that run.
 
     Args:
@@ -405,7 +405,7 @@ class StudyRun:
         history = self.driver.history
         if not final.front.points and history.has_enough():
             more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
-            again += f"; failed trials count: mend the cause, and the same command with {more} continues"
+            again += f"; failed trials count: fix the cause, and the same command with {more} continues"
         self._tracking.offer_view(self.run_id, f"study {self._file.name}")
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=open_command)
@@ -472,7 +472,7 @@ def _refuse_dear_rows(file: StudyFile, money: Money) -> None:
 
 
 def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:
-    """Refuse a simulated search for a quality that nothing tells the simulation, before its first trial."""
+    """Refuse a simulated search for a quality that the simulation does not know, before its first trial."""
     launcher, quality = workplace.launcher, file.judged_by
     if launcher.virtual_clock is None or file.design is not None or quality is None:
         return

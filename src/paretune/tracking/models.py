@@ -1,6 +1,6 @@
 """The model of a finished job as a LoggedModel of MLflow, and as a version of a registered model.
 
-The training has written MLmodel beside the weights. The files of a folder on this machine become those of the
+The training has written MLmodel next to the weights. The files of a folder on this machine become those of the
 LoggedModel. What lies in S3 stays there, and MLflow loads it from there: its LoggedModel has the address.
 """
 

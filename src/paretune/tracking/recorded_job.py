@@ -14,7 +14,7 @@ from paretune.specification.parallelism import BatchPlan
 from paretune.specification.parameters import affecting
 from paretune.tracking import schema
 
-DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, where an imported table tells them
+DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, if an imported table has them
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RecordedJob:
         self.used_precision = tags.get(schema.USED_PRECISION, "")  # number format that it trained in
         # Its bill over all attempts, and the price that `cost_usd` was computed with
         self.billable_seconds = measured.get(metrics.BILLABLE_SECONDS)  # per instance
-        self.warm_pool_seconds = measured.get(metrics.WARM_POOL_SECONDS, 0.0)  # per instance, booked after the job
+        self.warm_pool_seconds = measured.get(metrics.WARM_POOL_SECONDS, 0.0)  # per instance, recorded after the job
         self.cost_usd = measured.get(metrics.COST_USD)
         is_billed = tags.get(schema.BILL) == schema.BILL_COMPLETE
         self.effective_usd = measured.get(metrics.EFFECTIVE_USD) if is_billed else None  # of a complete bill

@@ -27,7 +27,7 @@ from paretune.specification.container import Event
 from paretune.tracking import schema
 from paretune.tracking.models import address, log_model
 
-# What MLflow raises when a store is away, unknown, damaged or lacks its driver.
+# What MLflow raises when a store is unavailable, unknown, damaged or lacks its driver.
 TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
 _AT_ONCE = 100  # values per request; MLflow takes as many params or tags, and 1000 metrics
 _LONGEST_METRIC = 250  # characters of a name; MLflow's limit
@@ -42,7 +42,7 @@ _Value = Param | RunTag | Metric
 
 
 class Run:
-    """One MLflow run. Writing never raises if the server is away or refuses; `has_gap` is true if something is missing.
+    """One MLflow run. Writing never raises if the server is unavailable or refuses; then `has_gap` is true.
 
     Params, tags, metrics and inputs that are not answered wait and are sent with the next ones; artifacts and the end
     must be written again. What is refused, for its form or for want of a permission, is dropped with a warning: no

@@ -1,7 +1,7 @@
 """Names of the tags that runs carry.
 
 Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag that does not apply is absent. What a
-launcher tells of a job (`JobStatus.facts`, `location_tags`) becomes tags, too: PREFIX and its name. Tags of jobs in AWS
+launcher reports of a job (`JobStatus.facts`, `location_tags`) becomes tags, too: PREFIX and its name. Tags of AWS jobs
 are in `core.tags`.
 """
 
@@ -51,7 +51,7 @@ RUN_NAME = "mlflow.runName"
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"
-"""The state of the instances kept after the job: `Available` as long as they are billed and not booked."""
+"""State of the instances kept after the job: `Available` while they are billed and their cost is not recorded."""
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
 RETRIES = "paretune.retries"
 """Failures of a study's job that any process may follow with another attempt, such as `capacity, internal`. The study
@@ -67,7 +67,7 @@ CLAIMED_AT = "paretune.claimed_at"
 """When the name of a job to be created was recorded, in seconds since the epoch; uploads come between the two."""
 
 # MLflow projects on SageMaker
-COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
+COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened besides its own
 
 # Whose job it is
 USER = "paretune.user"  # the tag `user` of the job, else the login name
@@ -98,7 +98,7 @@ BILL_COMPLETE = "complete"  # its value when it is final
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study, on its own run and on those of its trials
-STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed one has begun
+STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed one has started
 DRIVEN_UNTIL = "paretune.driven_until"
 """Time, in seconds since the epoch, until which the study counts as driven unless its driver says more; absent if none
 does."""

@@ -225,7 +225,7 @@ def alone_with(what: str) -> Iterator[None]:
 @cache
 def _context() -> dict[str, str]:
     """Return user, source and git commit of this process as MLflow's fluent functions set them; its client does not."""
-    with suppress(Exception):  # of whatever plug-in tells them
+    with suppress(Exception):  # of any plug-in that provides them
         return {name: without_secrets(text) for name, text in resolve_tags().items()}
     return {}
 

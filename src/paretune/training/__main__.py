@@ -57,7 +57,7 @@ def main(folder: JobFolder) -> int:
         kind, sentence = classify_failure(error)
         if not folder.failure.exists():  # else a process of this one has said it
             _print(error, folder)
-        with suppress(OSError):  # a full disk may have no room for the reason, and the exit code tells it
+        with suppress(OSError):  # a full disk may have no room for the reason, and the exit code says it
             folder.write_failure(kind, sentence)
         return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
 

@@ -27,7 +27,7 @@ _STATE, _PROGRESS = "state", "progress.json"  # a folder with the tensors, and t
 def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[str, Any], *, keep: int | None) -> None:
     """Write a checkpoint, and mark it as complete when all processes have written theirs; all of them must call it.
 
-    Of the complete checkpoints beside it the newest `keep` stay, or all with None.
+    Of the other complete checkpoints the newest `keep` stay, or all with None.
     """
     if processes.is_first():
         (checkpoint / COMPLETE).unlink(missing_ok=True)

@@ -98,7 +98,7 @@ class Meter:
         self._counts: list[int] = []  # micro-batches of each step since then
         self._logged: list[float] = []  # losses of the steps since the last point of the curves
         self._not_finite = 0  # steps in a row
-        self._rows = self._tokens = 0  # trained on by all devices, as the sampler tells without communication
+        self._rows = self._tokens = 0  # trained on by all devices, as the sampler knows without communication
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._last = (0.0, 0)  # seconds and rows at the last point of the curves
         self._load_due_at = 0.0

@@ -6,7 +6,7 @@
     components/tokenizer/    copies of all files but the weights: where MLflow looks for the tokenizer
     code/text_model.py       the loader of a model with a named text column
 
-They are those of `mlflow.transformers.save_model` (MLflow 3.17.2). But the weights are beside them and not in a folder
+They are those of `mlflow.transformers.save_model` (MLflow 3.17.2). But the weights are next to them and not in a folder
 `model`, so that transformers and peft load the same folder.
 """
 
@@ -64,7 +64,7 @@ def describe(folder: Path, text_column: str | None = None) -> str:
     if not has_weights(folder):
         return "no weights (model.safetensors)"
     if not any((folder / name).is_file() for name in ("tokenizer_config.json", "tokenizer.json")):
-        return "no tokenizer beside the weights"
+        return "no tokenizer next to the weights"
     if not task:
         return f"no pipeline of texts for architectures={names}"
     try:

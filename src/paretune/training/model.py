@@ -142,7 +142,7 @@ def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
     layers = _linear_layers(_from_config(spec, folder))
     if not layers:
-        rule = f"fine_tuning={spec.fine_tuning} trains adapters beside linear layers"
+        rule = f"fine_tuning={spec.fine_tuning} trains adapters on linear layers"
         return [f"{rule}, and {spec.model} has none below its head: set fine_tuning to full or head"]
     unknown = [name for name in spec.lora.target_modules if not any(_is_target(layer, name) for layer in layers)]
     if not unknown:

@@ -141,7 +141,7 @@ def test_a_study_whose_trials_have_all_failed_says_how_it_continues(
 
     assert main(["study", "--study", str(path)]) == 3
 
-    ending = "failed trials count: mend the cause, and the same command with --n_trials 4 continues"
+    ending = "failed trials count: fix the cause, and the same command with --n_trials 4 continues"
     assert ending in capsys.readouterr().out
 
 
@@ -370,7 +370,9 @@ def test_a_design_finds_its_rows_beside_its_file_and_is_refused_once_they_have_c
     assert main(["study", "designs/design.yaml", *words]) == 2
 
     message = capsys.readouterr().err
-    assert "study design was begun with another search space, rows, job or objectives: give it another name" in message
+    assert (
+        "study design was started with another search space, rows, job or objectives: give it another name" in message
+    )
     assert difference in message
     assert len(MlflowClient().search_runs(["0"])) == count
 

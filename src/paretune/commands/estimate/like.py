@@ -1,7 +1,7 @@
 """`estimate --like`: what a training that has run would have taken and cost on other clusters, from its seconds.
 
 The training is a run of the MLflow store or any SageMaker training job of one's account. Of the latter,
-DescribeTrainingJob tells the cluster, the seconds and the hyperparameters, which Hugging Face's examples have spelled
+DescribeTrainingJob has the cluster, the seconds and the hyperparameters, which Hugging Face's examples have spelled
 in a few ways. The number of rows need not be known: it follows from the seconds.
 """
 
@@ -52,7 +52,7 @@ class Reference:
     """A training that has run."""
 
     name: str  # what it is, in words
-    texts: Mapping[str, str]  # its parameters as they would be typed; without a number of rows if nobody tells it
+    texts: Mapping[str, str]  # its parameters as they would be typed; without a number of rows if it is unknown
     seconds: float | None  # billed, of one instance
     step_seconds: float | None = None
     paid_usd: float | None = None  # None if its price is not recorded
@@ -65,7 +65,7 @@ def of_run(job: RecordedJob) -> Reference:
     """Return the training of a recorded run. Raises BadInput if it has not completed."""
     if not job.is_completed:
         raise BadInput(
-            [f"like must name a training that has completed, {job.run_id[:8]} is {job.state or 'not begun'}"]
+            [f"like must name a training that has completed, {job.run_id[:8]} is {job.state or 'not started'}"]
         )
     spec, measured = job.spec_as_run(), read([job.run]).times
     seconds, step_seconds = (
@@ -147,8 +147,8 @@ def compare(request: EstimateRequest) -> EstimateTable:
     """Estimate the training that `request.like` names on the requested clusters, or on all that fit."""
     environment, typed = dict(os.environ), request.texts
     reference = find(request.like, environment, typed.get("region"))
-    told = {*reference.texts, *typed} if not reference.is_own_code else {"model", "max_seq_length"}
-    if unknown := [name for name in ("model", "max_seq_length") if name not in told]:
+    known = {*reference.texts, *typed} if not reference.is_own_code else {"model", "max_seq_length"}
+    if unknown := [name for name in ("model", "max_seq_length") if name not in known]:
         raise BadInput([f"{reference.name} does not tell {' and '.join(unknown)}: type what it was"])
     region = usual_region(typed.get("region") or reference.texts.get("region"), environment)
     prices = PriceList.read(environment)

@@ -1,4 +1,4 @@
-"""The command `reconcile`: AWS's bill beside the recorded costs; `billed_usd` and `effective_usd` of every run.
+"""The command `reconcile`: AWS's bill compared with the recorded costs; `billed_usd` and `effective_usd` of every run.
 
 Here: which runs are on a bill, and whether it has all of them. `bill` reads a bill.
 """
@@ -32,7 +32,7 @@ _OPEN_STATES = ("Running", "Stopping")
 _LATE = timedelta(days=2)  # after which SageMaker's lines are there: AWS updates bills at least once a day
 _MOST = 20  # runs that are listed
 _WHOLE_BEFORE = "a bill that is complete for these runs was read before, so its figures stay"
-_TWICE = "two exports or deliveries have it, and nothing tells whether they overlap: name the file or folder of one"
+_TWICE = "two exports or deliveries have it, and it is unknown whether they overlap: name the file or folder of one"
 _NO_MANIFEST = (
     "numbered files came without its manifest, so a missing last one cannot be noticed: name the folder that has both, "
     "such as the export's with data/ and metadata/"

@@ -64,7 +64,7 @@ class _Delivery:
     Attributes:
         month: such as 2026-11; empty if neither a manifest nor a folder names it.
         missing: names of files that belong to it and are not here.
-        has_manifest: without one, nothing tells whether files after the last one are missing.
+        has_manifest: without one, it is unknown whether files after the last one are missing.
     """
 
     export: str
@@ -215,7 +215,7 @@ class _Manifest:
         """Map each file of the delivery, by its address in S3, to its local path; empty if it is not here.
 
         A copy keeps AWS's folders: the manifest and its files lie below one folder, and the folders of a file are
-        the same from that of the month on. Or a file lies beside its manifest.
+        the same from that of the month on. Or a file lies next to its manifest.
         """
         own = self.path.resolve().as_posix()
         month = _MONTH.search(own)
@@ -224,9 +224,9 @@ class _Manifest:
         for key in self.keys:
             name, month = key.rpartition("/")[2], _MONTH.search(key)
             tail = key[month.start() :] if month else f"/{name}"
-            beside = f"{own.rpartition('/')[0]}/{name}"
+            sibling = f"{own.rpartition('/')[0]}/{name}"
             fitting = (each for each in names if each.startswith(f"{root}/") and each.endswith(tail))
-            found[key] = next(fitting, beside if beside in names else "")
+            found[key] = next(fitting, sibling if sibling in names else "")
         return found
 
 

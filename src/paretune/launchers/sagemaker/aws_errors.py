@@ -113,7 +113,7 @@ def is_transient(error: BaseException) -> bool:
 def was_heard(error: BaseException) -> bool:
     """Return whether AWS may have carried out the call without confirming it.
 
-    It has not if it throttled the first try. After that, boto tells only how its last try ended.
+    It has not if it throttled the first try. After that, boto reports only how its last try ended.
     """
     metadata = error.response.get("ResponseMetadata", {}) if isinstance(error, ClientError) else {}
     return is_transient(error) and (code(error) not in _THROTTLED or bool(metadata.get("RetryAttempts")))

@@ -33,7 +33,7 @@ _DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
 _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
-_EXPIRED = "Expired"  # our WarmPoolStatus of instances that AWS has never told of, once their time is over
+_EXPIRED = "Expired"  # our WarmPoolStatus of instances that AWS has never mentioned, once their time is over
 _LATE_S = 60.0  # in which AWS may add to the description of a job that has ended
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
 _RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/(trace\.json\.gz|profile\.(json|md))")
@@ -83,8 +83,8 @@ class JobLog:
             return [self.unreadable] if self.unreadable else []
         streams = sorted(tails, key=lambda name: (len(name), name))
         latest = {name.rpartition("-")[0]: name for name in streams}  # host to its newest stream
-        told = [name for name in latest.values() if any(reason in line for line in tails[name])]
-        chosen = min(told or latest.values(), key=last_ms.__getitem__) if reason else next(iter(latest.values()))
+        matching = [name for name in latest.values() if any(reason in line for line in tails[name])]
+        chosen = min(matching or latest.values(), key=last_ms.__getitem__) if reason else next(iter(latest.values()))
         return [line for line in tails[chosen] if line.strip() and not _TRACE.match(line)][-lines:]
 
     def _entries(self, stream: str, since_ms: int) -> Iterator[dict[str, Any]]:
@@ -124,7 +124,7 @@ class SageMakerJob(Job):
         self._log = JobLog(account.client("logs"), name, is_project=self._is_project)
         self._created, self._began = clock.now(), clock.monotonic()
         self._due = self._began + (2.0 if "TrainingJobStatus" in description else 0.0)
-        self._end_seen: float | None = None  # since when it has ended, and AWS has not told its billed seconds
+        self._end_seen: float | None = None  # since when it has ended, and AWS has not reported its billed seconds
         self._missing_since: float | None = None  # since when AWS says that it does not know the job
         self._asked_to_stop = False
         self._must_stop_again = False
@@ -312,8 +312,8 @@ class SageMakerJob(Job):
     def _pool_status(self) -> str:
         """WarmPoolStatus; until AWS gives one, that of instances kept as long as was asked for; "" if none are."""
         description = self.description
-        if told := str(description.get("WarmPoolStatus", {}).get("Status", "")):
-            return told  # stays when another process has given the instances back
+        if status := str(description.get("WarmPoolStatus", {}).get("Status", "")):
+            return status  # stays when another process has given the instances back
         kept_s = description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds", 0)
         if not kept_s or not description.get("TrainingStartTime"):
             return ""
@@ -321,7 +321,7 @@ class SageMakerJob(Job):
 
     @property
     def _is_complete(self) -> bool:
-        """Whether AWS has told all of an ended job; its billed seconds may come a moment after its end."""
+        """Return whether AWS has reported all of an ended job; its billed seconds may follow a moment later."""
         if "BillableTimeInSeconds" in self.description or not self.description.get("TrainingStartTime"):
             return True
         self._end_seen = self._clock.monotonic() if self._end_seen is None else self._end_seen

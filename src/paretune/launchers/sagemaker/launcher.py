@@ -294,7 +294,7 @@ class SageMakerLauncher(Launcher):
         runtime_s = max(1, math.ceil(document.max_seconds))
         wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # and running, together
         types = self.types_of_request(spec)
-        # AWS provisions no volume beside an instance's own NVMe disks (ResourceConfig, botocore 1.44.5).
+        # AWS provisions no volume for an instance with its own NVMe disks (ResourceConfig, botocore 1.44.5).
         most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
         needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
         if settings.keep_alive_minutes:  # the next job can take its instances only if it asks for the same volume
@@ -587,10 +587,10 @@ def _inputs(
         channels["model"] = storage.upload("models", inputs.model)
     if spec.entry_script is not None:
         script = at_home(spec.entry_script).resolve()
-        beside = {**archive.project_files(script.parent), script.name: script}
-        if (requirements := beside.pop(archive.REQUIREMENTS, None)) is not None:
+        siblings = {**archive.project_files(script.parent), script.name: script}
+        if (requirements := siblings.pop(archive.REQUIREMENTS, None)) is not None:
             files[archive.REQUIREMENTS] = requirements
-        files |= {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in beside.items()}
+        files |= {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in siblings.items()}
         moved["entry_script"] = f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"
         for name, channel, path in script_inputs(spec):
             channels[channel] = storage.upload("files", path.resolve())

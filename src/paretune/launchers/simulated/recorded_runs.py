@@ -57,7 +57,7 @@ Choose = Callable[[Sequence["RecordedRow"]], "RecordedRow"]  # selects one of th
 
 
 class Cells(Parameters):
-    """Columns of a row beside the parameters of a job, as the module describes them."""
+    """Columns of a row other than the parameters of a job, as the module describes them."""
 
     status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED)
     billable_seconds: float | None = parameter(None, gt=0)
@@ -85,7 +85,7 @@ class RecordedRow:
     spec: JobSpec  # the job, with what the table does not tell at its default
     plan: BatchPlan  # its batch, and the learning rate that was used
     others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
-    cells: Cells  # all that the row has beside parameters; F1 only of a completed run
+    cells: Cells  # all that the row has besides parameters; F1 only of a completed run
     texts: Mapping[str, str]  # all its cells as texts; empty ones left out
 
     @property

@@ -66,7 +66,7 @@ from paretune.studies.definition.space import (
 
 _LONGEST_NAME = 80  # characters
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
-"""Parameters of a job that may stand beside `job`: the user's own training."""
+"""Parameters of a job that may stand next to `job`: the user's own training."""
 IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
 """Keys of a study that cannot be typed."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes")
@@ -427,11 +427,11 @@ def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) ->
         return ""
     names_file = any(key in PATHS for key in keys) or keys[-2:] in (("simulation", "runs"), ("points", "table"))
     if names_file and keys[0] in ("job", "search", "points", *TRAINING_KEYS):
-        return type(value)(beside(path, value))
+        return type(value)(resolve(path, value))
     return value
 
 
-def beside(file: str, text: str) -> str:
+def resolve(file: str, text: str) -> str:
     """Resolve `text` in a study file to a path; return `text` itself if nothing has that name.
 
     A path counts from the current folder, then from the folder of the file, then from the project around it (the next
@@ -460,7 +460,7 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         return []
     if isinstance(search, dict):
         search.pop(name, None)
-    document.pop(name, None)  # of the user's own training, beside job
+    document.pop(name, None)  # of the user's own training, next to job
     if isinstance(job, dict):
         document["job"] = {**job, name: Plain(text)}
     return []

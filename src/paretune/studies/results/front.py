@@ -51,7 +51,7 @@ differs by a tenth of what the largest does."""
 _QUALITY_DEGREES = 1
 """Degrees of freedom of the assumed noise of quality: one repeat weighs as much, because models differ five-fold in it.
 Chosen, as the share above, on the development worlds of benchmarks/search."""
-_FEWEST_DEGREES = 2  # degrees of freedom of Student's t at least: with one, no two values would ever be told apart
+_FEWEST_DEGREES = 2  # degrees of freedom of Student's t at least: with one, no two values would ever be distinguished
 FEWEST_EQUAL = 2  # repeats that must all give exactly the same value before a training counts as one without chance
 _OF_THE_SPREAD = 0.1
 """Assumed deviation of one run of an unknown metric, as a share of the difference between configurations: with more
@@ -282,7 +282,7 @@ def _with_collapses(
 ) -> list[Configuration]:
     """Return the points with their runs that collapsed last, counted, and the probability that a further one does.
 
-    `model` tells which of the `runs` have collapsed.
+    `model` knows which of the `runs` have collapsed.
     """
     index_of = {trial.number: index for index, trial in enumerate(runs)}
     judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
@@ -435,7 +435,7 @@ class StudyFront:
 
     @property
     def spent_usd(self) -> float:
-        """Dollars booked by the study."""
+        """Dollars recorded by the study."""
         return sum(trial.cost_usd or 0.0 for trial in self.trials)
 
     def rank(self, trial: Trial) -> int | None:

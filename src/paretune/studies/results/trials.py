@@ -46,8 +46,8 @@ class TrialStatus(Enum):
     COMPLETED = "Completed"
     OUT_OF_MEMORY = "OutOfMemory"
     DIVERGED = "Diverged"
-    CUT_OFF = "CutOff"  # at its maximum runtime: run once more if the search insists, with a longer one
-    FAILED = "Failed"  # by itself: run once more if the search insists
+    CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it, with a longer limit
+    FAILED = "Failed"  # by itself: retried once if the search asks for it
     STOPPED = "Stopped"  # by somebody
     INTERRUPTED = "Interrupted"  # with its driver, which says nothing of its point: tried again
     REFUSED = "Refused"  # for want of capacity, a quota or dollars: tried again after a pause

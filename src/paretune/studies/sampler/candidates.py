@@ -1,7 +1,7 @@
 """The jobs that a sampler chooses among: what their quality and seconds depend on, what has run, and their seconds.
 
 Quality follows from global batch size, learning rate, epochs and further parameters, wherever a job runs. Seconds
-follow from the cluster and the per-device batch, and a probe of a few steps tells them:
+follow from the cluster and the per-device batch, and a probe of a few steps measures them:
 
     seconds         start-up + steps x seconds of a step
     of a step       accumulation x (latency + per-device batch x row) + exchange x further instances

@@ -21,7 +21,7 @@ from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, Qual
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 _USD_NODES, _USD_WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
-LEAST_GAIN = 0.0005  # of the front's hypervolume: less cannot be told from the models' own errors
+LEAST_GAIN = 0.0005  # of the front's hypervolume: less is within the models' own errors
 LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
 FRONT_JOBS = 1000.0  # times the median dollars of the jobs on the front: what all of it is worth
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of quality in noises: as good as measured
@@ -63,7 +63,7 @@ class Aims:
 
     @cached_property
     def limits_time(self) -> bool:
-        """Whether seconds count beside dollars."""
+        """Whether seconds count besides dollars."""
         return not {*metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
 
     def unmet(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> list[str]:

@@ -30,7 +30,7 @@ _LEVEL = 3.0  # spreads that the common level may lie away from the median
 _NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
 _RIDGES = (0.5, 0.0, 1.0)  # powers of the global batch with which good learning rates may grow, the usual one first
 _BENDS, _NOISES, _TYPES, _BUMPS = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5), (0.0, 1.0, 3.0)
-"""What hypotheses combine beside a ridge: standard deviations of the surface, of a run, of an instance type and of a
+"""What hypotheses combine with a ridge: standard deviations of the surface, of a run, of an instance type and of a
 point around all that, in spreads or in usual noises."""
 _NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)  # of a metric whose spread is learnt: a bad setting may be far below all others
 _LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5  # of the largest value, if learnt; while there are fewer than five runs

@@ -1,7 +1,8 @@
 """An Optuna sampler that knows what a job costs: which cluster, batch and learning rate, for the fewest dollars.
 
-First it buys two short probes of each instance type, from which the seconds of every job follow. Then it takes the job
-that promises most expected hypervolume per dollar: for its own place on the front, and for what it tells of others.
+First it pays for two short probes of each instance type, from which it predicts the seconds of every job. Then it
+chooses the job with the most expected hypervolume per dollar: for its own place on the front, and for what it reveals
+about others.
 """
 
 import time
@@ -36,7 +37,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     """Suggests the job with most expected hypervolume per dollar; `space` holds what a trial is asked for.
 
     A suggestion follows from `study.trials` alone, so a study goes on where it was left. A trial with `probe_steps`
-    trains so many steps only and is told as PRUNED; an objective that does not suggest `probe_steps` gets trainings
+    trains so many steps only and is reported as PRUNED; an objective that does not suggest `probe_steps` gets trainings
     only. User attributes tell what a job has shown: `seconds` billed, `startup_seconds` of them around the training,
     `step_seconds`, and of a failed one `outcome`: out_of_memory, cut_off (at its time limit), diverged, failed, or
     interrupted (its end says nothing of its point).
@@ -79,7 +80,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
             raise BadInput([f"objectives {', '.join(objectives)} say nothing of the model: name a metric of it, too"])
         metric = metric or (judged.metric if judged is not None else "")
         if others := [name for name in objectives if name not in {metric, *metrics.TIMES, metrics.COST_USD}]:
-            raise BadInput([f"objectives: {', '.join(others)} beside {metric}: only one may measure the model"])
+            raise BadInput([f"objectives: {', '.join(others)} next to {metric}: only one may measure the model"])
         is_share = metric in OBJECTIVES and OBJECTIVES[metric].is_share and not self._space.is_own
         spread = F1_SPREAD if is_share else None
         bounds = constraints or {}

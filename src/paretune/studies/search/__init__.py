@@ -1,4 +1,4 @@
-"""The search of a study: asks for trials, runs their jobs, books their dollars, stops.
+"""The search of a study: asks for trials, runs their jobs, records their dollars, stops.
 
 driver      the loop and the job of one trial; takes over what an earlier process has left, gives back warm pools
 next_job    what suggests jobs: `sampler: split`, Optuna's samplers, each point in turn, and repeats in the end

@@ -1,10 +1,11 @@
-"""Drives a study: begins the jobs that are proposed, polls them, books their ends and stops them.
+"""Drives a study: starts proposed jobs, polls them, records their ends and stops them.
 
 The order of writing lets another driver replace one that is killed at any moment:
 
-    asked in Optuna -> reserved -> run created in MLflow -> job named -> job created -> run filled -> booked -> told
+    asked in Optuna -> reserved -> run created in MLflow -> job named -> job created -> run filled -> recorded
+    -> reported to Optuna
 
-A local job has died with its driver: its trial ends as failed, what it has cost is booked, and its job is started again
+A local job has died with its driver: its trial ends as failed, its cost is recorded, and its job is started again
 from its checkpoint. One driver at a time works on a study, see `ledger.lock`. With `once` a driver does what can be
 done now, leaves its jobs to the next one, and raises CallAgain.
 """
@@ -191,7 +192,7 @@ class Driver:
         *,
         run_id: str,  # MLflow run of the study
         workplace: Workplace,
-        on_trial: Callable[[Trial], None],  # called with each trial that was booked
+        on_trial: Callable[[Trial], None],  # called with each trial that was recorded
         say: Callable[[str], None],  # prints a line
     ) -> None:
         self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
@@ -206,7 +207,7 @@ class Driver:
 
     @property
     def trials(self) -> dict[int, Trial]:
-        """All trials of the study that have ended, in the order of booking."""
+        """All trials of the study that have ended, in the order in which they were recorded."""
         return self.history.trials
 
     @property
@@ -226,7 +227,7 @@ class Driver:
         return self.history.lacks_objective() or enough
 
     def adopt(self) -> None:
-        """Continue the trials of earlier drivers, and tell Optuna what they have booked and not told."""
+        """Continue the trials of earlier drivers, and report to Optuna what they recorded but did not report."""
         if not self.file.once:
             self._mended = frozenset(trial.number for trial in self.table.trials()[1])
         self._refresh()
@@ -324,7 +325,7 @@ class Driver:
             raise JobFailed("of the study", f"{reason}; then {again} continues")
 
     def stop(self, error: BaseException) -> None:
-        """Stop and book running jobs after Ctrl-C or a decision of the study; after any other error they go on.
+        """Stop running jobs and record them after Ctrl-C or a decision of the study; after any other error they go on.
 
         They go on as well with `once`.
         """
@@ -347,7 +348,7 @@ class Driver:
                 self.finish()
 
     def finish(self) -> None:
-        """Give back warm pools and book them; says which are still billed."""
+        """Give back warm pools and record their cost; say which are still billed."""
         self._settle_pools()
         for number, pool in self._pools.items():
             try:
@@ -399,7 +400,7 @@ class Driver:
         return False
 
     def _drop_abandoned(self) -> None:
-        for number in self.table.abandoned():  # asked for and never reserved: nothing was begun
+        for number in self.table.abandoned():  # asked for and never reserved: nothing was started
             self.table.drop(number)
 
     def _begin(self, trial: Trial, *, adopt: bool = False) -> None:
@@ -445,7 +446,7 @@ class Driver:
         self._on_trial(self.trials[number])
 
     def _refresh(self) -> None:
-        """Read what was booked since the last call, learn from it, and tell Optuna."""
+        """Read what was recorded since the last call, learn from it, and tell Optuna."""
         ended, told = self.table.trials()[1], self.table.told()
         self.history = History(self.file, ended, [job.trial for job in self.running], self._mended)
         for trial in ended:

@@ -32,12 +32,12 @@ _CHANGING = re.compile(r"[0-9a-f]{8,}")  # ids of runs, parts of temporary folde
 
 
 class History:
-    """The trials that have ended, in the order of booking. A job's identity is its `spec_hash`.
+    """The trials that have ended, in the order in which they were recorded. A job's identity is its `spec_hash`.
 
     Attributes:
         trials: by number; those that were tried again and cost nothing are left out.
         settled: identity of a job that need not run again, because its outcome is known, to its trial.
-        failed: identities of jobs that failed and were not `mended`: not tried again unless the sampler insists.
+        failed: identities of jobs that failed and were not `mended`: not retried unless the sampler asks for it.
         retries: identity to the last trial of a job that is to be tried again, and from which time on.
         longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
         most_running: jobs at a time that SageMaker has let run; it is asked for more at `asked_again_at`.
@@ -77,7 +77,7 @@ class History:
         for trial in earlier:
             if trial.status.is_retryable and not trial.cost_usd:
                 del self.trials[trial.number]
-        # A job refused beside others waits for them: that is no try.
+        # A job that was refused while others ran waits for them: that is not a try.
         tries = sum(trial.status.is_retryable and not trial.refused_beside for trial in trials)
         failures = sum(trial.status in _INSISTED for trial in trials) + max(0, tries - MOST_TRIES)
         if failures and last.number not in self._mended:
@@ -110,7 +110,7 @@ class History:
     def lacks_objective(self) -> str:
         """Explain why no trial will ever have all objectives and constraints; empty while one may.
 
-        A training that has completed twice without logging a metric will not log it the next time, unless mended.
+        A training that has completed twice without logging a metric will not log it the next time, unless it is fixed.
         """
         wanted = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         absent = [name for name in wanted if not any(name in trial.values for trial in self.completed)]
@@ -148,11 +148,11 @@ class History:
             numbers = f"trials {', '.join(str(each.number) for each in others)} and {trial.number}"
             none = "and no trial has completed, so no more are started"
             if reason:
-                mend = "correct the code, or add the missing package to its requirements.txt"
-                return f"{numbers} failed with the same error of the code, {none}: {last.reason}; {mend}"
-            mend = f"give them more, such as --max_runtime_minutes {4 * most:g}, or less work"
+                fix = "correct the code, or add the missing package to its requirements.txt"
+                return f"{numbers} failed with the same error of the code, {none}: {last.reason}; {fix}"
+            fix = f"give them more, such as --max_runtime_minutes {4 * most:g}, or less work"
             return (
-                f"{numbers} were ended at max_runtime_minutes {most:g}, {none}: {mend}, such as fewer max_train_samples"
+                f"{numbers} were ended at max_runtime_minutes {most:g}, {none}: {fix}, such as fewer max_train_samples"
             )
         return ""
 

@@ -28,7 +28,7 @@ _SLOW_START_S = 300.0  # added for an exceptionally slow start; no more than the
 
 
 class Money:
-    """Gives jobs their limits, reserves their worst cases, and tells what the budgets still cover."""
+    """Gives jobs their limits, reserves their worst cases, and knows what the budgets still cover."""
 
     def __init__(self, file: StudyFile, table: StudyTable, workplace: Workplace) -> None:
         self._file, self._table, self._workplace = file, table, workplace
@@ -78,7 +78,7 @@ class Money:
         launcher.exceeded_s = max(launcher.exceeded_s, (trial.cost_usd - usual_usd) / per_second)
         return (
             f"trial {trial.number} cost {trial.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
-            "booked in full, and later jobs reserve as much more"
+            "charged in full, and later jobs reserve as much more"
         )
 
     def limited(self, spec: JobSpec) -> JobSpec:

@@ -81,8 +81,8 @@ class Sampled:
         reason = tried if self._is_exact else "no point was found that was not tried"
         if dear:
             none_fits = "no untried point fits" if self._is_exact else f"none of {dear:,} points drawn fits"
-            mend = "raise that, or lower max_runtime_minutes, which bounds each job"
-            reason = f"{none_fits} {self._money.tightest_budget() or 'max_cost_usd'} with its worst case: {mend}"
+            fix = "raise that, or lower max_runtime_minutes, which bounds each job"
+            reason = f"{none_fits} {self._money.tightest_budget() or 'max_cost_usd'} with its worst case: {fix}"
         limit = "that max_runtime_minutes would end by their estimates (raise it, or set force=limit)"
         return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
 

@@ -1,7 +1,7 @@
 """The trials of a study, all of them in Optuna's storage, through Optuna's public interface.
 
 Parameters, values and states are Optuna's. What else is known of a trial is one user attribute, `job`: the fields of
-`Trial`, written at once. A trial without it has no job. Optuna lets nobody change a trial that was told: what is booked
+`Trial`, written at once. A trial without it has no job. Optuna lets nobody change a trial after its end: what is recorded
 later, such as instances kept after its job, is the study's attribute `trial N`. `SplitSampler` reads further ones.
 """
 
@@ -93,7 +93,7 @@ class StudyTable:
     def open(self, described: str) -> str:
         """Describe the study unless that is done; returns its mark, which no other study of any storage has.
 
-        `described` holds its values by their names, as JSON; BadInput if the study was begun with others.
+        `described` holds its values by their names, as JSON; BadInput if the study was started with others.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:
@@ -101,7 +101,7 @@ class StudyTable:
             for name, text in attributes.items():
                 self.study.set_user_attr(name, text)
         if difference := _difference(attributes[_DESCRIBED], described):
-            text = f"study {self._file.name} was begun with another search space, rows, job or objectives: give it "
+            text = f"study {self._file.name} was started with another search space, rows, job or objectives: give it "
             raise BadInput([f"{text}another name (name=...), or the same file ({difference})"])
         return str(attributes[_MARK])
 
@@ -144,7 +144,7 @@ class StudyTable:
         objectives, is_probe = self.objectives, trial.is_probe and trial.status is TrialStatus.COMPLETED
         values = [trial.values[name] for name in objectives] if {*objectives} <= {*trial.values} else None
         state = TrialState.PRUNED if is_probe else TrialState.FAIL
-        with suppress(UpdateFinishedTrialError):  # somebody has told it
+        with suppress(UpdateFinishedTrialError):  # somebody has reported it
             for name, value in _shown(trial).items():
                 self._storage.set_trial_user_attr(self._id_of(trial.number), name, value)
             if values is not None and self._file.constraints:
@@ -155,7 +155,7 @@ class StudyTable:
 
     def drop(self, number: int) -> None:
         """Tell Optuna that a trial's job is not started, which says nothing about its point."""
-        with suppress(UpdateFinishedTrialError):  # somebody has told it
+        with suppress(UpdateFinishedTrialError):  # somebody has reported it
             self._storage.set_trial_user_attr(
                 self._id_of(number), candidates.OUTCOME, TrialStatus.INTERRUPTED.name.lower()
             )

@@ -214,8 +214,8 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     if is_empty or isinstance(links[-1], pd.errors.EmptyDataError | StopIteration):
         return f"{parameter} {name} has no rows"
     if "Config name is missing" in reason or "BuilderConfig" in reason:
-        mend = f"name a file or folder in {name}" if is_local else f"{name}:NAME takes one"
-        return f"{parameter} {name} has several configurations: {mend} ({reason})"
+        fix = f"name a file or folder in {name}" if is_local else f"{name}:NAME takes one"
+        return f"{parameter} {name} has several configurations: {fix} ({reason})"
     if is_local:
         return f"{parameter} {name} cannot be loaded: {first_line(links[-1])}"
     return hub.explain(parameter, name, error)

@@ -8,7 +8,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.studies.definition.file import StudyFile, beside
+from paretune.studies.definition.file import StudyFile, resolve
 from paretune.studies.definition.objectives import default_objectives, objective_faults
 from paretune.studies.definition.space import Choices, Range
 
@@ -73,10 +73,10 @@ def test_a_study_finds_the_files_that_lie_beside_it(tmp_path: Path, monkeypatch:
     for path in (study, tmp_path / "rows.csv", tmp_path / "mine.csv", Path("mine.csv")):
         path.touch()
 
-    assert beside(str(study), "rows.csv") == str(tmp_path / "rows.csv")
-    assert beside(str(study), "mine.csv") == "mine.csv"  # of the current folder
+    assert resolve(str(study), "rows.csv") == str(tmp_path / "rows.csv")
+    assert resolve(str(study), "mine.csv") == "mine.csv"  # of the current folder
     for text in ("gpt2", "bundled:imdb", "s3://films/rows.csv", "~nobody/rows.csv", "x" * 5000, os.sep + "no", "a\0b"):
-        assert beside(str(study), text) == text
+        assert resolve(str(study), text) == text
 
 
 PROJECT = """name: ridge
