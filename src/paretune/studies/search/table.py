@@ -1,8 +1,8 @@
 """The trials of a study, all of them in Optuna's storage, through Optuna's public interface.
 
 Parameters, values and states are Optuna's. What else is known of a trial is one user attribute, `job`: the fields of
-`Trial`, written at once. A trial without it has no job. Optuna lets nobody change a trial after its end: what is recorded
-later, such as instances kept after its job, is the study's attribute `trial N`. `SplitSampler` reads further ones.
+`Trial`, written at once. A trial without it has no job. Optuna lets nobody change a trial after its end: what is
+recorded later, such as instances kept after its job, is the study's attribute `trial N`. `SplitSampler` reads others.
 """
 
 import json
