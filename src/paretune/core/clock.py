@@ -1,6 +1,6 @@
-"""Time, and reasons to stop (Ctrl-C, SIGTERM, the end of the parent process), as values that are passed in.
+"""Clocks and interruptions (Ctrl-C, SIGTERM, the end of the parent process), passed in as values.
 
-So tests and the simulated launcher do not wait.
+Tests and the simulated launcher pass a clock that does not wait.
 
 MLflow forwards Ctrl-C to the entry point as SIGTERM. But a SIGTERM to `mlflow run` itself ends MLflow at once, and the
 entry point continues without a parent (MLflow 3.17.2, observed). So the parent is watched as well.

@@ -1,4 +1,4 @@
-"""Address of the Hugging Face hub, and whether it can be asked."""
+"""The address of the Hugging Face hub, and whether it can be reached."""
 
 import socket
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Facts of this machine: its name, its processor, and what of it this process may use."""
+"""Facts about this machine: its name, its processor, and how much of both this process may use."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""A user's own Python script, read without running it: the arguments that it declares, and what it logs where."""
+"""A user's own Python script, read without running it: the arguments it declares, and what it logs where."""
 
 import ast
 import re
@@ -26,8 +26,8 @@ _PARSERS = {
     "docopt": r"\bdocopt\(",
     "argparse": r"\.add_argument\(",
 }
-"""What reads a script's command line, to its trace in the text; the first one counts."""
-_MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # traces of a parser in a script that declares no argument
+"""Parsers of command lines, each with the text that reveals it in a script; the first match counts."""
+_MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # reveals a parser in a script without declared arguments
 _PLACES = re.compile(r"\bargv\[\d+\]")
 _ELSEWHERE = re.compile(r"\bexec\(\s*(?:compile\(\s*)?open\(|\brunpy\.run_")
 _FIT = re.compile(r"\bLightningCLI\((?![^)]*\b(?:run=False|args=))")
@@ -41,7 +41,7 @@ _LOGGERS = {
     "Keras' printed lines": r"^\s*(?:import|from)\b[^\n#]*\bkeras\b",
     "XGBoost's or LightGBM's printed lines": r"^\s*(?:import|from)\b[^\n#]*\b(?:xgboost|lightgbm|catboost)\b",
 }
-"""Loggers that are read after the job, to their traces in a script's text."""
+"""Loggers that are read after the job, each with the text that reveals it in a script."""
 _CONFIGURATIONS = ("*.yaml", "*.yml", "*.toml", "conf*/**/*.yaml", "conf*/**/*.yml")
 _CONFIGURED = re.compile(
     r"^[\s\-]*[\"']?([A-Za-z_][\w-]*)[\"']?\s*[:=]\s*[-+.\d][\d.eE_+-]*\s*(?:[#,}].*)?$", re.MULTILINE
@@ -60,21 +60,21 @@ class OwnScript:
     """Arguments of a script, read from its text and from that of the modules next to it."""
 
     parser: str
-    """A key of `_PARSERS`; `places` for arguments by their places, as sys.argv[1]; `elsewhere` if another file that it
-    runs may read them; `none`; `unknown`."""
+    """A key of `_PARSERS`; `places` for positional arguments such as sys.argv[1]; `elsewhere` if another file that the
+    script runs may read them; `none`; `unknown`."""
     arguments: Mapping[str, str]
     """Name of each option as the script spells it, without the dashes before it, to its action (`script_options`)."""
-    required: tuple[str, ...]  # arguments without which it does not run; without -- if positional
-    is_complete: bool  # whether no other arguments than these exist
+    required: tuple[str, ...]  # required arguments; without -- if positional
+    is_complete: bool  # whether there are no other arguments
     mentions_seed: bool
-    first_words: tuple[str, ...]  # of which one has to stand before its options: `fit` of Lightning's command line
+    first_words: tuple[str, ...]  # one of these must precede its options: `fit` of Lightning's command line
     is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
     constants: Mapping[str, int]  # variables that its top level sets to a number or a text, to their lines
-    metrics: tuple[str, ...]  # names of numbers that its text shows it to print, to log or to write
+    metrics: tuple[str, ...]  # names of numbers that its text prints, logs or writes
     settings: frozenset[str]
-    """Names of numbers that it is given, and that are no metrics if it prints them: its arguments, constants of its top
-    level, and keys of the configuration files of its folder."""
-    loggers: tuple[str, ...]  # keys of `_LOGGERS` whose traces its text has
+    """Names of settings, which are not metrics even if the script prints them: its arguments, top-level constants, and
+    keys of the configuration files in its folder."""
+    loggers: tuple[str, ...]  # keys of `_LOGGERS` that its text reveals
     sets_tracking: bool  # whether it chooses MLflow's tracking server itself
 
     @property
@@ -146,7 +146,7 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
 def _modules(script: Path) -> Iterator[tuple[Path, str]]:
     """Return the script and the modules of its folder that it imports, each with its text.
 
-    Those that are no Python are left out: Python says why, when it runs them.
+    Files that are not valid Python are left out: Python says why when it runs them.
     """
     waiting, seen = [script], {script}
     while waiting and len(seen) <= _MOST_MODULES:

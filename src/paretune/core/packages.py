@@ -50,7 +50,7 @@ def can_be_imported(name: str) -> bool:
     """Return whether a package or module is installed, without importing it (its parents are imported)."""
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # its parent is missing, or it is blocked on purpose
+    except (ImportError, ValueError):  # its parent is missing, or it is blocked deliberately
         return False
 
 

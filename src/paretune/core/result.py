@@ -76,7 +76,7 @@ class Result(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOutput:
-    """The output of a command without a result in the Python API: a text, or `document` with `--json`.
+    """The output of a command that has no result in the Python API: text, or `document` with `--json`.
 
     Nothing is printed if the text is empty. `exit_code` is the exit code of the command: checks may have failed.
     """

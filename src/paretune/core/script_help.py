@@ -1,7 +1,7 @@
-"""A script's own answer to `--help`, from a process that can reach no network and change no file.
+"""A script's own answer to `--help`, from a process without access to the network or to files it could change.
 
-Its text may hide its options: they are computed, or declared by a library that `script_options` does not read. The user
-has to allow the question, because it runs the script up to where it reads its command line.
+The source may hide the options: they are computed, or declared by a library that `script_options` does not read. The
+user must allow this, because it runs the script up to the line that parses its arguments.
 """
 
 import ctypes
@@ -21,14 +21,14 @@ from paretune.core.shell import options
 
 LONGEST_S = 10.0  # seconds until a script must have answered
 _MOST_OUTPUT = 1_000_000  # bytes of an answer that are read
-_KEPT = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CONDA_PREFIX")  # variables that hold no secret
+_KEPT = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CONDA_PREFIX")  # variables without secrets
 _MOST_CPU_S = 60  # of all its threads
 _NEW_NAMESPACES = 0x00020000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 """CLONE_NEWNS, NEWIPC, NEWUSER, NEWPID and NEWNET of Linux (sched.h)."""
 _NOBODY, _DIE_WITH_PARENT = 65534, 1  # PR_SET_PDEATHSIG
 _PRIVATE, _READ_ONLY = 0x4000 | 0x40000, 0x1  # MS_REC | MS_PRIVATE; MOUNT_ATTR_RDONLY (mount.h)
 _MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_FDCWD, AT_RECURSIVE
-_SOCKETS = "/run"  # where daemons listen that could do what this process must not
+_SOCKETS = "/run"  # sockets of daemons that could do what this process must not
 
 
 @lru_cache(maxsize=8)
@@ -93,7 +93,7 @@ def _confine(home: bytes) -> None:
 
     _check(libc.unshare(_NEW_NAMESPACES))
     Path("/proc/self/setgroups").write_text("deny")
-    # Nobody inside, whoever it is outside: the program that starts next has none of the rights that are used here.
+    # The program that starts next runs as nobody, without the rights that are used here.
     Path("/proc/self/uid_map").write_text(f"{_NOBODY} {user} 1")
     Path("/proc/self/gid_map").write_text(f"{_NOBODY} {group} 1")
     mount(b"none", b"/", _PRIVATE)
@@ -105,7 +105,7 @@ def _confine(home: bytes) -> None:
     mount(b"tmpfs", home, 0, b"size=64m,mode=777")
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_S, _MOST_CPU_S))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if child := os.fork():  # the first process of its own namespace, with which all its descendants end
+    if child := os.fork():  # the first process of its namespace: when it ends, all its descendants end
         os.closerange(0, 1024)
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
     _check(libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL))

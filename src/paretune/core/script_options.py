@@ -24,7 +24,7 @@ from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 
 SWITCH, SWITCHED_OFF = "store_true", "store_false"
 OFF = "off:"
-"""Begins the action of a switch with two names: `off:no-fast` for --fast and --no-fast."""
+"""Prefix of the action of a switch with two names: `off:no-fast` for --fast and --no-fast."""
 TEXT_OF_BOOL = "bool"
 """Action of an argparse option with type=bool, which takes every text but "" for true."""
 LITERAL = "literal"
@@ -37,14 +37,14 @@ _MOST_KEYS = 5_000  # of a YAML file of Hydra
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a command line takes."""
+    """The options of a command line."""
 
     actions: Mapping[str, str] = field(default_factory=dict)
     """Name of each option without the dashes before it, to its action: one of the constants above, or "" if it takes
     a value."""
-    required: tuple[str, ...] = ()  # with -- before options; without it if an argument is found by its place
-    is_complete: bool = False  # whether it takes nothing else
-    commands: tuple[str, ...] = ()  # words of which one has to stand before the options
+    required: tuple[str, ...] = ()  # required arguments: options with --, positional ones without
+    is_complete: bool = False  # whether it accepts nothing else
+    commands: tuple[str, ...] = ()  # one of these words must precede the options
 
 
 class Program:

@@ -1,4 +1,4 @@
-"""Commands of paretune as text that the user can paste into the same shell.
+"""Commands of paretune as text to paste into the same shell.
 
 Everything that prints, records or recommends a command gets it from `command_line`.
 """
@@ -33,5 +33,5 @@ def options(**parameters: object) -> str:
 
 def _words(parameters: Mapping[str, str]) -> Iterator[str]:
     for name, text in parameters.items():
-        # A value that begins with a dash would be taken for the next parameter.
+        # A value that begins with a dash would be read as the next parameter.
         yield from [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]

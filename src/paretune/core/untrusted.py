@@ -1,4 +1,4 @@
-"""Input that a stranger may have written (paths, files, JSON, texts), read and printed safely.
+"""Input that a stranger may have written (paths, files, JSON, text), read and printed safely.
 
 `pathlib` raises an error for a name that is too long, contains NUL or starts with the home of an unknown user. Reading
 a device or a pipe may never end. `json` raises errors other than its own for deep nesting and for numbers with
@@ -20,7 +20,7 @@ LARGEST_SETTINGS = 100_000
 LARGEST_CONFIG = 5_000_000
 """Bytes of a model's config.json; most have some thousands, those with names for 100,000 classes some millions."""
 LARGEST_SCRIPT = 20_000_000  # bytes of a script
-LARGEST_TABLE = 50_000_000  # bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes
+LARGEST_TABLE = 50_000_000  # bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes each
 
 _TERMINAL_CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"

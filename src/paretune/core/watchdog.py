@@ -24,8 +24,8 @@ SILENCE_S = 1800.0  # after which a job counts as hanging
 SAMPLES = 10  # number of samples within the limit of silence
 _LONGEST_INTERVAL_S = 10.0
 _IDLE = 0.05
-"""Share of one core that counts as no work: torchrun and the threads of NCCL use a little even in a job that hangs."""
-_LEAST_S = 0.05  # CPU seconds that count as no work within any time, because /proc counts hundredths of a second
+"""Share of one core that counts as idle: torchrun and NCCL's threads use a little even in a job that hangs."""
+_LEAST_S = 0.05  # CPU seconds that count as idle in any period, because /proc counts hundredths of a second
 _SMI = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 

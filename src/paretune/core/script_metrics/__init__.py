@@ -1,7 +1,7 @@
-"""Metrics of somebody else's training, read where it logs them, each with where it comes from.
+"""Metrics of a user's own training, read from its own loggers, each with its source.
 
-This folder travels into jobs as it is, so it needs only the standard library of Python 3.8 or newer. Of several
-sources with the same name, the first one counts:
+This folder is copied into jobs unchanged, so it needs only the standard library of Python 3.8 or newer. If several
+sources have the same name, the first one counts:
 
     metric_definitions   the regular expressions of SageMaker's `metric_definitions`
     MLflow               the store that the job has opened for it (loggers.logging_environment)

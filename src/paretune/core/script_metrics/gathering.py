@@ -1,4 +1,4 @@
-"""The metrics of a training of somebody else: of its loggers, of its files and of what it prints."""
+"""The metrics of a user's own training, from its loggers, its files and its printed lines."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import NamedTuple
 from .loggers import Point, Source
 from .printed_line import Line, finite_numbers, header_in, numbers_of, read_line, row_in
 
-_MOST_NAMES = 300  # of printed numbers; MLflow shows a chart for each
+_MOST_NAMES = 300  # printed numbers; MLflow shows a chart for each
 _MOST_POINTS = 20_000  # of a printed curve
-_MOST_LINES = 100_000  # kept for metric_definitions; of more, the newest count
+_MOST_LINES = 100_000  # lines kept for metric_definitions, the newest
 PRINTED, IN_PER_CENT = "printed", "printed in per cent and recorded as a share"
 
 
 class Gathered(NamedTuple):
     """All metrics of a training."""
 
-    metrics: dict[str, float]  # finite values, also under the names that they are renamed to
-    not_finite: list[str]  # names of those that ended NaN or infinite
-    sources: str  # where they come from, in one line
-    curves: dict[str, list[Point]]  # of all but MLflow, whose own store has them
+    metrics: dict[str, float]  # finite values, also under their new names
+    not_finite: list[str]  # names of metrics whose last value is NaN or infinite
+    sources: str  # their sources, in one line
+    curves: dict[str, list[Point]]  # of all sources except MLflow, whose own store has them
 
 
 class PrintedNumbers:
     """Collects the numbers of printed lines: the last value of each name, and its curve over the steps.
 
-    What stands before the first step of a training that prints steps is left out, and so are `settings`, names of
-    what it was given. `definitions` are SageMaker's `metric_definitions`, for lines of any other form.
+    Numbers printed before the first step are left out if the training prints steps, and so are `settings`, the names of
+    its arguments. `definitions` are SageMaker's `metric_definitions`, for lines in any other form.
     """
 
     def __init__(self, definitions: Iterable[Mapping[str, str]] = (), settings: Collection[str] = ()) -> None:
@@ -41,7 +41,7 @@ class PrintedNumbers:
         self._curves: dict[str, dict[int, Point]] = {}
         self._step: int | None = None
         self._has_begun = False  # whether a step was printed
-        self._header: list[str] = []  # of the table whose rows are printed
+        self._header: list[str] = []  # header of the table whose rows are printed
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str, *, has_curve: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The loggers of a training: where MLflow and W&B record inside a job, and what each logger has left there.
+"""The loggers of a training: where MLflow and W&B record inside a job, and what each logger has written.
 
 MLflow is read with SQLite; W&B's history and TensorBoard's events by the packages that wrote them, if these are
 installed where the job runs; CSV and JSON files by themselves.
@@ -28,15 +28,17 @@ RESULT_FILES = (
     *("trainer_state.json", "train_results.json", "eval_results.json", "all_results.json"),
     *("results.json", "metrics.json", "eval_results.txt"),
 )
-"""Files with numbers that Hugging Face's and AWS's example scripts and others write; of equal names the last file wins.
+"""Files with numbers written by Hugging Face's and AWS's example scripts and others; if names are equal, the last file
+counts.
 
-A text has lines like printed ones."""
+Text files are read like printed lines.
+"""
 CSV_FILES = ("history.csv", "log.csv", "training_log.csv", "progress.csv", "results.csv", "metrics.csv")
 """Tables with a column `epoch` or `step`: of Keras, Stable-Baselines3, Ultralytics, Lightning."""
 EVENT_FILES, HISTORY_FILES, SUMMARY_FILES = ("*.tfevents.*",), ("run-*.wandb",), ("wandb-summary.json",)
 LOG_FILES = (*RESULT_FILES, *CSV_FILES, *EVENT_FILES, *HISTORY_FILES, *SUMMARY_FILES)
 LOGGERS = "MLflow, W&B, TensorBoard, Lightning's metrics.csv, JSON files such as all_results.json, printed lines"
-"""What is looked for, in the order in which the first one counts."""
+"""Sources in their order of precedence."""
 _LARGEST_FILE = 5_000_000  # bytes of a file with results
 _LARGEST_LOG = 200_000_000  # bytes of a file with events
 _DEEPEST = 4  # levels of folders that are searched
@@ -44,7 +46,7 @@ _NEVER_SEARCHED = {STORE, "mlruns", ".git", "site-packages"}
 _COUNTERS = {"step", "epoch", "global_step", "total_flos", "hp_metric", "iteration", "time"}
 _SCHEDULED = {"learning_rate", "lr", "grad_norm"}
 _BLOCK, _HEADER = 32_768, 7  # bytes of a block of W&B's file, and of the header of the file and of each record
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4  # kinds of its records
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4  # its kinds of records
 
 
 class Point(NamedTuple):
@@ -229,11 +231,11 @@ def _of_tensorboard(files: list[_File]) -> Source:
             raise ImportError
         loader = import_module("tensorboard.backend.event_processing.event_file_loader")
         make_ndarray = import_module("tensorboard.util.tensor_util").make_ndarray
-    except Exception:  # an installation of other versions than it needs may raise anything
+    except Exception:  # an installation with mismatched versions may raise anything
         return Source({}, {})
     tags: dict[str, dict[Path, list[Point]]] = {}
     for file in events:
-        with contextlib.suppress(Exception):  # a damaged file: what was read of it counts
+        with contextlib.suppress(Exception):  # a damaged file: what could be read counts
             for event in loader.EventFileLoader(str(file.path)).Load():
                 for value in event.summary.value:
                     kind = value.metadata.plugin_data.plugin_name
@@ -267,7 +269,7 @@ def _of_wandb(files: list[_File]) -> Source:
     except Exception:  # its protocol needs a version of protobuf that may be missing
         return Source(values, curves)
     for file in histories:
-        with contextlib.suppress(Exception):  # a file that was cut off: what was read of it counts
+        with contextlib.suppress(Exception):  # a truncated file: what could be read counts
             for data in _records(file.path.read_bytes()):
                 record = protocol.Record.FromString(data)
                 updates = numbers_of(_entries(record.summary.update))

@@ -1,7 +1,7 @@
 """Reads the numbers of one printed line of a training, whatever library or print statement wrote it.
 
-A line is cleaned first: colours, box drawing, a progress bar and the prefix of a logger go, a counter such as
-`Epoch 3/5` becomes the step. What is left is a dictionary, a row of a report, or names with numbers.
+First the line is cleaned: colors, box drawing, progress bars and logging prefixes are removed, and a counter such as
+`Epoch 3/5` becomes the step. The rest is a dictionary, a row of a report, or names with numbers.
 
 - A line of nothing but names and numbers gives all of them: `widgets=3`.
 - In a line with other words, only names count that contain the word of a metric: `reached val acc 0.9 in 5 epochs`.
@@ -217,11 +217,11 @@ _LAST_COUNTED = re.compile(r"(?:^|[^a-z])(?:epoch|step|iter|iteration|round)$")
 
 
 class Line(NamedTuple):
-    """What one printed line says."""
+    """The content of one printed line."""
 
-    numbers: dict[str, float]  # name to value; a value that was printed in per cent is a share
-    in_per_cent: frozenset[str]  # names whose values were printed in per cent
-    step: int | None  # the epoch or step that it is about; None if it names none
+    numbers: dict[str, float]  # name to value; percentages are converted to shares
+    in_per_cent: frozenset[str]  # names whose values were printed in percent
+    step: int | None  # its epoch or step, or None if it names none
     is_step: bool  # whether it belongs to a step, numbered or not
 
 
@@ -232,7 +232,7 @@ _DIGIT_OR_NAN = re.compile(r"\d|nan|inf", re.IGNORECASE)
 def numbers_in(line: str, settings: Collection[str] = ()) -> dict[str, float]:
     """Name to value of the numbers in a printed line; a value in per cent as a share, `88.12%` as 0.8812.
 
-    `settings` are names that are no metrics.
+    `settings` are names that are not metrics.
     """
     return read_line(line, settings).numbers
 
