@@ -1,7 +1,7 @@
-"""`paretune NAME --key value`: what the MLproject entry points call, and the same commands by hand.
+"""`paretune NAME --key value`: called by the MLproject entry points and typed by hand.
 
-Options and help are made from the models of the commands. The words are read here and not by click, so that all faults
-of a line are reported at once.
+Options and help are made from the models of the commands. Words are parsed here rather than by click, so that all
+faults of a line are reported at once.
 """
 
 import contextlib
@@ -107,8 +107,8 @@ def main(arguments: Sequence[str], project: Path | None = None) -> int:
             if text := as_document(answer.to_dict()) if as_json else printable(str(answer)):
                 print(text, file=output, flush=True)
             return answer.exit_code
-        except BrokenPipeError:  # the reader has ended, as in `paretune report | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+        except BrokenPipeError:  # the reading program has ended, as in `paretune report | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's flush at exit
             return 0
         except BaseException as error:
             return _print_failure(error, output if as_json else None)
@@ -118,7 +118,7 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
     """Print why a command failed, as JSON to `output` if set; returns the exit code. Bugs are raised again."""
     if isinstance(error, ParetuneError):
         message, code = str(error), error.exit_code
-    elif isinstance(error, KeyboardInterrupt):  # before the command handles it: nothing has been started yet
+    elif isinstance(error, KeyboardInterrupt):  # before the command handles signals: nothing has been started yet
         message, code = "interrupted", Interrupted.exit_code
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         message = f"the disk is full ({error}): make room, or set PARETUNE_HOME"

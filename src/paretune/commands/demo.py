@@ -23,7 +23,7 @@ from paretune.studies.definition.file import StudyFile
 if TYPE_CHECKING:
     from paretune.studies.results.answer import StudyAnswer
 
-_MARK = ".paretune-demo"  # an empty file in a folder that the demo has made, and may delete
+_MARK = ".paretune-demo"  # an empty file that marks a folder that the demo created and may delete
 _OURS = ("AWS_", "MLFLOW_", "PARETUNE_")
 """Prefixes of the environment variables that the demo ignores: stores, prices and budgets of the user's own jobs."""
 # Means of the published runs with 100,000 rows, on 1 and on 32 V100; seconds of billed time.

@@ -46,7 +46,7 @@ _OF_THE_PAID_JOB = {
     *affecting(JobSpec, "ownership", without=("stopping",)),
     *("model", "dataset", "text_column", "label_column"),
 }
-"""Parameters of the request that the paid job has, too."""
+"""Parameters that the paid job takes from the request."""
 
 
 class DoctorOptions(Parameters):
@@ -115,7 +115,7 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
         result = launch_here(paid_job(request.spec))
         return CommandOutput(text=str(result), document=document | {"paid": result.to_dict()})
     failures = [f"- {item.subject}: {item.text}" for item in findings if item.verdict is Verdict.FAILED]
-    with suppress(ParetuneError):  # a check reports faults of MLflow
+    with suppress(ParetuneError):  # a check reports MLflow's faults
         describe_opened_run("doctor", "\n".join([summary, *failures]))
     if request.paid:
         lines.append("paid=true: no job was launched, repair what is wrong first")
@@ -137,7 +137,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str]) -> list[Find
         "torch": lambda: torch_findings(environment),
         "mlflow": lambda: store_findings(environment),
     }
-    if not missing("sagemaker"):  # which environment_findings says
+    if not missing("sagemaker"):  # reported by environment_findings
         checks["aws"] = lambda: cloud_findings(request, environment)
     return [finding for subject, check in checks.items() for finding in run_check(subject, check)]
 

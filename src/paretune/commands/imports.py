@@ -44,7 +44,7 @@ _REQUIRED = {
     "max_seq_length": "512",
     "precision": "fp32",
 }
-"""Parameters that decide seconds and F1, with an example: a default must not be taken for a fact."""
+"""Parameters that decide seconds and F1, each with an example: a default must not be recorded as a fact."""
 _ORIGIN = "published"
 
 
@@ -52,9 +52,9 @@ class ImportOptions(Parameters):
     """The options of the command; others are parameters of a job."""
 
     recorded_runs: str | None = parameter(None)
-    """CSV table of finished runs; its columns are named like parameters"""
+    """CSV table of finished runs, whose columns have the names of parameters"""
     columns: dict[str, str] = parameter({}, example={"seconds": "billable_seconds"})
-    """names of columns in the file to these"""
+    """column names in the file, and the parameters they stand for"""
     dataset_size: int | None = parameter(None, ge=1)
     """rows before validation rows were split off"""
     hourly_price_usd: float | None = parameter(None, gt=0)
@@ -109,7 +109,7 @@ def import_runs(
 ) -> CommandOutput:
     """Create a run for each row that has none, and complete what an interrupted import has left.
 
-    Raises TrackingUnavailable if MLflow goes away; the same command imports the rest.
+    Raises TrackingUnavailable if MLflow becomes unavailable; the same command imports the rest.
     """
     from paretune.jobs.names import run_name
 

@@ -1,4 +1,4 @@
-"""The commands about jobs that are there already: `status`, `logs`, `stop`, `sync` and `clean`.
+"""The commands for existing jobs: `status`, `logs`, `stop`, `sync` and `clean`.
 
 `paretune.jobs` does the work.
 """
@@ -79,9 +79,9 @@ class LogsOptions(RunOptions):
     """The options of `logs`."""
 
     follow: bool = parameter(False)
-    """print new lines until the job has ended; Ctrl-C leaves the job alone"""
+    """print new lines until the job has ended; Ctrl-C does not stop the job"""
     lines: int = parameter(50, ge=1, le=1000)
-    """the last lines that are printed"""
+    """number of last lines to print"""
 
 
 def _logs(options: LogsOptions) -> CommandOutput:
@@ -131,11 +131,11 @@ class CleanOptions(Parameters):
     """The options of `clean`."""
 
     older_than: float | None = parameter(None, ge=1)
-    """days since an object was written, after which it may be removed"""
+    """remove only objects written at least this many days ago"""
     keep: Literal["front"] | None = parameter(None)
     """front: keep the models of trials on the front of their study"""
     yes: bool = parameter(False)
-    """remove what is listed; without it nothing is"""
+    """remove the listed objects; without this option nothing is removed"""
 
     rules: ClassVar[Rules] = rules_of(
         {

@@ -77,9 +77,9 @@ class McpOptions(Parameters):
     """The budgets that agents may spend through this server."""
 
     budget: str | None = parameter(None)
-    """YAML file with monthly budgets that all launches count against; without it agents may look only"""
+    """YAML file with monthly budgets that all launches count against; without it agents can only look"""
     reads: tuple[str, ...] = parameter(())
-    """prefixes in S3, such as s3://bucket/datasets, below which agents may read; without them nothing in S3"""
+    """prefixes in S3, such as s3://bucket/datasets, that agents may read; without it they read nothing in S3"""
 
     rules: ClassVar[Rules] = (
         lambda options: [
@@ -293,8 +293,8 @@ def _text(path: Path) -> str:
 def _texts(parameters: Mapping[str, Any], reads: Collection[str]) -> dict[str, str]:
     """Return values as a user would type them, lists separated by commas. Raises BadInput for forbidden parameters.
 
-    Unknown names are left to whoever reads the values. A path must lie below the current folder or one of the prefixes
-    `reads`, each of a comma-separated list; an id on the hub counts as a path below the folder.
+    Unknown names are refused by the reader of the values. A path must lie below the current folder or one of the
+    prefixes `reads`, each of a comma-separated list; an id on the hub counts as a path below the folder.
     """
     texts, faults = dict[str, str](), list[str]()
     for name, value in parameters.items():
@@ -315,7 +315,7 @@ def _argument_faults(given: Any) -> Iterator[str]:
     """Return what an agent may not set in training_arguments, which is a mapping or its JSON."""
     if isinstance(given, str):
         with suppress(ValueError):
-            given = parse_json(given.strip())  # of more kinds of blanks than JSON knows
+            given = parse_json(given.strip())  # with more kinds of blanks than JSON knows
     if not isinstance(given, Mapping):
         yield f"training_arguments must be a mapping from names to values, got {str(given)[:60]}"
         return

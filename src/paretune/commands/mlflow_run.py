@@ -39,7 +39,7 @@ class SageMakerBackend(AbstractBackend):
     """Runs MLflow projects as SageMaker training jobs.
 
     MLflow's command line does not wait for the runs of a plug-in. So that `mlflow run` ends as it does on this machine,
-    a run that it has started is waited for when MLflow has finished with it.
+    this class waits for the run after MLflow has finished with it.
     """
 
     def run(

@@ -1,4 +1,4 @@
-"""The command `prices`: the known prices of a region, read anew from AWS's Pricing API if asked for."""
+"""The command `prices`: the known prices of a region, refreshed from AWS's Pricing API on request."""
 
 import json
 import os
@@ -35,7 +35,7 @@ _COLUMNS: Mapping[str, Any] = {
 
 
 class PricesRequest(Parameters):
-    """The prices to show, and whether to read them anew; raises BadInput with all faults at once."""
+    """The prices to show, and whether to refresh them first. Raises BadInput with all faults at once."""
 
     region: str | None = parameter(None)
     """AWS region; by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1"""
@@ -187,7 +187,7 @@ def read_prices(region: str, environment: Mapping[str, str], today: date) -> lis
 def _price(name: str, region: str, usages: Mapping[float, str], today: date) -> Price:
     doubt = "" if len(usages) == 1 else f"uncertain: {len(usages)} prices from {min(usages):g} USD; "
     return Price(
-        usd_per_hour=max(usages),  # because budgets must hold
+        usd_per_hour=max(usages),  # the highest, because budgets must hold
         region=region,
         as_of=today.isoformat(),
         source=f"{doubt}AWS Pricing API, {usages[max(usages)]}",

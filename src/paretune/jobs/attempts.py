@@ -1,9 +1,9 @@
-"""One job over all its attempts: started or adopted, polled, tried again where that helps, billed and recorded.
+"""One job over all its attempts: started or adopted, polled, retried where that helps, billed and recorded.
 
 Jobs of `launch`, of studies, of `sync` and of projects are all followed by `Attempts`.
 
-What follows an attempt depends only on the run and on how the attempts before it ended, so a launcher that died and is
-started again goes through the same attempts, adopts what is there, and starts nothing twice.
+The next attempt depends only on the run and on how earlier attempts ended, so a restarted launcher goes through the
+same attempts, adopts existing jobs, and starts nothing twice.
 """
 
 from collections.abc import Collection
@@ -26,7 +26,7 @@ from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
-_MOST_INTERNAL_ERRORS = 2  # of AWS, after which a job is tried again
+_MOST_INTERNAL_ERRORS = 2  # internal errors of AWS, after which a job is retried
 WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for polling limits itself
 
 

@@ -1,8 +1,8 @@
-"""The bill of a job: the place where billed seconds become `cost_usd`, and kept instances are booked.
+"""The bill of a job: converts billed seconds to `cost_usd`, and records the cost of kept instances.
 
-Instances that SageMaker keeps after a job, a warm pool, are billed by the second until the next job like it reuses
-them, they expire, or they are given back. Only then is their cost known, and booked to the run of the job that asked
-for them.
+Instances that SageMaker keeps after a job, a warm pool, are billed by the second until the next similar job reuses
+them, they expire, or they are released. Only then is their cost known, and recorded in the run of the job that
+requested them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +40,7 @@ class Bill:
         self.attempts_usd: float | None = 0.0  # dollars of these attempts; None if they are not known
         self.phases: dict[str, float] = {}  # seconds of each phase of these attempts, as `read_phases` names them
         self.pool: WarmPoolStatus | None = None  # after the last attempt, when last asked
-        self.recorded_usd: float | None = None  # of an earlier process; booking never lowers them
+        self.recorded_usd: float | None = None  # recorded by an earlier process; a recorded cost is never lowered
         self._last: Job | None = None
 
     def add(self, job: Job) -> None:
@@ -105,7 +105,7 @@ class Bill:
     def release_instances(self, *, tries_again: bool = False) -> str:
         """Give back the instances kept after the last attempt; returns why that was not possible, or an empty text.
 
-        If the job `tries_again`, what they have cost is charged now: another attempt may keep instances of its own.
+        If the job `tries_again`, their cost is recorded now, because the next attempt may keep other instances.
         """
         error = ""
         if self._last is not None:

@@ -1,4 +1,4 @@
-"""What jobs have left in S3: models, checkpoints, and the data, models and code that they were given.
+"""What jobs have left in S3: models, checkpoints, and their input data, models and code.
 
 Objects are kept until somebody removes them, and are billed by the month.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 USD_PER_GB_MONTH = 0.023
 """List price of S3 Standard in us-east-1, first 50 TB (AWS, Amazon S3 pricing, since December 2016)."""
 _DAY_S = 86_400.0
-_LONGEST_JOB_DAYS = 28  # a job that began earlier has ended: AWS, StoppingCondition
+_LONGEST_JOB_DAYS = 28  # a job that started earlier has ended: AWS, StoppingCondition
 _SHARED = {"datasets": "data", "models": "base models", "files": "files", "code": "code"}
 
 
@@ -64,7 +64,7 @@ def found_in_s3(
         try:
             bucket = Storage(Account(region or None, environment).client("s3"), name)
             found += _leftovers(bucket, runs, registered, days, keeps_front=keeps_front)
-        except LaunchRefused as error:  # such as a bucket of another account, or one that is gone
+        except LaunchRefused as error:  # such as a bucket of another account, or a deleted one
             refused.append(error)
             continue
         if bucket.keeps_versions:
@@ -85,7 +85,7 @@ def _leftovers(
     Kept is what may still be used: by a job that runs, is younger, or is of another store; a registered model; with
     `keeps_front` that of a trial on the front. What jobs share is kept while a job that began lately might read it.
     """
-    owners = sorted(runs, key=lambda run: RecordedJob(run).has_job)  # the run of a job before others that name it
+    owners = sorted(runs, key=lambda run: RecordedJob(run).has_job)  # the job's own run comes first
     known = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in owners}
     places = dict[tuple[str, str, str], list[tuple[int, float]]]()  # to sizes of objects, and when they were written
     newest_job, now = 0.0, time.time()

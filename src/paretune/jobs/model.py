@@ -18,8 +18,8 @@ from paretune.tracking.store import Tracking
 def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> str:
     """Record the model of a finished job, whose files are at `location`; returns the address for MLflow.
 
-    The address is empty if there is no model, for which the run has the reason, or if MLflow does not answer. Doing it
-    again changes nothing.
+    The address is empty if there is no model (the run has the reason) or if MLflow does not answer. Repeating it
+    changes nothing.
     """
     if spec.probe_steps is not None or spec.project is not None:
         return ""  # such a job leaves none

@@ -1,6 +1,6 @@
-"""Names of runs: what a job computes and, once it has ended, its quality and dollars.
+"""Names of runs: a job's settings and, once it has ended, its quality and dollars.
 
-MLflow's table opens with the name of each run and without its metrics.
+MLflow's table shows run names but no metrics when it opens.
 """
 
 from collections.abc import Mapping

@@ -36,20 +36,20 @@ RUN_STATUS: Mapping[JobState, EndStatus] = {
     JobState.FAILED: "FAILED",
     JobState.STOPPED: "KILLED",
 }
-_VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
+_VERSIONS = ("python", "torch", "transformers", "accelerate")  # software versions in a report
 _TIMES_THE_EPOCHS = 3
 _READ_LINES, _SHOWN_LINES = 200, 15  # of the log of a failed job
-_USUAL_RATES = (0.3, 30.0)  # times the default learning rate; one outside is the first suspect if nothing was learnt
+_USUAL_RATES = (0.3, 30.0)  # usual multiples of the default learning rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome(Result):
-    """A job that has ended: what it measured, what it cost, where it is recorded, and why it has no result."""
+    """An ended job: what it measured and cost, where it is recorded, and why it has no result."""
 
     run_id: str
     job_name: str  # its name for the launcher, SageMaker's for a job there; empty if none was created
     state: JobState
-    metrics: Mapping[str, float]  # name to value, named as in MLflow; a metric that was not measured is absent
+    metrics: Mapping[str, float]  # MLflow's metric names and their values; unmeasured metrics are absent
     price: Price | None = None  # of one instance; None if it is unknown, and then cost_usd is absent
     spec: JobSpec = field(default_factory=JobSpec)
     ran: JobSpec | None = None  # the same on the instances of its last attempt; None if it is not known
@@ -62,7 +62,7 @@ class JobOutcome(Result):
     model_uri: str = ""  # address from which MLflow loads it; empty if MLflow has none
     open_command: str = ""
     kept_usd: float | None = None  # the most that instances kept after it can still cost; None if none are, or unknown
-    ended_at: float | None = None  # in seconds since the epoch; None if that is not known
+    ended_at: float | None = None  # in seconds since the epoch; None if unknown
     has_gap: bool = False  # whether its run is incomplete; the job's own files are complete
     remarks: Sequence[str] = ()  # sentences on what the record lacks and why
     verdicts: Sequence[str] = ()  # sentences on the model

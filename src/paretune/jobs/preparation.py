@@ -1,4 +1,4 @@
-"""Inputs of a job: prepared rows and the model, checked and made by the training wing in a process of its own.
+"""Inputs of a job: prepared rows and the model, checked and made by the training wing in a separate process.
 
 torch is not imported into this process.
 """

@@ -1,4 +1,4 @@
-"""A job before it is paid for: what is known of it, warnings, of which only `limit_refusal` stops it, and the dry run.
+"""A job before it is paid for: facts, warnings (only `limit_refusal` stops the launch), and the dry run.
 
 In a dry run everything is checked as for a launch, nothing is launched, and the job is shown with its worst case.
 """
@@ -29,7 +29,7 @@ from paretune.specification.parameters import experimental_in, experimental_word
 from paretune.specification.script_arguments import own_settings, script_in_words
 from paretune.storage.database import redacted
 
-MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it is warned of
+MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it causes a warning
 _ROUNDED_DOWN = 0.9  # share of a scaled learning rate from which on a rate counts as scaled by hand and rounded
 
 
@@ -58,7 +58,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted(ForeseenJob):
-    """A job that may be launched: what was read, computed and checked for it, once, for all who come after."""
+    """A job that may be launched, with everything that was read, computed and checked for it once."""
 
     inputs: JobInputs
     plan: BatchPlan

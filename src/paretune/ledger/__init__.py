@@ -1,4 +1,4 @@
-"""Dollars that many jobs share, and the lock of a study.
+"""Budgets that many jobs share, and the lock of a study.
 
 budget_file.BudgetFile      a file of budgets, read and checked
 budget_ledger.BudgetLedger  reserve, record and balance, for all jobs that share the budgets of a file

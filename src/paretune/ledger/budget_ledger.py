@@ -1,9 +1,9 @@
 """The ledger of budgets that many jobs share: what they have reserved and spent in each month.
 
 A job's worst case is compared with every budget whose tags the job has, and reserved, in one transaction, before the
-job is created. Its cost replaces that when it has ended, and its warm pool too. A reservation that was never booked
-belongs to a job that still runs, or whose launcher was killed. A job counts in the calendar month (UTC) in which it was
-first reserved, with all of its attempts. Simulated jobs are counted apart, with the same limits.
+job is created. Its cost replaces that when it has ended, and its warm pool too. A reservation without a recorded cost
+belongs to a job that still runs, or whose launcher was killed. A job counts, with all of its attempts, in the calendar
+month (UTC) of its first reservation. Simulated jobs are counted separately, with the same limits.
 """
 
 import json
@@ -119,9 +119,8 @@ class BudgetLedger:
     def reserve(self, request: BudgetRequest) -> None:
         """Reserve a job's worst case in all budgets that it counts against, unless as much is reserved already.
 
-        A job whose worst case has grown is asked again, and one that was booked and is started again needs its worst
-        case once more. Raises BudgetRefused, and writes nothing, if some budget does not cover it, or its price is
-        unknown.
+        A job whose worst case has grown is checked again, and a finished job that is started again needs its worst case
+        once more. Raises BudgetRefused, and writes nothing, if some budget does not cover it, or its price is unknown.
         """
         with self._transaction(LaunchRefused) as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
@@ -184,7 +183,7 @@ class BudgetLedger:
         if self.is_local:
             here = f"sqlite:///{Path(self._engine.url.database or '').resolve()}"
         if claims:
-            with suppress(OSError):  # a folder that nobody here may change
+            with suppress(OSError):  # a folder that is not writable
                 write_json_once(mark, here)
         address = parse_json(mark.read_text(encoding="utf-8")) if mark.exists() else here
         if address != here:

@@ -1,6 +1,6 @@
-"""Copies what a training has recorded inside its job into the tracking server. Copying twice changes nothing.
+"""Copies what a training has recorded inside its job to the tracking server. Copying twice changes nothing.
 
-That is the runs that it has opened with MLflow, and the curves of its other loggers and of its printed lines.
+It copies the runs that the training has opened with MLflow, and the curves of its other loggers and printed lines.
 
 The job's store is read through MLflow, which upgrades tables of an older one. A job with a newer MLflow than is
 installed here leaves a store that cannot be read: it stays in the job's results.
@@ -26,7 +26,7 @@ from paretune.tracking.run import name_for_mlflow
 
 _MOST_RUNS = 50_000  # MLflow's limit of one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
-_NOT_COPIED = (  # what MLflow sets, and what `sync` believes of a job
+_NOT_COPIED = (  # tags that MLflow sets, and those that `sync` trusts
     *("mlflow.user", "mlflow.source.", "mlflow.project.", MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME),
     schema.PREFIX,
 )
@@ -83,7 +83,7 @@ def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
 def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
     """Map paths in a run's artifacts to folders with the files of the run and its models.
 
-    The store's own addresses of them are not believed: nothing else of this machine may be uploaded.
+    The addresses in the store are not trusted: no other file of this machine may be uploaded.
     """
     experiment = store / "mlruns" / run.info.experiment_id
     models = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")

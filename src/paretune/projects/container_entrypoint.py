@@ -58,7 +58,7 @@ def main(ml: Path) -> int:
         if code or supervisor.was_stopped:
             return code
     script_metrics = importlib.import_module("script_metrics")  # which lies next to this file in the job
-    # What instances but the first one record is lost with them.
+    # Records of other instances than the first are lost.
     data = ml / "output" / "data" if is_first() else Path(tempfile.mkdtemp())
     environment = dict(os.environ, **script_metrics.logging_environment(data, os.environ))
     if not (project / "mlruns").exists():

@@ -182,7 +182,7 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> tuple[s
         if spec.entry_point not in declared and spec.entry_point.endswith(".sh"):
             entry.command = shlex.join(["bash", spec.entry_point])  # MLflow takes $SHELL, which an image may lack
         if _SEED in entry.parameters and _SEED not in values and _SEED in spec.changed():
-            values[_SEED] = str(spec.seed)  # a repeat of the same job differs in it
+            values[_SEED] = str(spec.seed)  # it differs in a repeat of the same job
         return _entry_command(spec, entry, values, home, root)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "15"}
-"""MLflow's own settings by which a dead server is given up soon: a job wants to be watched."""
+"""MLflow settings that shorten the wait for a dead server, because jobs must be watched meanwhile."""
 _lock, _blocks, _set = Lock(), [0], list[str]()
 
 

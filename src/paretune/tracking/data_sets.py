@@ -1,4 +1,4 @@
-"""The data of a job as MLflow's data sets: inputs of its run, and the validation rows that its model was judged on."""
+"""The data of a job as MLflow data sets: inputs of its run, and the validation rows that its model was evaluated on."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from paretune.specification.job import JobSpec
 
 _VALIDATION = "validation"
 _CONTEXTS = {"train": "training", _VALIDATION: _VALIDATION, "test": "test"}
-"""Splits of prepared rows to the contexts of MLflow's data sets."""
+"""Splits of prepared rows, and the contexts of their MLflow data sets."""
 
 
 def data_sets_of(spec: JobSpec, dataset: PreparedDataset) -> list[DatasetInput]:

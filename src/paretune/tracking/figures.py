@@ -15,7 +15,7 @@ _LONGEST_NAME = 30  # characters
 def classification_report(report: JobReport) -> str:
     """Return precision, recall, F1 and number of validation rows per class, as text.
 
-    Its macro average is the run's metric f1: of the classes that a validation row has, or that were predicted.
+    Its macro average is the run's metric f1. It includes the classes that occur in validation rows or predictions.
     """
     from sklearn.metrics import classification_report as table
 
@@ -38,12 +38,12 @@ def confusion_figure(report: JobReport) -> Any:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = float(np.clip(2.5 + 0.45 * len(names), 4.5, 16))
     figure = Figure(figsize=(side + 0.8, side), layout="constrained")
-    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))  # of every machine
+    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))  # installed everywhere
     if not all(font.get_char_index(ord(character)) for character in "".join(names) if character.isprintable()):
-        names = tuple(f"class {number}" for number in range(1, len(names) + 1))  # else characters would become boxes
+        names = tuple(f"class {number}" for number in range(1, len(names) + 1))  # for all characters
     matrix = ConfusionMatrixDisplay(shares, display_labels=[name[:_LONGEST_NAME] for name in names])
     options = {"include_values": len(names) <= _MOST_CLASSES_WITH_NUMBERS, "values_format": ".0%", "colorbar": False}
-    with rc_context({"text.parse_math": False}):  # "$" in a name begins no formula
+    with rc_context({"text.parse_math": False}):  # "$" in a name starts no formula
         matrix.plot(ax=figure.add_subplot(), cmap="Blues", xticks_rotation=45, **options)
     figure.suptitle(f"{counts.sum():,} validation rows")
     return figure

@@ -1,7 +1,7 @@
 """The model of a finished job as a LoggedModel of MLflow, and as a version of a registered model.
 
 The training has written MLmodel next to the weights. The files of a folder on this machine become those of the
-LoggedModel. What lies in S3 stays there, and MLflow loads it from there: its LoggedModel has the address.
+LoggedModel. Files in S3 stay there, and MLflow loads them from there: the LoggedModel has the address.
 """
 
 import os
@@ -20,12 +20,12 @@ from paretune.tracking import schema
 from paretune.tracking.data_sets import validation_of
 
 _OF_VALIDATION = (metrics.F1, metrics.EVAL_LOSS, metrics.PERPLEXITY)
-"""Metrics of the run that the list of models shows, measured on the validation rows."""
+"""Metrics that the list of models shows, measured on the validation rows."""
 _OF_MODEL = (*_OF_VALIDATION, metrics.COST_USD, metrics.TRAIN_SECONDS)
-"""All metrics of the run that it shows."""
+"""All metrics that the list of models shows."""
 _STATES = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
-"""What only the training itself needs."""
-CANDIDATE = "candidate"  # alias of the version of a registered model that was registered last
+"""Files that only the training itself needs."""
+CANDIDATE = "candidate"  # alias of the newest version of a registered model
 _READY_WITHIN_S = 120  # a managed server makes a Model Package of each version
 
 
@@ -50,8 +50,8 @@ def log_model(
 ) -> LoggedModel:
     """Return the LoggedModel of a run, whose files are in a folder here or at an S3 URI.
 
-    It is created if there is none, and completed if its creation was interrupted. Its quality names the validation rows
-    among the inputs of the run.
+    It is created if it does not exist, and completed if its creation was interrupted. Its quality metrics name the
+    validation rows among the run's inputs.
     """
     run = client.get_run(run_id)
     logged = next((logged for logged in _models_of(client, run) if schema.MODEL in logged.tags), None)
@@ -67,7 +67,7 @@ def log_model(
         _store(client, logged, Path(location))
     validation = validation_of(run)
     for name in set(_OF_MODEL) & run.data.metrics.keys():  # one by one, because a server may deny batches
-        point = client.get_metric_history(run_id, name)[-1]  # one that the run has, so that no curve gets another
+        point = client.get_metric_history(run_id, name)[-1]  # an existing step
         place: dict[str, Any] = {"model_id": logged.model_id, **(validation if name in _OF_VALIDATION else {})}
         client.log_metric(run_id, name, point.value, point.timestamp, point.step, **place)
     return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
@@ -76,7 +76,8 @@ def log_model(
 def register_model(client: MlflowClient, name: str, run_id: str) -> str | None:
     """Make the model of a run a version of `name` with the alias `candidate`; returns `NAME/VERSION`.
 
-    A run that has a version keeps it. None if MLflow has no model of the run. What MLflow raises is raised as it is.
+    A run that has a version keeps it. Returns None if MLflow has no model of the run. MLflow's errors are raised
+    unchanged.
     """
     versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
     version = str(versions[0].version) if versions else None

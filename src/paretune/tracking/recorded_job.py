@@ -1,4 +1,4 @@
-"""A recorded run, and the job that it records, read back."""
+"""Reads a recorded run and its job back from MLflow."""
 
 import math
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class RecordedRun:
 
 
 class RecordedJob:
-    """A job as its run records it. A number that is not recorded is None, a text is empty."""
+    """A job as recorded by its run. Numbers that are not recorded are None, and texts are empty."""
 
     def __init__(self, run: RecordedRun) -> None:
         tags, measured = run.tags, run.metrics
@@ -41,10 +41,10 @@ class RecordedJob:
         self.run_id = run.run_id
         self.name = tags.get(schema.RUN_NAME, "")
         self.row_key = tags.get(schema.ROW_KEY, "")  # key of the row of a table that it was imported from
-        self.versions = tags.get(schema.USED_VERSIONS, "")  # that trained, such as `python 3.11.7, torch 2.13.0`
+        self.versions = tags.get(schema.USED_VERSIONS, "")  # such as `python 3.11.7, torch 2.13.0`
         self.state = tags.get(schema.STATE, "")  # see there; empty before the job is created
         self.origin = tags.get(schema.ORIGIN) or "measured"  # or `simulated`, `published`
-        self.was_retried = schema.OUT_OF_MEMORY_RETRIES in tags  # whether it ran out of memory and got a smaller batch
+        self.was_retried = schema.OUT_OF_MEMORY_RETRIES in tags  # with a smaller batch
         self.is_completed = self.state == "Completed"
         # Several runs may name a job before it is created; it has been seen to be this one's if one of these is there.
         self.has_job = bool(tags.get(schema.JOB_NAME)) and bool(
@@ -52,20 +52,20 @@ class RecordedJob:
         )
         reason = tags.get(schema.FAILURE_REASON, "")
         self.ran_out_of_memory = self.state == "Failed" and reason.startswith("out of memory")
-        # Where it ran, at last
+        # Where it ran in the last attempt
         self.launcher = tags.get(schema.LAUNCHER, "")  # empty for published jobs
         self.machine = tags.get(schema.MACHINE, "")  # name of the machine that a local job ran on
         self.region = tags.get(schema.PRICE_REGION) or tags.get(schema.REGION, "")
         self.instance_type = tags.get(schema.USED_INSTANCE_TYPE) or self.param("instance_type")
         self.instance_count = int(number_in(tags.get(schema.USED_INSTANCE_COUNT) or self.param("instance_count")) or 1)
         self.is_spot = bool(number_in(self.param("spot"))) or schema.TRAINING_SECONDS in tags
-        self.used_precision = tags.get(schema.USED_PRECISION, "")  # number format that it trained in
-        # Its bill over all attempts, and the price that `cost_usd` was computed with
+        self.used_precision = tags.get(schema.USED_PRECISION, "")  # number format of the training
+        # The bill of all attempts, and the price used for `cost_usd`
         self.billable_seconds = measured.get(metrics.BILLABLE_SECONDS)  # per instance
         self.warm_pool_seconds = measured.get(metrics.WARM_POOL_SECONDS, 0.0)  # per instance, recorded after the job
         self.cost_usd = measured.get(metrics.COST_USD)
         is_billed = tags.get(schema.BILL) == schema.BILL_COMPLETE
-        self.effective_usd = measured.get(metrics.EFFECTIVE_USD) if is_billed else None  # of a complete bill
+        self.effective_usd = measured.get(metrics.EFFECTIVE_USD) if is_billed else None  # from a complete bill
         self.price_usd_per_hour = number_in(tags.get(schema.PRICE_USD_PER_HOUR, ""))  # of one instance
         self.price_region = tags.get(schema.PRICE_REGION, "")
         self.price_as_of = tags.get(schema.PRICE_AS_OF, "")  # year, month or day

@@ -1,7 +1,7 @@
-"""One MLflow run that is written: its parameters, tags, metrics, artifacts and end.
+"""Writes one MLflow run: its parameters, tags, metrics, artifacts and end.
 
-Writing is idempotent, so that a run can be filled again from a job's files; and a server that goes away while a job
-runs costs nothing but a delay, because what could not be written is kept and tried again.
+Writing is idempotent, so a run can be filled again from a job's files. A server that becomes unavailable while a job
+runs only causes a delay: failed writes are kept and retried.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, 
 _AT_ONCE = 100  # values per request; MLflow takes as many params or tags, and 1000 metrics
 _LONGEST_METRIC = 250  # characters of a name; MLflow's limit
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
-_DENIED = re.compile(r"not authorized|[Aa]ccess ?[Dd]enied|error code 403")  # of a proxy, or of IAM before MLflow
+_DENIED = re.compile(r"not authorized|[Aa]ccess ?[Dd]enied|error code 403")  # from a proxy or IAM
 _AWAY = "MLflow does not answer; the job goes on"
 _NO_RUN = "MLflow has no such run (deleted, or of another store than MLFLOW_TRACKING_URI names now); the job goes on"
 _REFUSES = "MLflow refuses a part of the record, which goes on without it"
@@ -44,20 +44,20 @@ _Value = Param | RunTag | Metric
 class Run:
     """One MLflow run. Writing never raises if the server is unavailable or refuses; then `has_gap` is true.
 
-    Params, tags, metrics and inputs that are not answered wait and are sent with the next ones; artifacts and the end
-    must be written again. What is refused, for its form or for want of a permission, is dropped with a warning: no
-    later time would bring another answer.
+    Params, tags, metrics and inputs without an answer wait and are sent with the next ones; artifacts and the end must
+    be written again. A write that is refused, for its form or a missing permission, is dropped with a warning: retrying
+    would not help.
 
-    In a run that `is_new`, which this process has just created, nothing has to be read first.
+    A run that `is_new`, because this process has just created it, need not be read first.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, clock: Clock, *, is_new: bool = False) -> None:
         self.run_id = run_id
-        self.has_gap = False  # whether MLflow has not answered since this was last set: something must be written again
+        self.has_gap = False  # whether a write failed since this was last reset
         self._client = client
         self._clock = clock
         self._waiting: dict[tuple[object, ...], _Value] = {}
-        self._inputs: list[DatasetInput] = []  # that wait, too
+        self._inputs: list[DatasetInput] = []  # these wait, too
         self._warned: set[str] = set()
         self._steps: dict[str, set[int]] = {}
         self._is_new = self._has_read = is_new
@@ -114,7 +114,8 @@ class Run:
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Record headline values; one that the run has already is not written twice.
 
-        They are at step 0, or at the last step of their curve: MLflow shows the latest value of the last step.
+        They are logged at step 0, or at the last step of their curve, because MLflow shows the latest value of the last
+        step.
         """
         is_read, points = self._read(), []
         for name, value in _named_for_mlflow(metrics).items():
@@ -189,7 +190,7 @@ class Run:
             answer = self._ask(partial(self._send, [*batch.values()]), warns=len(batch) == 1)
             if answer is None:
                 return
-            if not answer and len(batch) > 1:  # one by one, to find the value or the operation that MLflow refuses
+            if not answer and len(batch) > 1:  # one by one, to find the value or operation that MLflow refuses
                 size = 1
                 continue
             size = size if answer else _AT_ONCE

@@ -15,66 +15,66 @@ from paretune.core.errors import BadInput
 PREFIX = "paretune."  # the beginning of every tag of ours
 LONGEST_TAG = 8_000  # characters; MLflow's limit
 
-# What a run is
+# The kind of a run
 KIND = "paretune.kind"
 """The kind of a run without a job: `study`, `study driver`, `watcher`, `report`, `estimate`, `prices`, `import`,
 `doctor`, `demo`, `reconcile`."""
-WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
+WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` followed instead of starting its own
 ORIGIN = "paretune.origin"
 """The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
 ESTIMATED = "estimated"  # origin of runs that hold estimates and no job
-COMMAND = "paretune.command"  # the line that repeats the job, or goes on with the study; for people
+COMMAND = "paretune.command"  # the command that repeats the job or continues the study, for people
 GIVEN = "paretune.given"  # the given parameters of the job, as JSON
-SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
+SPEC_HASH = "paretune.spec_hash"  # hash of the computation; jobs with equal hashes compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
-MODEL_REVISION = "paretune.model_revision"  # commit of the hub's repository that the model was taken from
-MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
+MODEL_REVISION = "paretune.model_revision"  # commit of the hub's repository of the model
+MODEL = "paretune.model"  # location of the model's files: a path or an S3 URI; also on its LoggedModel
 MODEL_URI = "paretune.model_uri"  # address from which MLflow loads it: `models:/m-...`, or its folder in S3
-NO_MODEL = "paretune.no_model"  # why MLflow cannot load a model of a job that has finished, in words
+NO_MODEL = "paretune.no_model"  # why MLflow cannot load the model of a finished job
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
-ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
+ESTIMATE_BASIS = "paretune.estimate_basis"  # the evidence for the job's estimate, in words
 
-# The job, and where it runs
+# The job and its location
 LAUNCHER = "paretune.launcher"  # `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created."""
-SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
-FAILURE_REASON = "paretune.failure_reason"  # why the job failed, in words
-WARNINGS = "paretune.warnings"  # warnings before the launch, in words
+SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's secondary status
+FAILURE_REASON = "paretune.failure_reason"  # why the job failed
+WARNINGS = "paretune.warnings"  # warnings before the launch
 GAP = "paretune.gap"  # `true` if MLflow could not store everything of a finished job; `sync` completes it
-OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if it was within
+OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if there are none
 REMARKS = "paretune.remarks"
-"""Remarks on a job that has ended, such as what its record lacks and why."""
-VERDICT = "paretune.verdict"  # what is wrong with the model, in words; absent if nothing is
+"""Remarks on an ended job, such as what is missing in its record and why."""
+VERDICT = "paretune.verdict"  # what is wrong with the model; absent if nothing is
 RUN_NAME = "mlflow.runName"
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 WARM_POOL = "paretune.warm_pool"
 """State of the instances kept after the job: `Available` while they are billed and their cost is not recorded."""
-WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
+WARM_POOL_KEPT = "Available"  # its value while the instances are billed
 RETRIES = "paretune.retries"
-"""Failures of a study's job that any process may follow with another attempt, such as `capacity, internal`. The study
-decides about all others; a single job, which has no such tag, is tried again after each of them."""
-WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
+"""Failures after which any process may retry a study's job, such as `capacity, internal`. The study decides about all
+others. A single job has no such tag and is retried after each of them."""
+WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty if none does
 
 REGION = "paretune.region"  # AWS region of the job
-SETTINGS = "paretune.settings"  # parameters that follow from the launcher's configuration, such as role and bucket
+SETTINGS = "paretune.settings"  # parameters from the launcher's configuration, such as role and bucket
 TRAINING_SECONDS = "paretune.training_seconds"
 """Seconds that on-demand instances would have billed for the last attempt of a spot job, per instance."""
 ACCOUNT = "paretune.account"  # number of the AWS account
 CLAIMED_AT = "paretune.claimed_at"
-"""When the name of a job to be created was recorded, in seconds since the epoch; uploads come between the two."""
+"""When the job's name was recorded, in seconds since the epoch. Uploads happen between this and the job's creation."""
 
 # MLflow projects on SageMaker
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened besides its own
 
-# Whose job it is
+# The owner of the job
 USER = "paretune.user"  # the tag `user` of the job, else the login name
-BUDGET = "paretune.budget"  # the file of budgets that the job counts against
+BUDGET = "paretune.budget"  # the budget file that the job counts against
 TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
 
-# What ran in place of the request
+# What ran instead of what was requested
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"  # number of retries with a smaller per-device batch
 USED_BATCH = "paretune.used_per_device_train_batch_size"  # per-device batch that ran
 USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation steps that ran
@@ -85,34 +85,34 @@ USED_DEVICE = "paretune.used_device"  # device that ran: `cpu`, `cuda`
 USED_VERSIONS = "paretune.used_versions"
 """Versions that trained, such as `python 3.11.7, torch 2.13.0`."""
 METRICS_FROM = "paretune.metrics_from"
-"""Sources of the numbers of a training of the user's own, each with its metrics: MLflow, W&B, a file, printed lines."""
+"""Sources of the metrics of a user's own training, each with its metrics: MLflow, W&B, a file, printed lines."""
 
 # Price and bill
-PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # price of an instance that the cost was computed with
+PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # hourly price of an instance used for the cost
 PRICE_REGION = "paretune.price_region"  # region of that price
 PRICE_AS_OF = "paretune.price_as_of"  # day of that price
 PRICE_SOURCE = "paretune.price_source"  # source of that price
 BILL = "paretune.bill"
-"""Whether the bill of the job is `complete`, so that `billed_usd` is final; or `not complete yet: ` and why."""
-BILL_COMPLETE = "complete"  # its value when it is final
+"""`complete` if the job's bill is complete and `billed_usd` is final; otherwise `not complete yet: ` and the reason."""
+BILL_COMPLETE = "complete"  # its final value
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study, on its own run and on those of its trials
-STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed one has started
+STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed driver has started
 DRIVEN_UNTIL = "paretune.driven_until"
-"""Time, in seconds since the epoch, until which the study counts as driven unless its driver says more; absent if none
-does."""
+"""Until when, in seconds since the epoch, the study counts as driven unless its driver extends it; absent without a
+driver."""
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
-REPEATS = "paretune.repeats"  # number of the trial that this one trains again with another seed
+REPEATS = "paretune.repeats"  # number of the trial that this one repeats with another seed
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 
 # A model in the registry
 REGISTERED = "paretune.registered"
-"""On the run of a job or a study: the version that its model is, such as `sentiment/3`; or why there is none."""
+"""On the run of a job or study: the registered version of its model, such as `sentiment/3`, or why there is none."""
 
 # Imported runs
-ROW_KEY = "paretune.row_key"  # of a row of an imported table: each row is imported once
+ROW_KEY = "paretune.row_key"  # key of a row of an imported table: each row is imported once
 SOURCE = "paretune.source"  # name of the table
 SOURCE_LINE = "paretune.source_line"  # line of the row in it
 

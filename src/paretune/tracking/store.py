@@ -1,4 +1,4 @@
-"""The MLflow tracking server or store: opens runs and finds those that are there."""
+"""The MLflow tracking server or store: opens and finds runs."""
 
 import fcntl
 import logging
@@ -42,16 +42,16 @@ class Tracking:
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
-        # The plugin sagemaker-mlflow (0.5.0) warns at each request to a server whose address is no ARN.
+        # The plugin sagemaker-mlflow (0.5.0) warns at each request to a server whose address is not an ARN.
         logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of files of a few kilobytes
         logging.getLogger("alembic").setLevel(logging.WARNING)
         logging.getLogger("alembic.runtime.migration").addFilter(_is_warning)  # MLflow 3.2 sets its level again
-        # It logs a traceback of every error that it raises; `Run` says the error itself.
+        # It logs a traceback of every error that it raises; `Run` reports the error itself.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         self.uri = mlflow.get_tracking_uri()
         if without_secrets(self.uri) != self.uri:
-            os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it
+            os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password
         self._environment = environment
         self._clock = clock
         path = _sqlite_file(self.uri)  # MLflow's migration takes no lock itself
@@ -59,7 +59,7 @@ class Tracking:
             require_answer(self.uri)
             self._client = MlflowClient()
             if not self.uri.startswith(("http", "arn:")):
-                self._client.search_experiments(max_results=1)  # makes or migrates the tables of a store
+                self._client.search_experiments(max_results=1)  # creates or migrates the tables of a store
             self._experiment = self._experiment_id()
         self._offered = set[str]()  # views that this process has offered
 
@@ -108,7 +108,7 @@ class Tracking:
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
         """Create a run called `name`, next to the one of this command, with these tags from its first moment.
 
-        It is below the run that this thread has started with `mlflow.start_run`, unless a tag names another parent.
+        Its parent is the run that this thread has started with `mlflow.start_run`, unless a tag names another one.
         """
         self.offer_view()
         active = mlflow.active_run()
@@ -122,7 +122,7 @@ class Tracking:
     def offer_view(self, study: str = "", name: str = "paretune") -> None:
         """Offer a view of all runs in MLflow's UI, or of the trials of the study with this run id, if MLflow can.
 
-        What is there already stays: a user may have changed it.
+        An existing view stays, because a user may have changed it.
         """
         key = f"{ui_view.TAG_PREFIX}{study or ui_view.ALL_RUNS}"
         if key in self._offered:
@@ -185,7 +185,7 @@ class Tracking:
         """Return the command or address that shows a run in MLflow's UI, or a view made by `offer_view`."""
         if self.uri.startswith("http"):
             return self.address(run_id, view)
-        # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
+        # `mlflow run` starts a command in the project's folder, which need not be the user's current folder.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and "MLFLOW_RUN_ID" not in os.environ
         store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
         return f"mlflow ui{store}  # then open {self.address(run_id, view)}"
@@ -205,7 +205,7 @@ class Tracking:
         except TROUBLE as error:
             reason = first_line(error)
             if condition is not None and is_refused(error):
-                safe = without_secrets(condition)  # MLflow's own text would show a password in parts
+                safe = without_secrets(condition)  # MLflow's own text would show parts of a password
                 raise BadInput([f"MLflow cannot search for {safe!r}{f': {reason}' * (safe == condition)}"]) from None
             raise TrackingUnavailable(
                 f"the MLflow store at {without_secrets(self.uri)} cannot be used ({without_secrets(reason)}): "

@@ -1,6 +1,6 @@
-"""The view of MLflow's runs table that paretune's question needs: an experiment tag that MLflow's UI reads.
+"""The view of MLflow's runs table with F1, dollars and the cluster: an experiment tag that MLflow's UI reads.
 
-MLflow 3.17 keeps a view that somebody has shared in the experiment tag `mlflow.sharedViewState.KEY`, and opens it with
+MLflow 3.17 keeps shared views in the experiment tag `mlflow.sharedViewState.KEY`, and opens them with
 `?viewStateShareKey=KEY`. The value is a JSON object of a name, two times and the state as JSON, read from MLflow's
 JavaScript on 2026-11-23. Its documentation does not describe it, so another version may show columns of its own.
 """
@@ -11,7 +11,7 @@ from paretune.specification import metrics
 from paretune.tracking import schema
 
 KIND_TAG, KIND = "mlflow.experimentKind", "custom_model_development"
-"""The tag that makes MLflow's UI open an experiment as one of trainings, and not of traces."""
+"""The tag that makes MLflow's UI show an experiment's trainings rather than traces."""
 TAG_PREFIX = "mlflow.sharedViewState."
 ALL_RUNS = "paretune"  # key of the view of all runs of an experiment
 _MADE_MS = 1_795_737_600_000  # 2026-11-27
@@ -44,7 +44,8 @@ def view(name: str, parent: str = "") -> str:
     """Return the tag's value: a view of an experiment's runs, or of the trials of the study with run id `parent`."""
     state = {
         "searchFilter": f"tags.`{schema.PARENT}` = '{parent}'" if parent else "",
-        # Sorted by their creation, MLflow hides trials under the run of their study. It puts runs without a rank last.
+        # If runs are sorted by creation, MLflow hides trials under the run of their study. Runs without a rank come
+        # last.
         "orderByKey": f"tags.`{schema.PARETO_RANK}`" if parent else "attributes.start_time",
         "orderByAsc": bool(parent),
         "startTime": "ALL",

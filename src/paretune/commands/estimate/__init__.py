@@ -1,6 +1,6 @@
 """The command `estimate`: seconds, dollars and memory of jobs before they are paid for.
 
-Here: which jobs. `estimate` has the table.
+This module selects the jobs; `estimate` makes the table.
 """
 
 import itertools
@@ -25,19 +25,19 @@ MAY_BE_LISTS = (
     *DIVISIONS,
 )
 LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # those that name clusters
-OF_THE_DATA = affecting(JobSpec, "data")  # what decides which rows a job gets, and how they are prepared
+OF_THE_DATA = affecting(JobSpec, "data")  # parameters that decide which rows a job gets, and how they are prepared
 
 
 class EstimateOptions(Parameters):
     """The options of the command; others are parameters of a job."""
 
     like: str = parameter("")
-    """a training that has run, here on other clusters: a run of the store, or a SageMaker training job of yours"""
+    """estimate a finished training on other clusters: a run in the store, or one of your SageMaker training jobs"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateRequest:
-    """The jobs to be estimated, in the order of what was typed."""
+    """The jobs to estimate, in the order in which they were typed."""
 
     specs: tuple[JobSpec, ...]
     like: str = ""  # names a training that has run; `texts`, which were typed, then change it, and there are no specs

@@ -34,7 +34,7 @@ from paretune.specification.parameters import split_list
 from paretune.specification.rules import launch_faults
 from paretune.tracking.recorded_job import RecordedJob
 
-_ROWS_ASSUMED = 100_000  # to begin with; their number follows from the seconds
+_ROWS_ASSUMED = 100_000  # initial guess; the number follows from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
 # Names in the hyperparameters of Hugging Face's examples and of the notebooks of AWS.
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -93,7 +93,7 @@ def of_run(job: RecordedJob) -> Reference:
 def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
     """Read a training from DescribeTrainingJob's answer. Raises BadInput if cluster or seconds are missing."""
     resources, status = answer.get("ResourceConfig", {}), answer.get("TrainingJobStatus")
-    is_spot = bool(answer.get("EnableManagedSpotTraining"))  # whose billable seconds are lower than those it took
+    is_spot = bool(answer.get("EnableManagedSpotTraining"))  # its billable seconds are lower than its duration
     seconds = answer.get("TrainingTimeInSeconds" if is_spot else "BillableTimeInSeconds")
     if status != "Completed" or not seconds:
         raise BadInput([f"like must name a training that has completed, training job {name} is {status}"])

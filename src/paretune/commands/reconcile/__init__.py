@@ -1,6 +1,6 @@
 """The command `reconcile`: AWS's bill compared with the recorded costs; `billed_usd` and `effective_usd` of every run.
 
-Here: which runs are on a bill, and whether it has all of them. `bill` reads a bill.
+This module matches runs with a bill, and finds what the bill lacks; `bill` reads it.
 """
 
 import math
@@ -101,7 +101,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
         billed: dict[str, Any] = jobs.loc[key].to_dict() if key in jobs.index else {}
         begin, end = _time(run)
         remark = _missing(run, end, bill, billed.pop("export", bill.months.keys()))
-        if not billed and remark:  # nobody expects it on this bill
+        if not billed and remark:  # it is not expected on this bill
             continue
         holes = bill.holes(months_between(begin, end))
         if not billed:
