@@ -1,13 +1,13 @@
-"""Where jobs run. A launcher is a plug-in: what it declares about itself, and a class that runs jobs.
+"""Where jobs run. A launcher is a plug-in: a declaration of its traits, and a class that runs jobs.
 
 `LOCAL`, `SAGEMAKER` and `SIMULATED` are the launchers of paretune, and `specification.launchers` says what they
-declare. A new launcher needs no change here. It is a package of its own with
+declare. A new launcher needs no change here. It is a separate package with
 
-- a `LauncherTraits` that an entry point of the group `paretune.launchers` names;
-- a subclass of `launchers.base.Launcher`, and one of `Job`;
-- a test that gives it to the contract suite of all launchers (tests/support/launcher_contract.py).
+- a `LauncherTraits` that an entry point of the group `paretune.launchers` names; - a subclass of
+`launchers.base.Launcher`, and one of `Job`; - a test that runs the contract suite of all launchers
+(tests/support/launcher_contract.py).
 
-A folder of `examples/` has a whole one.
+`examples/slurm` is a complete one.
 """
 
 from pathlib import Path

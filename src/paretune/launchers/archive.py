@@ -1,6 +1,6 @@
 """The code that is sent to a job: paretune itself, a user's own script, and their requirements.
 
-The same sources make the same bytes, so the archive is uploaded once for all jobs.
+Equal sources make equal bytes, so the archive is uploaded once for all jobs.
 """
 
 import gzip
@@ -18,7 +18,7 @@ from paretune.core.untrusted import files_below, is_secret_name
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
 SCRIPT_FOLDER = "script"
-LARGEST_MIB = 50  # size limit of the unpacked code; a larger folder holds something else than code
+LARGEST_MIB = 50  # size limit of the unpacked code; a larger folder does not hold only code
 _NEEDED_IN_A_JOB = ("core", "specification", "estimating", "training")  # folders whose modules the training imports
 _NEVER = {
     *(".git", ".paretune", ".venv", "venv", ".conda", ".tox", ".nox", "node_modules", "mlruns", "mlartifacts"),
@@ -117,7 +117,7 @@ def _not_ignored(folder: Path) -> list[Path]:
             done = subprocess.run(command, capture_output=True, check=False)
         except FileNotFoundError:
             raise BadInput([f"{folder} is in a git repository and git is not installed: install it"]) from None
-        if done.returncode != 0:  # such as a repository of another user: what it ignores must not travel
+        if done.returncode != 0:  # such as another user's repository, whose ignored files must not travel
             messages = done.stderr.decode(errors="replace").strip().splitlines()
             raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
         names |= {*done.stdout.split(b"\0")} - {b""}

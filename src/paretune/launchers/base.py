@@ -18,17 +18,17 @@ from paretune.specification.launchers import LauncherTraits
 from paretune.specification.parallelism import DEVICE_MAP
 
 CREATED_WITHIN_S = 600.0  # between the recording of a job's name and its creation: its code is uploaded meanwhile
-GONE_AFTER_S = 60.0  # a job is gone when its service has answered for so long that there is none: one is no proof
+GONE_AFTER_S = 60.0  # a job is gone if its service has denied it for this long: one answer is no proof
 SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 LOOK_EVERY_S = 2.0  # between two answers that there is no job
-JOB_PREFIX = "paretune-"  # the names of all jobs start with it
+JOB_PREFIX = "paretune-"  # prefix of all job names
 _RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)  # strategies, from their checkpoints
 
 
 def job_name(job: str, attempt: int) -> str:
     """Name of an attempt of a job, at most 63 letters, digits and hyphens: a pure function, so none is started twice.
 
-    `job` is the same for all attempts: the id of the job's run, or what `jobs.launch` names equal jobs by.
+    `job` is the same for all attempts: the id of the job's run, or the name that `jobs.launch` gives to equal jobs.
     """
     return f"{JOB_PREFIX}{job}-{attempt}"
 
@@ -49,7 +49,7 @@ def checkpoint_folder(document: JobDocument) -> str:
 
 
 class JobState(Enum):
-    """The state of a job. A job never leaves one of the three terminal states."""
+    """The state of a job. A job never leaves a terminal state."""
 
     RUNNING = "Running"
     STOPPING = "Stopping"
@@ -65,7 +65,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmPoolStatus:
-    """The instances that were kept after a job, for the next one like it."""
+    """The instances kept after a job for the next similar one."""
 
     status: str  # the service's own word, such as Available or Reused
     is_kept: bool  # whether the instances are still kept, and billed
@@ -78,7 +78,7 @@ class WarmPoolStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """The state and results of a job: those so far while it runs, and all once its state is terminal."""
+    """The state and results of a job: partial while it runs, complete once its state is terminal."""
 
     state: JobState
     seconds: float  # wall-clock seconds from the start to the end, or to now
@@ -92,7 +92,7 @@ class JobStatus:
 
 
 class Job(ABC):
-    """One training on one cluster. A launcher makes it.
+    """One training on one cluster, created by a launcher.
 
     Each method may be called in the process that submitted the job and in any that attached to it. None blocks.
     """
@@ -104,7 +104,7 @@ class Job(ABC):
     def run_id(self) -> str:
         """Id of the run of whoever has submitted it first: `JobDocument.run_id`. Equal jobs of two runs share a name.
 
-        A launcher that returns anything else makes each launch take its own job for that of another run.
+        If it returns anything else, each launch mistakes its own job for another run's.
         """
 
     @abstractmethod
@@ -163,7 +163,7 @@ class Job(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a launcher is made of: the parts of the command that launches its jobs.
+    """What a launcher gets from the command that launches its jobs.
 
     Attributes:
         home: folder of jobs, checkpoints and prepared data.
@@ -189,15 +189,15 @@ def open_launcher(traits: LauncherTraits, surroundings: Surroundings) -> "Launch
 
 
 class Launcher(ABC):
-    """A place where jobs run. What others must know before there is one is in its `traits`."""
+    """A place where jobs run. Its `traits` say what others must know before it is opened."""
 
     traits: ClassVar[LauncherTraits]
     reads_inputs = True  # whether its jobs read the prepared rows and the model; if not, `submit` gets none
-    jobs_outlive_submitter = True  # whether its jobs continue after the process that submitted them has ended
+    jobs_outlive_submitter = True  # whether its jobs outlive the process that submitted them
     jobs_may_appear_late = True  # whether a job may still appear after the process that submitted it has ended
     stop_s = 0.0  # seconds that a job may take to stop once its maximum runtime is over
     exceeded_s = 0.0  # the most seconds billed beyond a job's worst case; later ones are longer by as much
-    virtual_clock: SkippingClock | None = None  # the clock of its jobs if their time is simulated
+    virtual_clock: SkippingClock | None = None  # its jobs' clock if their time is simulated
 
     @classmethod
     @abstractmethod

@@ -1,11 +1,11 @@
 """When a paid training must stop itself, and how much longer it may be billed: bounds, not estimates.
 
-What a job leaves is uploaded after its training, outside AWS's MaxRuntimeInSeconds, and the training must stop in time:
+A job's results are uploaded after its training, outside AWS's MaxRuntimeInSeconds, so the training must stop in time:
 
     upload = START + bytes / RATE              billed after the training
     deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
 
-A next attempt has what is left of both, and there is none once the deadline is over: it would be billed beyond.
+The next attempt gets the rest of both. There is none after the deadline, because it would be billed beyond the limit.
 
 Files are uploaded as they are (CompressionType NONE), which no public job shows: its rate is assumed, and its bound at
 about the slowest rate of public jobs that pack a known model with gzip before (read 2026-11-23): DistilBERT, 0.27 GB,
@@ -29,7 +29,7 @@ from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 
 SCRIPT_BYTES = 1e9
-"""The output of a script counts with this, or with the size of `model`."""
+"""The output of a script counts as this much, or as the size of `model`."""
 UNKNOWN_MODEL_BYTES = 4e9  # stands for a model whose size is unknown before the launch: a billion weights in fp32
 BEFORE_CONTAINER_S = 200.0
 """Seconds billed before the container starts that the deadline leaves room for: data and image usually take 167 s
@@ -87,7 +87,7 @@ def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """Return the seconds beyond that bound that a study reserves until it has seen one upload; 0 for our training.
 
-    Only the script or project itself decides what it leaves, and all jobs of a study leave alike.
+    Only the script or project decides how much it writes, and all jobs of a study write about the same.
     """
     if not (spec.runs_user_code and spec.has_instances):
         return 0.0
@@ -133,6 +133,6 @@ def _architecture(spec: JobSpec, environment: Mapping[str, str]) -> Architecture
 def _architecture_of(model: str, task: str, environment: tuple[tuple[str, str], ...]) -> Architecture | None:
     if well_known(model) is None and not is_folder(model) and ("/" not in model or model.startswith(IN_S3)):
         return None
-    with suppress(BadInput):  # preparing the job's inputs says so
+    with suppress(BadInput):  # the preparation of the job's inputs reports this
         return architecture_of(model, task, dict(environment))
     return None

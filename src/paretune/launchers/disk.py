@@ -1,4 +1,4 @@
-"""The bytes on an instance's disk, and the volume that they need."""
+"""The bytes on an instance's disk, and the volume for them."""
 
 import math
 from pathlib import Path
@@ -9,7 +9,7 @@ from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.specification.inputs import script_inputs
 from paretune.specification.job import ADAPTERS, JobSpec
 
-SPARE_GIB = 10  # reserve of a volume for what is not counted: packages, logs, temporary files of libraries
+SPARE_GIB = 10  # reserve for packages, logs and temporary files, which are not counted
 _SMALLEST_VOLUME_GIB = 30
 LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
 
@@ -22,7 +22,7 @@ def volume_for_gib(size: float) -> int:
 def pooled_volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
     """Return one volume size in GiB for all trainings of a model: a pool is reused only with an equal volume.
 
-    A power of two, so that data sets of about one size share it, with room for full fine-tuning over many epochs.
+    It is a power of two, so that data sets of similar size share it, with room for full fine-tuning over many epochs.
     """
     most = max(bytes_on_disk(spec, inputs), bytes_on_disk(JobSpec(num_train_epochs=100, strategy="ddp"), inputs))
     return 1 << (volume_for_gib(most) - 1).bit_length()

@@ -1,6 +1,6 @@
-"""The folder of a job that reads its files where they lie: on this machine, or on a file system that a cluster shares.
+"""The folder of a job that reads files in place: on this machine, or on the shared file system of a cluster.
 
-`fill` makes below it what a SageMaker container finds below /opt/ml, and returns the command that trains there.
+`fill` creates in it what a SageMaker container finds below /opt/ml, and returns the training command.
 """
 
 import os
@@ -21,7 +21,7 @@ _WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
 
 @dataclass(frozen=True, kw_only=True)
 class JobCommand:
-    """What runs a job: the words of a command, variables that it needs besides others, and its folder if it has one."""
+    """The process of a job: the words of its command, additional variables, and its folder if it has one."""
 
     words: tuple[str, ...]
     variables: Mapping[str, str]
@@ -51,7 +51,7 @@ def fill(
             _link(folder.model_source, inputs.model.resolve())
         checkpoints.mkdir(parents=True, exist_ok=True)
         _link(folder.checkpoints, checkpoints)
-        variables["PYTHONSAFEPATH"] = "1"  # else a datasets.py in the current folder hides the library
+        variables["PYTHONSAFEPATH"] = "1"  # otherwise a datasets.py in the current folder hides the library
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
     if document.spec.reads_secrets:
         words = [sys.executable, str(_WITH_SECRETS), *words]

@@ -48,9 +48,9 @@ from paretune.specification.container import (
 )
 from paretune.specification.job import JobSpec
 
-STOP_GRACE_S = 70.0  # from `stop` until a job that still runs is killed; torchrun kills its processes after 60
+STOP_GRACE_S = 70.0  # seconds from `stop` until a running job is killed; torchrun kills its processes after 60
 _LOG_TAIL = 2**18  # bytes of a log that are read
-_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the line of a traceback that says what has happened
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the last line of a traceback
 
 
 def gpus() -> int:
@@ -194,7 +194,7 @@ class LocalJob(Job):
 
 
 class LocalLauncher(Launcher):
-    """Starts jobs on this machine, in folders of `home`, with `environment` but for MLFLOW_*, which they do not use."""
+    """Starts jobs on this machine, in folders of `home`, with `environment` except MLFLOW_*, which they do not use."""
 
     traits = LOCAL
     jobs_outlive_submitter = False
@@ -225,7 +225,7 @@ class LocalLauncher(Launcher):
             if (existing := self.attach(document.job_name)) is not None:
                 return existing
             child = self._start(folder, document, inputs)
-            started = {  # what a later process needs to adopt the job
+            started = {  # all that a later process needs to adopt the job
                 "started": self._clock.now(),
                 "max_seconds": document.max_seconds,
                 "run_id": document.run_id,

@@ -1,9 +1,9 @@
 """The instance types of all launchers with their hardware, and the regions of SageMaker; prices are in `pricing`.
 
 The data sheets of their accelerators are in `estimating.hardware`. launchers/sagemaker/instances.csv has every type of
-CreateTrainingJob's TrainingInstanceType (botocore 1.44.5), except for those of which only the name is known. Its
-columns `memory_gb` and `accelerator_memory_gb` are GiB, as AWS lists them; `local_storage_gb` is GB. A file of the
-user's own with the same columns, ~/.paretune/instances.csv, describes these and newer types.
+CreateTrainingJob's TrainingInstanceType (botocore 1.44.5), except types known only by name. Its columns `memory_gb` and
+`accelerator_memory_gb` are GiB, as AWS lists them; `local_storage_gb` is GB. The user's own file with the same columns,
+~/.paretune/instances.csv, may describe these and newer types.
 """
 
 import csv
@@ -17,7 +17,7 @@ from paretune.core.untrusted import LARGEST_TABLE, is_file, read_text
 from paretune.specification import launchers
 from paretune.specification.launchers import AUTO, LauncherTraits
 
-OWN_TYPES = "~/.paretune/instances.csv"  # rows of the user's own, which win over the shipped ones
+OWN_TYPES = "~/.paretune/instances.csv"  # the user's own rows, which override the shipped ones
 
 # Source: botocore 1.44.5, endpoints of SageMaker in the partitions aws, aws-us-gov and aws-cn (read 2026-11-20).
 REGIONS = frozenset(
@@ -48,14 +48,14 @@ class Instance:
     accelerator: str  # model of the GPU or chip; none for a CPU instance
     accelerator_count: int
     accelerator_memory_gib: float  # nominal memory of one accelerator
-    network_gbps: float  # highest network bandwidth in Gbit/s; `sustained_gbps` is the lasting one, None if unknown
+    network_gbps: float  # peak network bandwidth in Gbit/s; `sustained_gbps` is None if unknown
     vcpus: int
     memory_gib: float  # main memory
-    local_storage_gib: int = 0  # its own NVMe disks, which the hardware encrypts; 0 for none
+    local_storage_gib: int = 0  # own NVMe disks, which the hardware encrypts; 0 for none
     sustained_gbps: float | None = None
     flow_gbps: float = 10.0
-    """Most that one TCP flow carries in a cluster placement group; 5 outside of one (EC2 User Guide, "Network
-    bandwidth", read 2026-11-26). An optional column of the user's own file for machines elsewhere."""
+    """Limit of one TCP flow in a cluster placement group; 5 outside of one (EC2 User Guide, "Network bandwidth", read
+    2026-11-26). An optional column in the user's own file, for machines elsewhere."""
 
     @property
     def family(self) -> str:

@@ -42,19 +42,19 @@ CHECKPOINT_EVERY_S = 120.0  # between two checkpoints of a training that may los
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
 _NOT_IN_THE_KEY = ("region", "budget", "force")
-"""Parameters of a job that are looked up anew, or may differ where the same job is launched again."""
+"""Parameters of a job that are looked up again at each launch, or may differ when the same job is launched again."""
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 
 
 class FailureKind(Enum):
-    """The reason why a job failed, which decides what its launcher does next."""
+    """Why a job failed; this decides what its launcher does next."""
 
     OUT_OF_MEMORY = "out_of_memory"  # retry with a smaller per-device batch
-    BAD_INPUT = "bad_input"  # only another request helps
+    BAD_INPUT = "bad_input"  # only a different request helps
     DISK_FULL = "disk_full"  # free space, or ask for a larger volume
     DIVERGED = "diverged"  # the loss is NaN or infinite: lower the learning rate; a retry would diverge again
     CAPACITY = "capacity"  # AWS had no instance: retry later or with another instance type
-    INTERNAL = "internal"  # a fault inside AWS: the same again, from the last checkpoint
+    INTERNAL = "internal"  # a fault inside AWS: retry from the last checkpoint
     ERROR = "error"  # anything else; see the log
 
 
@@ -100,7 +100,7 @@ class JobFolder:
     def read_failure(self) -> tuple[FailureKind, str] | None:
         """Return kind and sentence of the failure file, or None without one; ERROR if another program wrote it.
 
-        A full disk leaves the file empty, which is the same as none.
+        A full disk leaves the file empty, which counts as missing.
         """
         text = self.failure.read_text(errors="replace").strip() if self.failure.exists() else ""
         if not text:
@@ -113,7 +113,7 @@ class JobFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The instances of a SageMaker cluster, as one of them sees it. Processes meet at `names[0]`, the same for all."""
+    """The instances of a SageMaker cluster, seen from one of them. All processes connect to `names[0]`."""
 
     names: tuple[str, ...]
     current: str
@@ -141,7 +141,7 @@ class PreparedDataset:
     key: str  # digest of rows, split, tokenizer and length; equal keys mean equal bytes
     folder: Path
     labels: tuple[str, ...]  # class names in the order of their ids; empty for causal-lm
-    facts: Mapping[str, float]  # metrics of the data alone: rows, tokens, baselines
+    facts: Mapping[str, float]  # metrics of the data: rows, tokens, baselines
     digests: Mapping[str, str]  # split (train, validation, test) to a digest of its rows and labels, in any tokenizer
 
     @classmethod
@@ -158,11 +158,11 @@ class PreparedDataset:
 
 @dataclass(frozen=True, kw_only=True)
 class DataFindings:
-    """What was found in the rows of a job when they were prepared."""
+    """Findings about a job's rows, made when they were prepared."""
 
     words: str = ""  # classes with their rows, and lengths
     warnings: tuple[str, ...] = ()  # sentences with their remedies
-    facts: Mapping[str, float] = field(default_factory=dict)  # metrics of the data that its prepared rows do not show
+    facts: Mapping[str, float] = field(default_factory=dict)  # metrics of the data that the prepared rows do not show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ class ProjectPayload:
     """The command of a project, which a job runs instead of paretune's training."""
 
     code: Mapping[str, Path]  # name in the job's current folder to the file that is sent there
-    program: str  # the Python file among them that starts the command; its argument is the root of the job's folder
+    program: str  # the Python file in `code` that starts the command; its argument is the root of the job's folder
     document: Mapping[str, Any]  # the content of input/data/job/job.json
     beside: Mapping[str, Path] = field(default_factory=dict)  # name in a local job's current folder to what is linked
     inputs: Mapping[str, Path | str] = field(default_factory=dict)
@@ -197,19 +197,19 @@ class JobInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDocument:
-    """Everything that a training must know, as it travels into the job."""
+    """Everything that a training must know, as it is sent into the job."""
 
     job_name: str
     spec: JobSpec
     plan: BatchPlan
     attempt: int = 1
-    spent_seconds: float = 0.0  # seconds that earlier attempts of the same job took
-    deadline_s: float | None = None  # seconds after the container's start when the training stops itself
+    spent_seconds: float = 0.0  # seconds of earlier attempts of the same job
+    deadline_s: float | None = None  # the training stops itself this many seconds after the container's start
     attribution: Attribution = field(default_factory=Attribution)
     """The owner of the job; only for the launcher, not sent into the job."""
     run_id: str = ""  # of the MLflow run that records the job
     request_key: str = ""  # digest of the parameters that were given, equal for all attempts; only for the launcher
-    script_options: Options | None = None  # what the user's script has named when it was asked, before the job
+    script_options: Options | None = None  # options that the user's script listed when it was asked, before the job
 
     @classmethod
     def first(
@@ -256,14 +256,14 @@ def _known(values: dict[str, float]) -> dict[str, float]:
 
 
 Metrics = Annotated[dict[str, float], AfterValidator(_known)]
-"""Name to value of what a job measures: finite values only, and none that only its bill can tell."""
+"""Names and values of a job's metrics: finite values only, and none that come from its bill."""
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # a whole number that fits into a database
 
 
 class _Document(BaseModel):
     """A JSON document of a job, which may come from a stranger's program, so types and names are exact."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # another version of paretune may have written more
+    model_config = ConfigDict(frozen=True, extra="ignore")  # another version of paretune may have written more fields
 
     @classmethod
     def read_json(cls, text: str | bytes) -> Self | None:
@@ -292,9 +292,9 @@ class JobReport(_Document):
     """The results of a job."""
 
     metrics: Metrics  # see `metrics.py` for names and units
-    not_finite: tuple[str, ...] = ()  # metrics of the user's own training that ended NaN or infinite
+    not_finite: tuple[str, ...] = ()  # metrics of the user's own training whose last value is NaN or infinite
     facts: dict[str, str | bool | int | float] = {}
-    """What the metrics depend on: device, precision, effective batch, versions, library of the model."""
+    """Facts that the metrics depend on: device, precision, effective batch, versions, library of the model."""
     model_fault: str = ""  # why MLflow cannot load the model that the job has left; empty if it can
     labels: tuple[str, ...] = ()  # C class names; empty if there are none
     confusion_matrix: tuple[tuple[Count, ...], ...] = ()  # C rows (true class) of C counts (predicted class)

@@ -1,7 +1,7 @@
 """The inputs of a training: the model to start from, the data set, and faults of both that can be found cheaply.
 
-A launch checks local CSV, TSV and JSONL files before it imports anything heavy, so that a misspelt column is answered
-in a second. Files of other kinds, and those of more than `_LARGEST` bytes, are checked when the data are prepared.
+A launch checks local CSV, TSV and JSONL files before it imports anything heavy, so that a misspelled column is reported
+within a second. Other files, and those larger than `_LARGEST` bytes, are checked when the data are prepared.
 """
 
 import codecs
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from paretune.specification.container import JobInputs
     from paretune.specification.job import JobSpec
 
-BUNDLED = "bundled:"  # prefix of the model and the data sets that come as Python packages
+BUNDLED = "bundled:"  # prefix of the model and the data sets that are Python packages
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_MODEL_ID = "sentence-transformers/all-MiniLM-L6-v2"
-"""Hub id of the original of the bundled model."""
+"""Hub id of the bundled model."""
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 SCRIPT_CHANNELS = {"model": "model", "dataset": "train", "validation_file": "validation", "test_file": "test"}
 """Parameters of a job that may name files or folders of the launching machine, besides `entry_script`, to channels of a
 user's own script, named as SageMaker's examples do: SM_CHANNEL_TRAIN, SM_CHANNEL_TEST."""
 INPUT_FILES = tuple(SCRIPT_CHANNELS)
 PATHS = (*INPUT_FILES, "entry_script", "budget")
-"""Parameters of a job that may name files or folders; `simulation.runs` is one, too."""
+"""Parameters of a job that may name files or folders; so may `simulation.runs`."""
 IN_S3 = "s3://"  # prefix of a file or folder in S3; a script or project on SageMaker reads it there
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
-"""Suffix of a file with rows to the reader of the `datasets` library."""
+"""Suffixes of files with rows, and their readers in the `datasets` library."""
 _WITH_A_SCRIPT = (
     "paretune has no training of its own for it; give a script such as transformers' run_qa.py or run_summarization.py "
     "with entry_script, and its arguments in training_arguments"
@@ -49,7 +49,7 @@ OTHER_TASKS = {
     **dict.fromkeys(("text2text-generation", "summarization", "translation"), _WITH_A_SCRIPT),
     "ner": f"set task={metrics.TOKEN_CLASSIFICATION}",
 }
-"""Names of tasks elsewhere to what to do instead."""
+"""Task names used elsewhere, and what to use instead."""
 _LARGEST = 20_000_000  # bytes of a file that is checked here: half a second
 _TEXT = (".csv", ".tsv", ".jsonl")
 _NUMBER, _FRACTION = re.compile(r"-?\d+(?:\.\d*)?"), re.compile(r"-?\d+\.\d*[1-9]\d*")
@@ -117,7 +117,7 @@ def read_in_s3(spec: "JobSpec", inputs: "JobInputs") -> dict[str, str]:
 def s3_source(address: str) -> tuple[str, str]:
     """Return the address of a file or folder in S3 as a channel takes it, and its path below the channel.
 
-    What has no suffix is a folder: its address ends in a slash, because S3 knows only beginnings of names.
+    A name without a suffix is a folder: its address ends in a slash, because S3 knows only prefixes.
     """
     name = address.rpartition("/")[2]
     return (address, f"/{name}") if Path(name).suffix else (f"{address.rstrip('/')}/", "")
@@ -295,6 +295,6 @@ def is_missing(cell: object) -> bool:
 def missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:
     """Return the numbers, from 1, of the rows without a value in a column."""
     if parameter == "label_column" and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
-        return []  # an empty cell means that the row has no labels
+        return []  # an empty cell is a row without labels
     blanks = _looks_for_blanks(spec)
     return [number for number, cell in enumerate(cells, 1) if cell is None or (blanks and is_missing(cell))]

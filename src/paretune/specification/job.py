@@ -1,7 +1,7 @@
-"""The parameters of one job, and what follows from them.
+"""The parameters of one job, and values derived from them.
 
-Each parameter is declared here once. The command line, study files, `mlflow run -P`, the JSON schema, the reference
-page and MLflow's parameters are made from these lines; rules between parameters are in `rules`.
+Each parameter is declared here, once. The command line, study files, `mlflow run -P`, the JSON schema, the reference
+page and MLflow's parameters are generated from these lines. Rules between parameters are in `rules`.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class SageMaker(Parameters):
     s3_bucket: str | None = parameter(None, also="bucket")
     """bucket for data, models and results; by default sagemaker-REGION-ACCOUNT"""
     input_mode: Literal["File", "FastFile"] = parameter("File", also="training_input_mode")
-    """how a training of your own reads its data: File, downloaded before it starts; FastFile, streamed from S3"""
+    """how your own training reads its data: File, downloaded before it starts; FastFile, streamed from S3"""
     volume_size_in_gb: int | None = parameter(None, ge=1, le=16_384, also="volume_gib volume_size")
     """volume of each instance; by default derived"""
     subnets: tuple[str, ...] = parameter(())
@@ -62,7 +62,7 @@ class SageMaker(Parameters):
     kms_key_id: str | None = parameter(None, also="kms_key volume_kms_key_id")
     """key for volumes, uploads and results"""
     network_isolation: bool = parameter(False, also="enable_network_isolation")
-    """no network for the job, so that pip installs nothing in it"""
+    """no network for the job; pip cannot install anything in it"""
     encrypt_traffic: bool = parameter(False, also="enable_inter_container_traffic_encryption")
     """encrypt the traffic between instances"""
     package_index: str | None = parameter(None)
@@ -157,7 +157,7 @@ class JobSpec(Parameters):
     learning_rate: float | None = parameter(None, "quality batch", gt=0, le=10, basic=True, also="lr")
     """peak learning rate (5e-5, with adapters 5e-4)"""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter("none", "quality batch")
-    """how the learning rate, given for 16 rows, grows with the global batch size"""
+    """how the learning rate, which is given for 16 rows, scales with the global batch size"""
     num_train_epochs: float = parameter(1.0, "quality", gt=0, le=10_000, basic=True, also="epochs")
     """passes over the training rows"""
     seed: int = parameter(42, "noise", ge=0, le=2**32 - 1, also="seed_everything")
@@ -208,7 +208,7 @@ class JobSpec(Parameters):
         group="strategy: how one job is spread over devices",
         experimental="smp smddp",
     )
-    """who has which part of the model; smp and deepspeed are for scripts of your own"""
+    """how devices share the model; smp and deepspeed are for your own scripts"""
     tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
     """fsdp, smp: number of devices of one instance that split each layer's matrices"""
     pipeline_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
@@ -235,7 +235,7 @@ class JobSpec(Parameters):
     fallback_instance_types: tuple[str, ...] = parameter(
         (), "stopping", not_searched="search instance_type itself", experimental=ANY
     )
-    """comma-separated types to use if AWS has no capacity, best first; the global batch size stays"""
+    """comma-separated types to use if AWS has no capacity, best first; the global batch size does not change"""
     spot: bool = parameter(False, "dollars", not_searched="it changes the bill and no result")
     """SageMaker: use spare capacity at a discount; an interrupted job continues from its checkpoint"""
     simulation: Simulation = parameter(Simulation(), "launcher", example={"failure_rate": 0.1, "seed": 7})
@@ -254,7 +254,7 @@ class JobSpec(Parameters):
     max_cost_usd: float | None = parameter(None, "stopping ownership", ge=0, basic=True)
     """do not launch a job whose worst case costs more"""
     budget: str | None = parameter(None, "ownership")
-    """YAML file with monthly budgets, for all jobs or by tags; what does not fit is refused"""
+    """YAML file with monthly budgets, for all jobs or by tags; jobs that do not fit are refused"""
     tags: dict[str, str] = parameter({}, "ownership", example={"team": "search"})
     """tags, for AWS and for budgets; user and team name the owner"""
 
@@ -407,7 +407,7 @@ class JobSpec(Parameters):
 
 
 class JobValues(JobSpec):
-    """Values of parameters of a job that need not make one together, such as what all jobs of a study share."""
+    """Values of job parameters that need not be a complete job, such as those shared by all jobs of a study."""
 
     rules: ClassVar[Rules] = ()
     last_rules: ClassVar[Rules] = ()

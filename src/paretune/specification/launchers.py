@@ -1,4 +1,4 @@
-"""The launchers that are installed, and what each of them declares about itself.
+"""The installed launchers, and what each of them declares about itself.
 
 A package adds a launcher by an entry point in the group `paretune.launchers` that names its `LauncherTraits`:
 
@@ -83,7 +83,7 @@ def names() -> tuple[str, ...]:
 @cache
 def known() -> dict[str, LauncherTraits]:
     """Return the traits of all launchers by name. Raises BadInput that names a plug-in that cannot be loaded."""
-    if find_spec("paretune.launchers") is None:  # in a job; its document brings the launcher that it needs
+    if find_spec("paretune.launchers") is None:  # in a job, whose document carries the launcher that it needs
         return {}
     return {entry.name: _loaded(entry) for entry in entry_points(group=GROUP)}
 
@@ -92,7 +92,7 @@ def _loaded(entry: Any) -> LauncherTraits:
     remedy = f"update or uninstall the package {entry.dist.name if entry.dist else entry.module}"
     try:
         traits = entry.load()
-    except Exception as error:  # whatever a package of somebody else raises
+    except Exception as error:  # another package may raise anything
         reason = f"{type(error).__name__}: {first_line(error)}"
         raise BadInput([f"the launcher {entry.name} cannot be read ({reason}): {remedy}"]) from error
     if not isinstance(traits, LauncherTraits) or traits.name != entry.name:

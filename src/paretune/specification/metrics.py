@@ -1,7 +1,7 @@
-"""Names and units of what is recorded, what each task is measured by, and formulas of derived metrics.
+"""Names and units of recorded metrics, the metrics of each task, and formulas of derived metrics.
 
-A metric that is not known is absent: never 0, never NaN. Dollars and seconds of every job come from `jobs.bill`, the
-rest of a training of our own from `training.job`.
+An unknown metric is absent: never 0, never NaN. Dollars and seconds of every job come from `jobs.bill`, the other
+metrics of paretune's own training from `training.job`.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ JOB_SECONDS = "job_seconds"  # wall time of the job, from start to end
 BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance
 STARTING_SECONDS = "starting_seconds"  # from creation to the first download, with waits for capacity; not billed
 DOWNLOADING_SECONDS = "downloading_seconds"  # of the data and, since December 2023, of the image; billed
-UPLOADING_SECONDS = "uploading_seconds"  # packing and upload of what the job has left; billed
+UPLOADING_SECONDS = "uploading_seconds"  # packing and upload of the job's results; billed
 WARM_POOL_SECONDS = "warm_pool_seconds"
 """Seconds billed per instance after the job, while its instances were kept for the next one."""
 COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
@@ -30,7 +30,7 @@ BILLED_USD = "billed_usd"
 """Unblended cost in AWS's bill, storage included, before tax, credits and the fees of plans."""
 EFFECTIVE_USD = "effective_usd"
 """The same with Savings Plans, reservations and private rates."""
-OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # which no job knows of itself
+OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # known only from bills
 MFU = "mfu"  # model FLOPs utilisation, a share of the devices' peak
 PEAK_MEMORY_GIB = "peak_memory_gib"
 """Highest memory of one GPU, or without one of the largest process."""
@@ -58,7 +58,7 @@ SCRIPT_METRICS = {
     "train_samples_per_second": THROUGHPUT_SAMPLES,
     "train_tokens_per_second": THROUGHPUT_TOKENS,
 }
-"""Name of a metric in a training script of the user's own to ours; other metrics keep their names."""
+"""Names of metrics in users' scripts, and ours; other metrics keep their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ class Task:
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
-    baseline: str | None = None  # the first measure of a model that only counts words, or None if it is not computed
-    trivial: str | None = None  # the first measure of one answer for all rows, or None if it is not computed
+    baseline: str | None = None  # the first metric of a model that only counts words, or None if it is not computed
+    trivial: str | None = None  # the first metric of a constant answer, or None if it is not computed
 
     @property
     def quality(self) -> str:
@@ -90,7 +90,7 @@ TASKS: Mapping[str, Task] = {
     CAUSAL_LM: Task(measures=(PERPLEXITY,)),
     TOKEN_CLASSIFICATION: Task(measures=(F1, ACCURACY), baseline=BASELINE_WORDS),
 }
-"""Value of the parameter `task` to its metrics."""
+"""Values of the parameter `task`, and their metrics."""
 SHOWN: Mapping[str, tuple[str, str, str]] = {
     F1: ("F1 (macro, validation)", ".4f", ""),
     BASELINE_TFIDF: ("TF-IDF + logistic regression", ".4f", ""),
@@ -106,9 +106,9 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
     COST_USD: ("cost", ".5f", " USD"),
     TRUNCATED_SHARE: ("truncated texts", ".1%", ""),
 }
-"""Words, format and unit of each metric in the tables of a finished job, in their order."""
+"""Words, format and unit of each metric in the tables of a finished job, in order."""
 _WORDS = {TOKEN_CLASSIFICATION: ("macro", "entities"), MULTI_LABEL: ("frequent class", "frequent set of labels")}
-"""Task to a word and the word that it has there."""
+"""Tasks that use another word, with both words."""
 
 
 def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[str, str]:
@@ -119,4 +119,4 @@ def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[st
 
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job
 OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
-"""Metrics that depend on the cluster of a job and not on what its model learnt."""
+"""Metrics that depend on the cluster of a job and not on what its model has learned."""

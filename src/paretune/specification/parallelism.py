@@ -19,19 +19,20 @@ DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that share the weights
 DIVISIONS = ("tensor_parallel_degree", "pipeline_parallel_degree", "hybrid_shard_degree", "cpu_offload")
-"""Parameters of a job that say how its devices share the model; their defaults are right for one device."""
+"""Parameters of a job that define how its devices share the model; their defaults fit one device."""
 OF_STRATEGY = ("strategy", *DIVISIONS)
 OF_THE_BATCH = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
-"""Parameters of a job, and fields of its plan, that say how many rows a step has."""
+"""Parameters of a job, and fields of its plan, that define the rows of a step."""
 
 DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE = 16
-REFERENCE_BATCH_SIZE = 16  # the global batch size for which a learning rate is given
+REFERENCE_BATCH_SIZE = 16  # the global batch size for which learning rates are given
 MICRO_BATCH_TOKENS = 16_384
-"""Tokens of a micro-batch up to which the share of a device in a step is not cut. Smaller ones wait for the launches of
-kernels: BERT base in bf16 on an H200 took 27 ms for 16 rows of 128 tokens, and 37 ms for 64."""
+"""A device's share of a step is split into micro-batches only above this many tokens. Smaller ones wait for kernel
+launches: BERT base in bf16 on an H200 took 27 ms for 16 rows of 128 tokens, and 37 ms for 64."""
 PART_TOKENS = 1024
-"""Tokens of a part of a batch in a pipeline; fewer wait for the launches of kernels. A layer of a model with 7 billion
-weights has 113, of 20 us, and computes a token in 2.4 us: 72 x 4096^2 FLOP at half the peak of an H100."""
+"""Least tokens of a part of a batch in a pipeline; with fewer, devices wait for kernel launches. A layer of a model
+with 7 billion weights has 113, of 20 us, and computes a token in 2.4 us: 72 x 4096^2 FLOP at half the peak of an
+H100."""
 LARGEST_BATCH_SIZE = 1_000_000  # per device and globally; messages never suggest a larger one
 
 

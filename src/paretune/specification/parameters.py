@@ -1,4 +1,4 @@
-"""Parameters that are declared once, as the fields of a pydantic model.
+"""Declares parameters once, as fields of a pydantic model.
 
     class Training(Parameters):
         learning_rate: float = parameter(5e-5, "quality", gt=0, le=10, also="lr")
@@ -7,8 +7,8 @@
     Training(learning_rate="1e-4").learning_rate     # 0.0001
     Training(lr=1, learning_rate="abc")              # BadInput, with a sentence for each of the two faults
 
-Texts and values are read alike, and a name with a dot lies in a nested value: `lora.r`. Messages, help, the JSON
-schema, the reference page and suggestions are made from the declaration.
+Text and values are read alike, and a dotted name sets a nested value: `lora.r`. Messages, help, the JSON schema, the
+reference page and suggestions are generated from the declaration.
 """
 
 import json
@@ -46,7 +46,7 @@ Effect = Literal[
     "launcher",  # where and how a job is launched and recorded
 ]
 """The effects that a job parameter can have. Lists of parameters by their effects are derived from their `affects`."""
-ANY = "*"  # every value of an experimental parameter but its default
+ANY = "*"  # every value of an experimental parameter except its default
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
 """Effects that make two jobs compute different things; the others concern limits, money and account."""
 
@@ -75,7 +75,7 @@ def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
 
 
 class Plain(str):
-    """A text without quotes, from YAML or a command line: a number or true where nothing says that it is a text."""
+    """Text without quotes, from YAML or a command line. It becomes a number or a boolean unless a text is required."""
 
 
 def parameter(
@@ -150,7 +150,7 @@ class _Hidden:
 
 
 class Parameters(BaseModel):
-    """Base of everything that a user can write.
+    """Base class of everything that a user can write.
 
     Every field has a default, and `model_fields_set` has the names that were given. Values are frozen. `rules` are
     tried when the fields that they read are right, so that one call reports all faults, and none twice.
@@ -166,7 +166,7 @@ class Parameters(BaseModel):
         ignored_types=(_Hidden,),
     )
     rules: ClassVar[Rules] = ()
-    last_rules: ClassVar[Rules] = ()  # tried if there is no other fault
+    last_rules: ClassVar[Rules] = ()  # checked if there is no other fault
     listed_by: ClassVar[str] = "train"  # the command whose help lists all names
     hidden: ClassVar[str] = ""  # beginning of names that messages leave out
     register = _Hidden()  # a parameter has the name of ABCMeta.register, which pydantic would warn of

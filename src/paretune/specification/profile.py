@@ -1,4 +1,4 @@
-"""Defaults of a user or a team: a TOML file with job parameters that nobody wants to type.
+"""Defaults of a user or a team: a TOML file with job parameters that one need not type each time.
 
     # ~/.paretune/paretune.toml, or the file that PARETUNE_PROFILE names
     max_cost_usd = 2.0
@@ -8,9 +8,9 @@
     budget = "team.yaml"
     sagemaker = {s3_bucket = "my-models"}
 
-It may set who owns and pays a job, its limits and where it runs, nothing that the job computes. Typed parameters
-override it, `tags` and `sagemaker` entry by entry. Parameters that only jobs on SageMaker's instances use are left out
-of a job on this machine. Studies take only `budget` and `tags`, because their own files state everything
+It may set who owns and pays for a job, its limits and where it runs, but nothing that the job computes. Typed
+parameters override it, `tags` and `sagemaker` entry by entry. Parameters that only jobs on SageMaker's instances use
+are left out of a job on this machine. Studies take only `budget` and `tags`, because their own files state everything
 else. A relative `budget` starts at the folder of the file.
 """
 
@@ -27,7 +27,7 @@ from paretune.specification.parameters import Parameters, affecting, spell, spli
 
 FILE = "paretune.toml"
 OWN_FILE = f"~/.paretune/{FILE}"
-CHARGED = ("budget", "tags")  # they say who owns and pays a job; the file sets them for studies, too
+CHARGED = ("budget", "tags")  # they name who owns and pays for a job; the file sets them for studies, too
 SETTABLE = {*affecting(JobSpec, "ownership", "stopping", "dollars")} - {"simulation"}
 _MERGED = {name for name in SETTABLE if isinstance(JobSpec.model_fields[name].default, dict | Parameters)}
 """Parameters that are merged entry by entry."""
@@ -59,7 +59,7 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**first, **second}
     for name in first.keys() & second.keys() & _MERGED:
-        with suppress(ValueError, TypeError):  # whoever reads an invalid value refuses it
+        with suppress(ValueError, TypeError):  # the reader of an invalid value refuses it
             merged[name] = {**_mapping(first[name]), **_mapping(second[name])}
     return merged
 

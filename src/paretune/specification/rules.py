@@ -1,7 +1,7 @@
 """Rules between the parameters of a job.
 
-`RULES` are tried when the parameters that they read are right, `LAST_RULES` when there is no other fault. Facts that
-only an account knows (role, bucket) are checked by its launcher.
+`RULES` are checked if the parameters that they read are valid, `LAST_RULES` if there is no other fault. Facts that only
+an account knows (role, bucket) are checked by its launcher.
 """
 
 import math
@@ -37,7 +37,7 @@ RESERVED_TRAINING_ARGUMENTS = {
     "auto_find_batch_size": "paretune halves the batch itself and keeps the global batch size",
     "resume_from_checkpoint": "the next attempt of a job continues by itself",
 }
-"""Training arguments that have a parameter of their own or that paretune sets itself, each with what to do instead."""
+"""Training arguments that have their own parameter or that paretune sets itself, each with what to use instead."""
 _OF_THE_STRATEGY = {"fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"}
 HIGHEST_LEARNING_RATE = 0.1  # of full fine-tuning, ten times the highest rate that published recipes use
 LONGEST_REGISTERED_NAME = 57  # characters; a managed MLflow server appends some of its own
@@ -57,7 +57,7 @@ _WITH_A_PROJECT = {
     *("project", "entry_point", "training_arguments", "environment", "metric_definitions", "seed", "force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
 }
-"""Parameters that apply to the command of a project, besides those of limits and money."""
+"""Parameters that apply to a project's command, besides limits and money."""
 
 
 _STRATEGIES: Mapping[str, tuple[str, ...]] = {
@@ -66,7 +66,7 @@ _STRATEGIES: Mapping[str, tuple[str, ...]] = {
     "pipeline_parallel_degree": ("fsdp",),
     "cpu_offload": ("fsdp",),
 }
-"""Parameters that go only with some strategies."""
+"""Parameters that are valid only with some strategies."""
 _INSTEAD = {
     "smddp": "use ddp, which uses NCCL, on all others",
     "smp": "use fsdp, or another instance_type",

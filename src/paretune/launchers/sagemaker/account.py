@@ -1,7 +1,7 @@
 """The AWS identity of a job: session, region, role and bucket, and checks of them that cost nothing.
 
-Only what would surely fail is a fault. What cannot be asked or decided is left to CreateTrainingJob, which says in its
-own words what is missing; `doctor` shows it as not checked.
+Only what would surely fail is a fault. What cannot be checked is left to CreateTrainingJob, which reports what is
+missing in its own words; `doctor` shows it as not checked.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, NO_REGION, code,
 from paretune.specification.job import JobSpec
 
 PREFIX = "paretune"  # the first part of every S3 key
-_ATTEMPTS = 8  # of one call: about a minute of backing off; the adaptive mode also slows calls down when AWS throttles
+_ATTEMPTS = 8  # attempts per call: about a minute; adaptive mode also slows calls down when AWS throttles
 ROLE, BUCKET, PERMISSIONS, QUOTAS = "role", "bucket", "permissions", "quotas"  # subjects of findings
 GROUP = "/aws/sagemaker/TrainingJobs"  # of the logs of all training jobs
 _NO_JOB = "paretune-doctor"  # no job has this name
 _NO_BUCKET = {"404", "NoSuchBucket"}
 _NOTHING_THERE = {"ValidationException", "ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey"}
 SAGEMAKER = "sagemaker.amazonaws.com"
-_CONSOLE_ROLE = "AmazonSageMaker-ExecutionRole"  # begins the names of roles that the console has made; so the SDK
+_CONSOLE_ROLE = "AmazonSageMaker-ExecutionRole"  # prefix of roles made by the console, as in the SDK
 _TRUST = {"Effect": "Allow", "Principal": {"Service": SAGEMAKER}, "Action": "sts:AssumeRole"}
 
 
@@ -38,7 +38,7 @@ def has_credentials() -> bool:
     """Return whether credentials are configured on this machine, without asking AWS whether they are valid."""
     try:
         return boto3.Session().get_credentials() is not None
-    except AWS_ERRORS:  # some are configured, and cannot be used
+    except AWS_ERRORS:  # credentials are configured, but unusable
         return True
 
 
@@ -104,7 +104,7 @@ class Account:
     def settings(self, spec: JobSpec) -> dict[str, Any]:
         """Return role, bucket, keys, network and tags of a job, by parameter.
 
-        What no parameter gives comes from the SageMaker SDK's own configuration file, then from the environment
+        Missing parameters come from the SageMaker SDK's own configuration file, then from the environment
         (PARETUNE_ROLE, PARETUNE_BUCKET). Raises BadInput if no role is set anywhere.
         """
         return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
@@ -251,8 +251,8 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Check the permissions that launching and following a job needs.
 
-    Calls that have no effect, or are undone, are made: AWS's answer counts every policy. CreateTrainingJob and the
-    passing of the role are simulated by IAM.
+    It makes calls that have no effect or are undone, because AWS's answer includes every policy. CreateTrainingJob and
+    iam:PassRole are simulated by IAM.
     """
     job, there = {"TrainingJobName": _NO_JOB}, {"Bucket": account.bucket(spec), "Key": f"{PREFIX}/doctor"}
     key = account.usual(spec)["sagemaker.kms_key_id"]
@@ -293,7 +293,7 @@ def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     jobs = f"arn:{account.session.get_partition_for_region(region)}:sagemaker:{region}:{owner}:training-job/{PREFIX}-*"
     to_sagemaker = {"StringEquals": {"iam:PassedToService": SAGEMAKER}}
     needed: list[dict[str, Any]] = [{"Effect": "Allow", "Action": "sagemaker:CreateTrainingJob", "Resource": jobs}]
-    with contextlib.suppress(BadInput):  # no role is set, which the check of the role says
+    with contextlib.suppress(BadInput):  # no role is set, as the check of the role reports
         needed.append(
             {"Effect": "Allow", "Action": "iam:PassRole", "Resource": account.role_arn(spec), "Condition": to_sagemaker}
         )

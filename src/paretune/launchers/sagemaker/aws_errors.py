@@ -1,8 +1,8 @@
 """AWS's errors and the reasons of failed jobs, as sentences with one cause and one next step.
 
-The text of a failed job is the line of our own failure file behind `AlgorithmError: `, AWS's sentence, or an exit code.
-A cause applies only if its words name it alone. Any other text is shown as it is. Sources: documentation of AWS, public
-issue threads and notebooks, some of which tests/unit/launchers/sagemaker/test_aws_errors.py quotes.
+The text of a failed job is a line of our own failure file after `AlgorithmError: `, AWS's sentence, or an exit code. A
+cause applies only if the words name nothing else. Any other text is shown unchanged. Sources: documentation of AWS,
+public issue threads and notebooks, some of which tests/unit/launchers/sagemaker/test_aws_errors.py quotes.
 """
 
 import re
@@ -36,11 +36,11 @@ _THROTTLED = {
 }
 NO_REGION = "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
 _EXIT_CODE = re.compile(r"(?:[Ee]xit ?[Cc]ode|return code) ?[:=]? ?'?(-?\d+)")
-_WRAPPERS = re.compile(r"^AlgorithmError: |,? ?exit code: \d+$")  # what SageMaker puts around our own line
+_WRAPPERS = re.compile(r"^AlgorithmError: |,? ?exit code: \d+$")  # SageMaker's words around our own line
 
 
 class Cause(NamedTuple):
-    """A cause that words of AWS (a regular expression) name."""
+    """A cause, and a regular expression for AWS's words for it."""
 
     words: str
     sentence: str
@@ -143,7 +143,7 @@ def explain(error: BaseException, doing: str) -> str:
     if isinstance(error, exceptions.EndpointConnectionError):
         return f"AWS does not answer ({error}): check the network, the region and AWS_ENDPOINT_URL"
     message = first_line(error)
-    if isinstance(error, exceptions.ParamValidationError):  # whose lines after the first name what is wrong
+    if isinstance(error, exceptions.ParamValidationError):  # the lines after the first name the cause
         message = " ".join(str(error).split())
     if isinstance(error, ClientError):
         message = str(error.response.get("Error", {}).get("Message", "")) or code(error)
@@ -162,7 +162,7 @@ def classify(reason: str) -> tuple[FailureKind, str]:
     """
     text = " ".join(reason.split())
     kind, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")
-    with suppress(ValueError):  # it is none of ours
+    with suppress(ValueError):  # it is not ours
         return FailureKind(kind), sentence.strip()
     if cause := _named_cause(text):
         step = f": {cause.next_step}" if cause.kind is FailureKind.ERROR else ""

@@ -33,7 +33,7 @@ _DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
 _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
-_EXPIRED = "Expired"  # our WarmPoolStatus of instances that AWS has never mentioned, once their time is over
+_EXPIRED = "Expired"  # our own status of instances that AWS never mentioned, after their time
 _LATE_S = 60.0  # in which AWS may add to the description of a job that has ended
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
 _RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/(trace\.json\.gz|profile\.(json|md))")
@@ -180,7 +180,7 @@ class SageMakerJob(Job):
         self._look()
         self._drain()
         events, self._log.events = self._log.events, []
-        if self.has_ended and not self._is_project:  # whose files are not ours to believe
+        if self.has_ended and not self._is_project:  # whose files are not trusted
             lines = (self._results() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
             events = events + [event for event in map(read_event, lines) if event is not None]
         fresh = []
@@ -359,7 +359,7 @@ class SageMakerJob(Job):
         self._due = now + min(POLL_S, max(2.0, (now - self._began) / 20))
         try:
             if self.has_ended:
-                gone = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}  # how it ended stays known
+                gone = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}  # its end is already known
                 answer = described(self._account, self.name)
                 self.description = gone if answer is None else answer or self.description
                 return
@@ -388,7 +388,7 @@ class SageMakerJob(Job):
 
     def _drain(self) -> None:
         if self.has_ended:
-            with suppress(*AWS_ERRORS):  # the log is useful, but the results are what counts
+            with suppress(*AWS_ERRORS):  # the log is useful, but only the results matter
                 self._log.read()
 
     def _status_events(self) -> Iterator[Event]:
@@ -416,7 +416,8 @@ class SageMakerJob(Job):
 def described(account: Account, name: str) -> Mapping[str, Any] | None:
     """Return DescribeTrainingJob's answer; {} if AWS does not describe the job now, None if there is no such job.
 
-    One answer of one service is no proof that there is no job, and an empty one is no answer. Raises boto's errors.
+    One answer of one service does not prove that there is no job, and an empty answer is no answer. Raises boto's
+    errors.
     """
     sagemaker = account.client("sagemaker")
     try:

@@ -58,8 +58,8 @@ _WHOLE = ("code", "job", "model")  # channels that are downloaded whatever sagem
 _CODE = "/opt/ml/input/data/code"
 _STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py", "with_secrets.py")]
 _START = f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh "
-_OURS = "pydantic>=2.10"  # what our own code needs in a job; AWS's images hold it through the SageMaker SDK
-_READS_SECRETS = "boto3"  # which AWS's images hold
+_OURS = "pydantic>=2.10"  # required by our own code in a job; AWS's images have it with the SageMaker SDK
+_READS_SECRETS = "boto3"  # in AWS's images
 _PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # of an address, where a password could stand
 _SPOT_WAIT_S = 3600.0
 _PENDING_S = 1800  # AWS, StoppingCondition: the least
@@ -95,7 +95,7 @@ _TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer o
 
 
 class SageMakerLauncher(Launcher):
-    """Starts jobs in an AWS account, and finds them again.
+    """Starts and finds jobs in an AWS account.
 
     Args:
         region: of all its jobs; by default that of the environment or of AWS's configuration.
@@ -176,7 +176,7 @@ class SageMakerLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name.
 
-        The document has all `settings`, of whoever launched the job: none of this process is added.
+        The document has all `settings` of the process that launched the job; none of this process are added.
 
         Raises:
             BadInput, LaunchRefused: there is no job.
@@ -195,7 +195,7 @@ class SageMakerLauncher(Launcher):
     def attach(self, job_name: str) -> SageMakerJob | None:
         until = self._clock.monotonic() + GONE_AFTER_S
         with refused_to(f"look at the training job {job_name}"):
-            while (description := described(self.account, job_name)) == {}:  # nobody knows yet whose it is
+            while (description := described(self.account, job_name)) == {}:  # its owner is still unknown
                 if self._clock.monotonic() > until:
                     raise LaunchRefused(
                         f"AWS has not described the training job {job_name} for {GONE_AFTER_S:g} s: try again in a "
@@ -221,7 +221,7 @@ class SageMakerLauncher(Launcher):
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
         """Return the types that InstancePreferences takes: on demand, at most five, with one request for all of them.
 
-        Image, batch and kind of disk are the same for all; a pool is kept of one type only.
+        Image, batch and kind of disk are the same for all; a warm pool has one type only.
         """
         clusters = spec.clusters()[: 1 if spec.spot or spec.sagemaker.keep_alive_minutes else _MOST_PREFERENCES]
 
@@ -254,7 +254,7 @@ class SageMakerLauncher(Launcher):
             document = replace(document, spec=document.spec.replace(**_settings_of(first.description)))
         spec, settings = document.spec, document.spec.sagemaker
         command = OUR_TRAINING if inputs.project is None else f"python3 {inputs.project.program} /opt/ml"
-        if first is None:  # the next ones run what that has sent
+        if first is None:  # later attempts run what the first one has sent
             self._check_whole(spec, inputs)
             refuse(self._limits_broken(self._body(document, inputs, _ANY_CHANNELS, command)))
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
@@ -269,7 +269,7 @@ class SageMakerLauncher(Launcher):
             job = {**told, "deadline_s": deadline}
         else:
             packages += [*choose_image(spec, self.account.region).requirements, _OURS]
-            # The training sees nothing of account, network and money.
+            # The training does not see account, network and money.
             inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **told["spec"])
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
             job["script_options"] = told["script_options"]
@@ -323,7 +323,7 @@ class SageMakerLauncher(Launcher):
             "InputDataConfig": [_channel(name, uri, settings.input_mode) for name, uri in channels.items()],
             "OutputDataConfig": {
                 "S3OutputPath": f"s3://{settings.s3_bucket}/{PREFIX}/jobs",
-                "CompressionType": "NONE",  # so that MLflow loads the model from where it lies
+                "CompressionType": "NONE",  # so that MLflow loads the model in place
                 "KmsKeyId": settings.kms_key_id,
             },
             "CheckpointConfig": {
@@ -377,7 +377,7 @@ class SageMakerLauncher(Launcher):
     def _first_attempt(self, document: JobDocument) -> "_FirstAttempt":
         """Read a job's first attempt from AWS. Raises LaunchRefused if it was launched with other parameters.
 
-        Whoever may write to MLflow can change what a run says; AWS and the job's own document say what was launched.
+        Anyone with write access to MLflow can change a run; AWS and the job's own document record what was launched.
         """
         name = job_name(job_of(document.job_name), 1)
         if (job := self.attach(name)) is None:
@@ -540,7 +540,7 @@ def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[
     settings, needed = spec.sagemaker, list[str]()
     if not settings.network_isolation:
         return
-    if settings.training_image is None:  # an image of one's own may hold everything
+    if settings.training_image is None:  # the user's own image may contain everything
         clusters = () if spec.project is not None else spec.clusters()  # a project's command brings its own
         needed += [each for cluster in clusters for each in choose_image(cluster, region).requirements]
         needed += _own_requirements(spec, inputs)
@@ -595,7 +595,7 @@ def _inputs(
         for name, channel, path in script_inputs(spec):
             channels[channel] = storage.upload("files", path.resolve())
             moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
-        for name, address in read_in_s3(spec, inputs).items():  # nothing of it passes through this machine
+        for name, address in read_in_s3(spec, inputs).items():  # it does not pass through this machine
             channel = SCRIPT_CHANNELS[name]
             channels[channel], below = s3_source(address)
             moved[name] = f"/opt/ml/input/data/{channel}{below}"

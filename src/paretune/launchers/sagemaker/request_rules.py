@@ -1,6 +1,6 @@
-"""What AWS surely refuses of a CreateTrainingJob request, found before anything is uploaded.
+"""Finds what AWS will surely refuse in a CreateTrainingJob request, before anything is uploaded.
 
-The limits are those of the API's own model, which boto brings. boto itself checks only types and required members.
+The limits come from the API's own model in botocore. boto itself checks only types and required members.
 """
 
 import re
@@ -24,7 +24,7 @@ _PARAMETERS = {  # of a job, by the member of the request that they set
     "VpcConfig.SecurityGroupIds": "sagemaker.security_group_ids",
     "Tags": "tags",
 }
-_ADDED = {"environment": "variables", "tags": "tags"}  # of which paretune adds some itself
+_ADDED = {"environment": "variables", "tags": "tags"}  # paretune adds some itself
 _GROWS = "ResourceConfig.InstanceType"  # AWS takes types that an older boto does not list; `instance_type` is checked
 _UNITS = {"string": "characters", "list": "entries", "map": "entries"}
 _CLASSES = {  # Java's, which Python's patterns lack

@@ -1,4 +1,4 @@
-"""Prepares the container of a training job and replaces itself by the job's command; runs in the job, without paretune.
+"""Prepares the container of a training job and becomes the job's command; runs in the job, without paretune.
 
     python3 start_job.py COMMAND... ML        set SageMaker's variables, install packages, look at the GPU, run it
     python3 start_job.py --install FILE ML    install a file of requirements

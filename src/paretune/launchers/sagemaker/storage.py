@@ -1,4 +1,4 @@
-"""S3: uploads under the hash of their content, what a job leaves there, and objects that a user names.
+"""S3: uploads keyed by the hash of their content, results of jobs, and objects that a user names.
 
 s3://BUCKET/paretune/code/HASH/            the code that travels
 s3://BUCKET/paretune/datasets/KEY/         prepared data sets
@@ -40,7 +40,7 @@ class Storage:
     s3: Any
     bucket: str
     kms_key: str | None = None  # encrypts the uploads; None leaves that to the bucket
-    dry: bool = False  # whether only to return the URIs and send nothing
+    dry: bool = False  # return the URIs, but send nothing
     check: Callable[[], None] = lambda: None  # called before and while files are sent; raises to cancel the upload
 
     def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
@@ -117,7 +117,7 @@ def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
     keys, model = list(storage.sizes(prefix)), f"{prefix}model/"
     output = [key for key in keys if not key.startswith(model)]
     names = {_OUTPUT_FOLDER.sub("", key.removeprefix(prefix), count=1): key for key in output}
-    # S3 allows any text as a key: none of a file outside the folder that it is put in.
+    # S3 allows any text as a key, so no file may land outside its folder.
     files = {name: key for name, key in names.items() if not {"", ".", ".."} & set(name.split("/"))}
     return files, storage.uri(model) if len(output) < len(keys) else ""
 

@@ -3,9 +3,9 @@
     python3 with_secrets.py COMMAND... ROOT
 
 A variable with the value `secret:ARN` gets the text of that secret of AWS Secrets Manager, or the entry of its own name
-if the text is a JSON object, as the console makes them. Only the command gets it. What the command prints, and its
-reason of a failure in ROOT/output/failure, are shown with `...` in place of the secrets, also where they are quoted for
-JSON, Python or an address, or in base64.
+if the text is a JSON object, as the console makes them. Only the command gets it. In the command's output, and in its
+failure reason in ROOT/output/failure, secrets are replaced by `...`, even if quoted for JSON, Python or an address, or
+in base64.
 """
 
 from __future__ import annotations

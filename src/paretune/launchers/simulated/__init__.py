@@ -1,1 +1,1 @@
-"""Simulated jobs: the same commands, states, events and bills as on SageMaker, on a virtual clock."""
+"""Simulated jobs, with the commands, states, events and bills of SageMaker, on a virtual clock."""

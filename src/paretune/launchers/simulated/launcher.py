@@ -35,7 +35,7 @@ _ROUNDING_S = 1e-6  # rounding error of a time stamp: four times the resolution 
 
 
 class VirtualClock:
-    """A `Clock` whose `sleep` advances to the next change of a watched job, at least by the seconds given.
+    """A `Clock` whose `sleep` advances to the next change of a watched job, or by the given seconds if that is later.
 
     A new one starts at the machine's time, a later process at the time in the file simulated/clock of `home`.
     """

@@ -1,4 +1,4 @@
-"""Replay of a training of the user's own, from a CSV table with one finished run a row.
+"""Replays a user's own training from a CSV table with one finished run per row.
 
     instance_type,billable_seconds   needed; instance_count is 1 where there is no such column
     status                           Completed (the default), OutOfMemory or Failed
@@ -6,7 +6,7 @@
                                      job is answered only by rows with its values
     every other column of numbers    metrics that the runs have measured, such as acc
 
-Rows with equal settings are repeats, such as with other seeds. Nothing is interpolated.
+Rows with equal settings are repeats, for example with other seeds. Nothing is interpolated.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Replay: seconds and F1 of a job, looked up in a table of recorded runs.
+"""Replays a job: looks up its seconds and F1 in a table of recorded runs.
 
 Rows of the same instance type and the same further hyperparameters answer a job. Between them, in the logarithms of
 learning rate, per-device batch size and instance count, seconds are interpolated in their logarithm and F1 as it is;
@@ -44,13 +44,13 @@ NEEDED = (*CLUSTER, "f1")
 _BATCH = {*affecting(JobSpec, "batch"), *CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
 """Parameters of a job that are further hyperparameters if a table has columns for them."""
-OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is no whole run
+OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is not a whole run
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_FAULTS, _SHOWN = 20, 8  # faults and values that a message lists
 STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
 CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
 QUALITY_AXES = ("learning_rate", "global_batch_size")
-_DIVIDED = {*SHARDED, *DEEPSPEED}  # what one device holds depends on how many there are
+_DIVIDED = {*SHARDED, *DEEPSPEED}  # the memory of one device depends on how many there are
 Point = tuple[float, ...]
 Corner = tuple[Point, float]  # a point of the grid and its weight; the weights of a cell's corners sum to 1
 Choose = Callable[[Sequence["RecordedRow"]], "RecordedRow"]  # selects one of the repeats of a run
@@ -83,7 +83,7 @@ class RecordedRow:
 
     line: int  # its line in the file, from 1
     spec: JobSpec  # the job, with what the table does not tell at its default
-    plan: BatchPlan  # its batch, and the learning rate that was used
+    plan: BatchPlan  # its batch, and the learning rate used
     others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
     cells: Cells  # all that the row has besides parameters; F1 only of a completed run
     texts: Mapping[str, str]  # all its cells as texts; empty ones left out
@@ -124,7 +124,7 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
     texts_of_row = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
     texts, faults = {**common_texts, **texts_of_row}, list[str]()
     parameters = {*common_texts, *OF_A_ROW, "seed"} - {*Cells.model_fields}
-    if texts.get("strategy") == "none":  # AWS's word for a job without a library for it
+    if texts.get("strategy") == "none":  # AWS's term
         texts["strategy"] = "ddp"
     values, spec = Cells(), JobSpec()
     with collecting(faults):
