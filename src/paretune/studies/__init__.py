@@ -1,9 +1,7 @@
 """Studies: which configuration to pay for, found with few jobs.
 
-definition      what a study is: its file, read and checked
-sampler         the sampler of paretune's own, which any study of Optuna may take
-results         what ended trials say: the answer, its tables and its page
-search          the loop that asks for trials, runs their jobs, records their dollars and stops
-run             a study from its file to its answer, and its Python functions
-recorded_front  `front`: the Pareto front of a recorded study, or of any runs; `log_study`: Optuna's studies in MLflow
+definition what a study is: its file, read and checked sampler the paretune's own sampler, which any Optuna study may
+use results the answer from ended trials, its tables and its page search the loop that asks for trials, runs their jobs,
+records their dollars and stops run a study from its file to its answer, and its Python functions recorded_front
+`front`: the Pareto front of a recorded study, or of any runs; `log_study`: Optuna's studies in MLflow
 """

@@ -1,8 +1,8 @@
-"""A study without a file: what to search, from the data set or the script of a job and the dollars that may be spent.
+"""Proposes a study without a file, from a data set or script and a budget in dollars.
 
 For paretune's own training it searches the batch and the rate, in the usual range of the model's kind of fine-tuning,
-and on instances the types that are estimated to be on the front of dollars and hours. Of a script it searches the rate
-and the batch that it declares, around its own defaults.
+and on instances the types that are estimated to be on the front of dollars and hours. For a script it searches the
+learning rate and batch that the script declares, around the script's own defaults.
 """
 
 import ast

@@ -36,7 +36,7 @@ _ADDRESS = re.compile(rf"^(metrics\.|params\.|tags\.{re.escape(schema.PREFIX)})"
 
 @dataclass(frozen=True, kw_only=True)
 class Front(Result):
-    """The runs that no other run beats in all objectives, and the runs that they were chosen from."""
+    """The runs that no other run dominates, and the runs that they were chosen from."""
 
     name: str  # of the study; empty if the runs are of none
     objectives: Mapping[str, str]

@@ -1,8 +1,8 @@
-"""A study from its file to its answer: find the front for the fewest dollars, within the budget.
+"""Runs a study from its file to its answer, within its budget.
 
 Its MLflow run has the page, the table and the note, and the runs of its trials below it. With `once` a command does
-what can be done now and ends; no process waits for jobs in between. The next one reads what it has left: Optuna's
-storage and the tags of runs.
+what can be done now and ends; no process waits for jobs in between. The next command continues from Optuna's storage
+and the tags of runs.
 """
 
 import json
@@ -66,7 +66,7 @@ _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, be
 _FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_definitions", "register", "role", "tags")
 """Parameters of a job that may change while a study goes on."""
 _BEAT_S = 60.0  # between two signs of life of a driver
-_SILENT_S = 600.0  # a driver on another machine that gives none for so long counts as dead
+_SILENT_S = 600.0  # a driver on another machine without a sign of life for this long counts as dead
 _PAUSED_S = 86_400.0  # the same for a study that a scheduler drives call by call
 _BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
 

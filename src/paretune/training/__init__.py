@@ -2,10 +2,9 @@
 
 Data comes and goes through the folder and the JSON formats of `paretune.specification.container`.
 
-Processes that others start:
-    python -m paretune.training                   one process of a job: our training, or a user's script
-    python -m paretune.training.prepare           checks model and data before a job, and tokenises the data
-    python -m paretune.training.device            what PyTorch sees of this machine
+Entry points: python -m paretune.training one process of a job: our training, or a user's script python -m
+paretune.training.prepare checks model and data before a job, and tokenises the data python -m paretune.training.device
+what PyTorch sees of this machine
 
 One training:
     job.train               from the job document to report.json

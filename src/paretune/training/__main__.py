@@ -23,7 +23,7 @@ from paretune.training.processes import GRACE_S, SAGEMAKER_GRACE_S
 _LOST_CONNECTION = re.compile(
     "connection closed by peer|connection reset by peer|broken pipe|remote process exited|socket closed", re.IGNORECASE
 )
-"""Parts of gloo's and NCCL's messages when another process has ended; that process has the cause."""
+"""Parts of gloo's and NCCL's messages after another process has ended; that process reports the cause."""
 
 
 def main(folder: JobFolder) -> int:
@@ -55,7 +55,7 @@ def main(folder: JobFolder) -> int:
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
         kind, sentence = classify_failure(error)
-        if not folder.failure.exists():  # else a process of this one has said it
+        if not folder.failure.exists():  # otherwise a child process has reported it
             _print(error, folder)
         with suppress(OSError):  # a full disk may have no room for the reason, and the exit code says it
             folder.write_failure(kind, sentence)
@@ -79,7 +79,7 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
     """Prepare this instance, and run the job in one process per device; False if this process is the only one."""
     from paretune.training import device
 
-    if hosts is None or hosts.rank == 0:  # one instance watches for all, because they wait for each other
+    if hosts is None or hosts.rank == 0:  # one instance watches for all, because all wait for each other
         watchdog.watch(folder.events, partial(_end_all, folder))
     if hosts is not None:
         refuse(device.machine_faults(document.spec))

@@ -31,7 +31,7 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
     evaluates = evaluation_schedule(spec, steps)
     given: dict[str, Any] = {
         "logging_steps": max(1, min(50, steps // LOG_POINTS)),
-        # The returned model is evaluated in any case.
+        # The returned model is always evaluated.
         "eval_strategy": evaluates.strategy,
         "eval_steps": evaluates.every,
         "save_strategy": "epoch",

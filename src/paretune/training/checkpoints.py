@@ -1,4 +1,5 @@
-"""Checkpoints: complete when all processes have written theirs; the newest complete one is continued from.
+"""Checkpoints. One is complete when all processes have written their part; training resumes from the newest complete
+one.
 
 On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
 from there to every instance when the next attempt starts. It removes nothing from S3 and overwrites what has changed,

@@ -1,4 +1,4 @@
-"""The device that this process trains on: name, precision, memory, kernels for CPUs, and why it cannot run a job."""
+"""The device of this process: name, precision, memory, CPU kernels, and why it cannot run a job."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Loss and metrics of a split, each row computed once, whatever the number of processes and the size of batches."""
+"""Loss and metrics of a split. Each row is computed once, for any number of processes and any batch size."""
 
 import math
 from contextlib import suppress
@@ -15,7 +15,7 @@ from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
 
 Result = tuple[Any, ...]
-"""The sum of the losses of so many items (rows, or tokens of a language model), predictions and labels."""
+"""Sum of losses, number of items (rows, or tokens of a language model), predictions and labels."""
 
 
 def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: Evaluation | None) -> dict[str, float]:
@@ -56,7 +56,7 @@ def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, ju
             continue
         results = (None, None) if judge is None else (judge.predict(answer[0]), batch["labels"])
         measured.append((summed_loss(task, *answer), int(rows.label_counts[index].sum()), *results))
-    # Read at the end: for each batch by itself the device would wait.
+    # Read at the end: reading each batch would make the device wait.
     return [
         (float(loss), items, *(None if result is None else result.cpu().numpy() for result in results))
         for loss, items, *results in measured

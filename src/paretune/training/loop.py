@@ -39,7 +39,7 @@ from paretune.training.profile import BATCH, Profile
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows
 from paretune.training.strategies import Loss, Replicas
 
-_BETWEEN_SAVES = 20.0  # between two checkpoints on spot instances pass at least so many times the seconds of one
+_BETWEEN_SAVES = 20.0  # on spot, the time between checkpoints is at least this multiple of the time that one takes
 
 
 @contextmanager
@@ -60,10 +60,10 @@ def _no_automatic_collection() -> Iterator[None]:
 
 @dataclass
 class Progress:
-    """Where a training stands: all of a checkpoint that is no tensor."""
+    """The progress of a training: everything in a checkpoint that is not a tensor."""
 
     step: int = 0  # optimiser steps done
-    best: float | None = None  # more is better: the negative of a loss
+    best: float | None = None  # higher is better: losses are negated
     best_step: int | None = None
     loss_scale: float | None = None
 
@@ -187,7 +187,7 @@ class Loop:
             )
         )
         stops = False
-        stops_now = stop_requested and not distributed.is_initialized()  # it has nobody to agree with
+        stops_now = stop_requested and not distributed.is_initialized()  # there is no other process to agree with
         if logs or evaluates or saves or is_last or stops_now or step >= self.meter.next_exchange:
             is_late = self._on_spot and time.perf_counter() >= self._save_due_at
             stops, saves_now, norm_value = self.meter.exchange(step, norm, stops=stop_requested, saves=is_late)

@@ -19,7 +19,7 @@ from paretune.specification.container import Event
 from paretune.training import device
 
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
-DIVERGED_STEPS = 10  # optimiser steps in a row whose loss is not a finite number, after which a training is given up
+DIVERGED_STEPS = 10  # consecutive optimizer steps with a non-finite loss after which a training ends
 LOAD_S = 10.0  # least seconds between two measurements of the load, as in MLflow
 AGREE_STEPS, AGREE_S = 10, 5.0  # most optimiser steps, and seconds, between two exchanges of the processes
 
@@ -98,7 +98,7 @@ class Meter:
         self._counts: list[int] = []  # micro-batches of each step since then
         self._logged: list[float] = []  # losses of the steps since the last point of the curves
         self._not_finite = 0  # steps in a row
-        self._rows = self._tokens = 0  # trained on by all devices, as the sampler knows without communication
+        self._rows = self._tokens = 0  # over all devices, which the sampler knows without communication
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._last = (0.0, 0)  # seconds and rows at the last point of the curves
         self._load_due_at = 0.0

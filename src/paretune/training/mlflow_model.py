@@ -1,4 +1,4 @@
-"""The files by which MLflow loads the folder of a model; written without MLflow, which an image may lack.
+"""Writes the files with which MLflow loads a model's folder, without MLflow, which an image may lack.
 
     MLmodel                  flavours transformers and pyfunc, signature
     requirements.txt         what loads the model
@@ -30,7 +30,7 @@ _PIPELINES = {
     "ForTokenClassification": "token-classification",
     "ForMaskedLM": "fill-mask",
 }
-"""The end of the name of a class of transformers to the task of its pipeline, of those that read one text."""
+"""Suffixes of transformers class names, and the tasks of their pipelines that read one text."""
 _TEXT = {"type": "string", "required": True}
 _OUTPUTS = {
     CLASSIFICATION: [{**_TEXT, "name": "label"}, {"type": "double", "name": "score", "required": True}],

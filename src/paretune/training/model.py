@@ -1,4 +1,4 @@
-"""From a model's name to the module that trains, and to the folder of the trained model."""
+"""Loads a model by its name, prepares it for training, and writes the trained model's folder."""
 
 import logging
 import os
@@ -27,7 +27,7 @@ from paretune.training import device, processes
 from paretune.training.rows import hub
 
 _FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary and width of a model that is only tried
-_CAUSAL = "sdpa_causal"  # the name under which transformers knows attention without masks
+_CAUSAL = "sdpa_causal"  # the name of our attention without masks in transformers
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -116,8 +116,8 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
 def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
     """Return the fault of a model whose answers to a row depend on padding behind it, as those of XLNet do.
 
-    Rows of a batch are padded to the longest one, so such a model would learn from how they were put together, and
-    answer otherwise when it is used. A random model of one layer with the same code shows it, if there can be one.
+    Rows are padded to the longest in their batch, so such a model would depend on how batches are composed. A random
+    one-layer model with the same code reveals it, if one can be built.
     """
     if is_plain(kind_of(config.to_dict())) or (getattr(config, "hidden_size", None) or 0) > _WIDEST_TRIED:
         return []

@@ -75,7 +75,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         rows, labels = sources.read_rows(spec)
     refuse(faults)
     prepared = tokenised.prepare(spec, rows, labels, tokenizer, cache, _print_progress)
-    is_of_words = spec.task == metrics.CAUSAL_LM  # each token of a row but the first is learnt
+    is_of_words = spec.task == metrics.CAUSAL_LM  # each token of a row except the first is learned
     for split in ("train", "validation") if is_of_words else ("train",):
         if prepared.facts[f"{split}_tokens"] <= is_of_words * prepared.facts[f"{split}_rows"]:
             raise BadInput([f"dataset {spec.dataset} has no tokens in its {split} rows: every text is empty"])

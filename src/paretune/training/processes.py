@@ -27,7 +27,7 @@ from paretune.specification.parallelism import DEVICE_MAP
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint is killed
 SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
 _ASKS_EVERY_S = 0.5
-_waits = 0  # how often this process has waited for all
+_waits = 0  # how often this process has waited for all others
 Value = TypeVar("Value")
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 

@@ -1,4 +1,4 @@
-"""The profile of some optimiser steps: where their time goes."""
+"""Profiles some optimizer steps: where their time goes."""
 
 import shutil
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _DEAREST = 20  # number of operators in profile.md
 class Profile:
     """Profiles `steps` optimiser steps from step `first` on, and writes trace and table of them into `folder`.
 
-    The stopwatch stands still in these steps, so that neither their time nor their rows count.
+    The stopwatch is paused in these steps, so that neither their time nor their rows count.
     """
 
     def __init__(self, first: int, steps: int, folder: Path, stopwatch: Stopwatch, events: EventWriter) -> None:

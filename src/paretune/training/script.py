@@ -90,7 +90,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
 
 
 class ScriptEnded(RuntimeError):
-    """The script has ended itself with an exit code that says that it failed, and has printed why."""
+    """The script ended itself with a failing exit code and has printed why."""
 
 
 def from_script(error: BaseException, script: str) -> TracebackType | None:
@@ -107,7 +107,7 @@ _USAGE = re.compile(
     r"|not used by the HfArgumentParser)",
     re.IGNORECASE,
 )
-"""What the parsers of command lines say of a name that they do not have, and of one that they need."""
+"""Messages of command-line parsers about unknown and missing names."""
 
 
 def _why_ended(name: str, code: object) -> str:
@@ -128,7 +128,7 @@ def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:
 
 def finish_loggers() -> None:
     """Write what the script's loggers write when Python ends, which this process does not wait for."""
-    with suppress(Exception):  # a logger's fault is no fault of the training
+    with suppress(Exception):  # a logger's fault is not a fault of the training
         if (mlflow := sys.modules.get("mlflow")) is not None:
             mlflow.flush_async_logging()
             while mlflow.active_run() is not None:

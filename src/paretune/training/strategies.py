@@ -1,4 +1,4 @@
-"""The values of the parameter `strategy`: how the processes of a job share its model and its rows.
+"""The values of `strategy`: how the processes of a job share its model and its rows.
 
     ddp         every device has the whole model; gradients are averaged                       `Replicas`
     smddp       as ddp, with SageMaker's collective operations (some AWS images); never tried  `Replicas`
@@ -86,7 +86,7 @@ def checkpoint_activations(model: Any, spec: JobSpec) -> None:
 
 
 class Replicas:
-    """The whole model in each process. Processes have rows of their own, and average their gradients.
+    """The whole model in each process. Processes have separate rows, and average their gradients.
 
     `rank` is the index of this process's rows among the `shares` of all. Of several processes with equal rows one
     `reports` what it has evaluated. Make the `optimizer` before the first step.

@@ -1,4 +1,4 @@
-"""The file of a study: what its jobs share, what is searched, its objectives and its limits.
+"""The file of a study: shared job parameters, the search space, objectives and limits.
 
     name: which cluster
     job: {num_train_epochs: 2}
@@ -7,8 +7,8 @@
       global_batch_size: {choices: [16, 64]}
     budget_usd: 20
 
-Every fault carries its line in the file, and all are reported at once. An override by name, as in `--n_trials 20`, wins
-over the file. The same content may come as a mapping from Python.
+Every fault carries its line in the file, and all are reported at once. An override by name, such as `--n_trials 20`,
+replaces the file's value. Python may pass the same content as a mapping.
 """
 
 import json
@@ -71,36 +71,37 @@ IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
 """Keys of a study that cannot be typed."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
-"""Objectives that follow from the cluster of any job, whatever it trains."""
+"""Objectives that depend only on the cluster, whatever the job trains."""
 
 
 class StudyFile(Parameters):
     """A checked study. Raises BadInput with all faults at once."""
 
     name: str = parameter("")
-    """a few words under which the study is found again in MLflow"""
+    """name of the study in MLflow"""
     job: JobValues = parameter(JobValues(), example={"num_train_epochs": 2})
     """parameters that all jobs share"""
     search: dict[str, Any] = parameter({}, example={"learning_rate": {"low": 1e-5, "high": 1e-4}})
     """searched parameter to choices, or to low and high"""
     points: Points | None = parameter(None, example={"full": {"precision": ["fp32", "bf16"]}, "replicates": 3})
-    """a designed experiment in place of search: full, d_optimal or table"""
+    """a designed experiment instead of search: full, d_optimal or table"""
     objectives: dict[str, str] = parameter({}, example={"f1": "maximize"})
-    """metric to minimize or maximize; by default less cost_usd and more f1"""
+    """metrics to minimize or maximize; by default less cost_usd and more f1"""
     constraints: dict[str, dict[str, float]] = parameter({}, example={"f1": {"min": 0.9}})
-    """metric to its bounds"""
+    """metrics and their bounds"""
     budget_usd: float | None = parameter(None, gt=0)
-    """dollars that all jobs of the study may cost together; required where jobs are billed"""
+    """dollars that all jobs of the study may cost together; required if jobs are billed"""
     n_trials: int | None = parameter(None, ge=1)
     """trials at most, without the repeats of what is recommended; by default as many as the budget or the grid has"""
     n_parallel: int = parameter(1, ge=1, le=1000)
     """jobs at a time"""
     sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid"] | None = parameter(None)
-    """how points are suggested; split learns seconds and quality apart; by default split where it can, else tpe"""
+    """how points are suggested; split models seconds and quality separately; by default split where possible, otherwise
+    tpe"""
     stop: Literal["auto", "never"] = parameter("auto")
-    """auto: the split sampler ends when the front has stopped growing; never: it spends the budget or the trials"""
+    """auto: end when the front has stopped growing (split sampler); never: spend the budget or all trials"""
     seed: int = parameter(42, ge=0, le=2**32 - 1)
-    """seed of the sampler; that of the training stands in job"""
+    """seed of the sampler; the training's seed is in job"""
     storage: str | None = parameter(None, repr=False)
     """sqlite:///FILE or postgresql://...; by default PARETUNE_STORAGE, else a file in PARETUNE_HOME"""
     once: bool = parameter(False)
@@ -154,7 +155,7 @@ class StudyFile(Parameters):
             job = job.given()
         if isinstance(job, Mapping):
             job = {**job, **{name: values.pop(name) for name in TRAINING_KEYS if name in values}}
-            if str(job.get("launcher", "")).strip() != "simulated":  # it says how the study would be rehearsed
+            if str(job.get("launcher", "")).strip() != "simulated":  # it defines how the study would be rehearsed
                 job.pop("simulation", None)
             values["job"] = job
             if isinstance(values.get("search"), Mapping):

@@ -1,4 +1,4 @@
-"""The metrics that a study can optimise or bound, what is known of them before any run, and their faults."""
+"""The metrics that a study can optimize or constrain, prior knowledge about them, and their faults."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Constraints = Mapping[str, Mapping[str, float]]  # metric to {"min": x}, {"max":
 
 @dataclass(frozen=True)
 class Objective:
-    """A metric that a study can optimise or bound."""
+    """A metric that a study can optimize or constrain."""
 
     metric: str
     direction: str  # the better one
@@ -41,7 +41,7 @@ class Objective:
 
 _OF_THE_CLUSTER: dict[str, Any] = {"is_relative": True, "lowest": 0.0}
 _SHARE: dict[str, Any] = {"noise": F1_NOISE, "lowest": 0.0, "highest": 1.0}
-# Perplexity is exp(loss): an absolute difference of the loss is a relative one of it.
+# Perplexity is exp(loss), so an absolute difference in loss is a relative difference in perplexity.
 _PERPLEXITY: dict[str, Any] = {"noise": F1_NOISE, "is_relative": True, "lowest": 1.0}
 
 _TABLE = (
@@ -57,8 +57,8 @@ _TABLE = (
     Objective(metrics.EVAL_LOSS, "minimize", "evaluation loss", noise=F1_NOISE, lowest=0.0),
 )
 OBJECTIVES = {objective.metric: objective for objective in _TABLE}
-"""The known metrics, of those that measure a model the most informative first. A training of the user's own may log any
-other metric too."""
+"""The known metrics; among those that measure a model, the most informative comes first. A user's own training may log
+any other metric too."""
 
 
 def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dict[str, str]:

@@ -30,7 +30,7 @@ from paretune.studies.definition.space import Point, read_value
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MOST_ROWS = 2000  # combinations of levels at most: an optimal design looks at all of them for every row
+_MOST_ROWS = 2000  # most combinations of levels: an optimal design evaluates all of them for every row
 _LARGEST_TABLE = 1_000_000  # bytes
 _MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
 
@@ -44,13 +44,13 @@ class Points(Parameters):
     full: dict[str, Any] = parameter({})
     """factor to its levels, of which all combinations run"""
     d_optimal: int | None = parameter(None, ge=1)
-    """rows, from which the main effects are known best"""
+    """number of rows, chosen to estimate the main effects best"""
     table: str | None = parameter(None)
     """CSV file with a column for each parameter and a line for each row"""
     factors: dict[str, Any] = parameter({})
     """factor to its levels, for d_optimal"""
     replicates: int = parameter(1, ge=1)
-    """times that each row runs, each with another seed"""
+    """number of runs of each row, each with another seed"""
 
     @property
     def levels(self) -> dict[str, dict[str, Level]]:
@@ -126,8 +126,8 @@ class Design:
     def table(self, ended: Sequence[tuple[Point, Mapping[str, Any]]]) -> "DataFrame":
         """Return a row for each row of the design, counted from 1: its factors, and how its job ended.
 
-        `ended` has the points of jobs that have ended, with the columns that say how. Of a row that was tried again,
-        the last job counts, and the dollars of all.
+        `ended` has the points of jobs that have ended, with the columns that say how. For a retried row, the last job
+        counts, and the dollars of all of its jobs.
         """
         import pandas as pd
 

@@ -1,4 +1,4 @@
-"""The search space of a study: values and ranges of parameters, and their combinations that make a job."""
+"""The search space of a study: values and ranges of parameters, and the combinations that are valid jobs."""
 
 import itertools
 import math

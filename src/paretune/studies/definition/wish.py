@@ -1,4 +1,4 @@
-"""What a study without a file is about."""
+"""The request for a study without a file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from paretune.specification.job import JobSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """A study that was asked for without a file.
+    """A study requested without a file.
 
     Attributes:
         job: what all its jobs share.

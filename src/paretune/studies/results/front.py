@@ -46,24 +46,24 @@ from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_number
 INTERVAL = 0.8  # probability that a stated interval holds the mean of a job over all seeds
 _ONE = float(ndtr(1.0))  # probability below one standard deviation
 _USUAL_SHARE = 0.4
-"""Noise that is likely before any repeats, as a share of the largest that was seen: the median pair of repeated jobs
-differs by a tenth of what the largest does."""
+"""Prior noise as a share of the largest noise seen: the median pair of repeated jobs differs by a tenth of the largest
+difference."""
 _QUALITY_DEGREES = 1
 """Degrees of freedom of the assumed noise of quality: one repeat weighs as much, because models differ five-fold in it.
 Chosen, as the share above, on the development worlds of benchmarks/search."""
 _FEWEST_DEGREES = 2  # degrees of freedom of Student's t at least: with one, no two values would ever be distinguished
 FEWEST_EQUAL = 2  # repeats that must all give exactly the same value before a training counts as one without chance
 _OF_THE_SPREAD = 0.1
-"""Assumed deviation of one run of an unknown metric, as a share of the difference between configurations: with more
-noise a search finds nothing."""
-_OF_THE_VALUE = 0.01  # the same as a share of the value, if configurations do not differ
-_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # what one answer for all rows gets
+"""Assumed deviation of one run of an unknown metric, as a share of the spread between configurations: with more noise a
+search would find nothing."""
+_OF_THE_VALUE = 0.01  # the same as a share of the value, if all configurations are equal
+_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # the quality of a constant answer
 _MOST_JUDGED = 120  # best points, whose collapses are looked for
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunNoise:
-    """Scatter of one objective between runs that differ in nothing but the seed."""
+    """Scatter of one objective between runs that differ only in the seed."""
 
     deviation: float  # standard deviation of one run; a share of the value if `is_relative`
     degrees: float  # degrees of freedom of that deviation
@@ -134,7 +134,7 @@ class Configuration:
     trial: Trial  # the first of its trials, whose parameters stand for all
     trials: tuple[Trial, ...]  # all of its completed trials, those that collapsed last
     means: Mapping[str, float]  # metric to its estimated mean over seeds; only measured metrics
-    errors: Mapping[str, float]  # metric to the standard error of that mean, of one run as far as it is assumed
+    errors: Mapping[str, float]  # metric to the standard error of that mean; an assumed one if there is one run
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
     collapses: int = 0  # number of its runs that collapsed; its quality is that of the others, if there are any
     collapse_probability: float | None = None  # that a further run of it collapses; None if not estimated
@@ -328,7 +328,7 @@ CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantag
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFront:
-    """All points of a study and what follows from them."""
+    """All points of a study and the quantities derived from them."""
 
     objectives: Mapping[str, str]
     constraints: Constraints

@@ -1,4 +1,4 @@
-"""The page of a study, pareto.html (one file that loads nothing), the note of its run in MLflow, and the chart.
+"""The page of a study (pareto.html, one self-contained file), the note of its MLflow run, and the chart.
 
 The chart is drawn with plotly on the page and in a notebook.
 """

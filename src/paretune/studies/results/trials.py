@@ -1,4 +1,4 @@
-"""A trial: its point, its job, and once it has ended what was measured, what it has cost and what may follow."""
+"""A trial: its point, its job, and after its end its metrics, its cost and whether it may be retried."""
 
 import json
 import re
@@ -40,7 +40,7 @@ _BATCH = ("global_batch_size", "per_device_train_batch_size", "gradient_accumula
 
 
 class TrialStatus(Enum):
-    """How far a trial is, or how it has ended."""
+    """The state of a trial, or how it ended."""
 
     RUNNING = "Running"
     COMPLETED = "Completed"
@@ -49,8 +49,8 @@ class TrialStatus(Enum):
     CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it, with a longer limit
     FAILED = "Failed"  # by itself: retried once if the search asks for it
     STOPPED = "Stopped"  # by somebody
-    INTERRUPTED = "Interrupted"  # with its driver, which says nothing of its point: tried again
-    REFUSED = "Refused"  # for want of capacity, a quota or dollars: tried again after a pause
+    INTERRUPTED = "Interrupted"  # lost with its driver, which is not the point's fault: retried
+    REFUSED = "Refused"  # no capacity, quota or dollars: retried after a pause
 
     @property
     def is_retryable(self) -> bool:

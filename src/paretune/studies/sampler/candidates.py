@@ -1,4 +1,4 @@
-"""The jobs that a sampler chooses among: what their quality and seconds depend on, what has run, and their seconds.
+"""The jobs that a sampler chooses from: what their quality and seconds depend on, what has run, and a model of seconds.
 
 Quality follows from global batch size, learning rate, epochs and further parameters, wherever a job runs. Seconds
 follow from the cluster and the per-device batch, and a probe of a few steps measures them:
@@ -231,7 +231,7 @@ OUTCOME, SECONDS, STARTUP_S, STEP_S = "outcome", "seconds", "startup_seconds", "
 ROWS, BASELINE = "train_rows", "baseline"
 """User attributes of a trial: how it ended if it failed, seconds billed, those around the training, those of an
 optimiser step, rows of the whole data set that an epoch passes, and what one answer for all rows would reach."""
-CLAIM = "paretune:job"  # system attribute: the parameters that a trial was given, until it has them
+CLAIM = "paretune:job"  # system attribute: the parameters claimed for a trial until it has them
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ _USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0
 _OWN_POWER = 0.5
 """Power of a cluster's price a second with which dollars of a training of the user's own grow before any run: a cluster
 twice as dear is faster, but not twice as fast."""
-_BEYOND = 1.25  # times its limit that a job is believed to take which was cut off there
+_BEYOND = 1.25  # a job that was cut off is assumed to need this multiple of its limit
 _FITS = 3  # of factors and effects in turn
 _BENDS, _SCATTERS = (0.01, 0.3, 0.8), (0.02, 0.1, 0.3)  # the same, of a training of the user's own
 _LENGTH = 0.5  # of the span of a parameter, over which they bend

@@ -1,4 +1,4 @@
-"""Ways of dividing a model that no GPU has tried. They build on the training, which imports none of them.
+"""Ways of dividing a model that have not run on GPUs yet. They build on the training, which does not import them.
 
-docs/large-models.md says what each still has to show.
+docs/large-models.md lists what each must still show.
 """

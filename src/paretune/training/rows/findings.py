@@ -1,4 +1,4 @@
-"""What is to be known of the rows of a job before it is paid for: classes, lengths, duplicates, and rows left out."""
+"""Findings about a job's rows before it is paid for: classes, lengths, duplicates, and rows left out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from paretune.training.rows.tokenised import Rows
 
 _MOST_NAMED = 8  # classes that a sentence names
 _FEW_ROWS = 30  # validation rows below which F1 says next to nothing: its standard error is 5 to 9 points
-_MANY_DUPLICATES = 0.01  # share of validation texts among the training texts that is warned of
+_MANY_DUPLICATES = 0.01  # warn above this share of validation texts among the training texts
 
 
 def data_findings(

@@ -1,7 +1,7 @@
 """Models and data sets of the Hugging Face hub, and those that come as Python packages.
 
-Of the hub: renamed data sets, whether it answers, and explanations of its errors. The code of the packages with the
-bundled model and data is not imported.
+This includes renamed data sets, a check whether the hub answers, and explanations of its errors. The code of the
+packages with the bundled model and data is not imported.
 """
 
 import os

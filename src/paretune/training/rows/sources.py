@@ -1,6 +1,6 @@
 """Texts and class ids per split, from a hub id, a file or a folder; all faults of the data are reported at once.
 
-The `datasets` library reads; splits, samples and checks are made here.
+The `datasets` library reads the rows; this module splits, samples and checks them.
 """
 
 import csv
@@ -157,7 +157,7 @@ def _csv_options(spec: JobSpec) -> dict[str, Any]:
 
 
 def _label(cell: str) -> str | None:
-    return cell.strip() or None  # as a number, 01 would be 1
+    return cell.strip() or None  # read as a number, 01 would become 1
 
 
 def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:

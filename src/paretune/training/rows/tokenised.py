@@ -31,7 +31,7 @@ from paretune.training.tasks import text_baselines, word_baselines
 _FORMAT = 5
 _SHOWN_DIGEST = 16  # hexadecimal digits of a digest of rows; MLflow shows them
 _BATCH = 1000  # texts given to the tokenizer at once
-MOST_LENGTHS = 8  # different lengths of batches on a GPU: few shapes to compile
+MOST_LENGTHS = 8  # most different batch lengths on a GPU: few shapes to compile
 POOL_STEPS = 50  # steps sorted by length together, as in transformers' LengthGroupedSampler
 
 
@@ -44,7 +44,7 @@ class Rows:
 
     texts: Sequence[str]
     labels: np.ndarray | None = None
-    dropped: "DroppedRows | None" = None  # what missing_rows=drop has left out of the file or split of these rows
+    dropped: "DroppedRows | None" = None  # rows that missing_rows=drop has left out
 
     def __len__(self) -> int:
         return len(self.texts)
