@@ -1,5 +1,4 @@
-"""Checkpoints. One is complete when all processes have written their part; training resumes from the newest complete
-one.
+"""Checkpoints: complete once all processes have written their part; training resumes from the newest complete one.
 
 On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
 from there to every instance when the next attempt starts. It removes nothing from S3 and overwrites what has changed,
