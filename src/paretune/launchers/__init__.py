@@ -3,11 +3,11 @@
 `LOCAL`, `SAGEMAKER` and `SIMULATED` are the launchers of paretune, and `specification.launchers` says what they
 declare. A new launcher needs no change here. It is a separate package with
 
-- a `LauncherTraits` that an entry point of the group `paretune.launchers` names; - a subclass of
-`launchers.base.Launcher`, and one of `Job`; - a test that runs the contract suite of all launchers
-(tests/support/launcher_contract.py).
+- a `LauncherTraits` that an entry point of the group `paretune.launchers` names;
+- a subclass of `launchers.base.Launcher`, and one of `Job`;
+- a test that runs the contract suite of all launchers (tests/support/launcher_contract.py).
 
-`examples/slurm` is a complete one.
+A folder of `examples/` has a complete one.
 """
 
 from pathlib import Path
