@@ -41,6 +41,14 @@ def test_a_forge_runs_what_a_developer_runs() -> None:
     assert all(re.fullmatch(r"make \w+|\.ci/\w+", command) for command in commands), commands
 
 
+def test_a_commit_is_linted_by_the_version_that_lints_everything() -> None:
+    pinned = re.search(r"^ruff==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+
+    assert pinned
+    assert [each["rev"] for each in repositories if "ruff" in each["repo"]] == [f"v{pinned[1]}"]
+
+
 def test_nothing_unpacks_an_archive() -> None:
     unpacking = re.compile(r"extractall|(?<!\.str)\.extract\(|extractfile|unpack_archive|zipfile")
     modules = (ROOT / "src").rglob("*.py")
