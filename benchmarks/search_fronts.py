@@ -39,18 +39,18 @@ RESULTS = Path(__file__).parent / "results"
 METHODS = ("stops", "never", "plain", "forest", "tpe", "gp")
 OF_EC2 = ("lynceus-cnn", "lynceus-multilayer", "trimtuner-cnn")
 DEVELOPMENT = (
-    *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (0, 1, 2)),
-    *(f"{name}/0/machines" for name in OF_EC2),
-    *("lynceus-cnn//clusters", "lynceus-cnn//machines", "trimtuner-cnn//clusters"),
-    *("fcnet-parkinsons", "fcnet-parkinsons/0"),
-    *("plain/0", "failing/1", "far/2"),
+    *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (0, 1, 2, 4, 5, 6)),
+    *(f"{name}/{part}/machines" for name in OF_EC2 for part in (0, 4)),
+    *(f"{name}//{encoding}" for name in OF_EC2 for encoding in ("clusters", "machines")),
+    *("fcnet-parkinsons", "fcnet-parkinsons/0", "fcnet-slice", "fcnet-slice/4"),
+    *("plain/0", "failing/1", "far/2", "cliff/335", "heavy/336", "plain/337"),
 )
 LEFT_OUT = (
-    *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (4, 5, 6)),
-    *(f"{name}/4/machines" for name in OF_EC2),
-    *("lynceus-multilayer//clusters", "lynceus-multilayer//machines", "trimtuner-cnn//machines"),
-    *("fcnet-slice", "fcnet-slice/4"),
-    *("cliff/335", "heavy/336", "plain/337"),
+    *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (11, 12, 13)),
+    *(f"{name}/11/machines" for name in OF_EC2),
+    *("trimtuner-sizes//clusters", "trimtuner-sizes/11/machines"),
+    *("fcnet-slice/11", "fcnet-parkinsons/11"),
+    *("far/338", "failing/338", "cliff/339", "heavy/339"),
 )
 BUDGET, MOST_JOBS, MOST_SLOW = 40.0, 80, 30
 """Median jobs of a search; jobs at most, and those of `gp`, which is slow."""

@@ -5,6 +5,8 @@ numbers of cores; of FCNet, two thirds of the values of each of its settings but
 chance finds the same on one table with every seed, and finds something else on each part.
 
     lynceus-cnn, lynceus-multilayer, trimtuner-cnn     see measured.py
+    trimtuner-sizes                                    all five sizes of TrimTuner's training set, searched as a further
+                                                       setting: small ones are cheap and worse
     fcnet-slice, fcnet-parkinsons                      FCNet (arXiv 1905.04970): networks of two layers on one machine,
                                                        four seeds; Apache-2.0. Quality is the negative decimal
                                                        logarithm of the validation error
@@ -31,6 +33,7 @@ from search.tables import Costs, Outcome, Point
 
 FCNET = {"fcnet-slice": "search_fcnet_slice.csv", "fcnet-parkinsons": "search_fcnet_parkinsons.csv"}
 FCNET_AXES = ("batch_size", "learning_rate", "n_units_1", "n_units_2")
+SIZES, SIZE = "trimtuner-sizes", "rows"
 _MACHINE = "ml.m5.large"
 _FCNET_USD_PER_HOUR = 0.096
 _NAMES = {name: (cpus, usd) for cpus, usd, name in FLAVORS.values()}
@@ -125,7 +128,7 @@ def grid(name: str, folder: Path, work: Path) -> Grid:
     The number is that of a part; without it the table is whole. `work` is a folder for the script of the axes.
     """
     source, part, encoding = (*name.split("/"), "", "")[:3]
-    axes = FCNET_AXES if source in FCNET else AXES
+    axes = FCNET_AXES if source in FCNET else (*AXES, SIZE) if source == SIZES else AXES
     script = work / f"{source}.py"
     names = [each for each in axes if each != "instance_type"]
     script.write_text("p.add_argument('--seed')\n" + "".join(f"p.add_argument('--{each}')\n" for each in names))
@@ -141,21 +144,23 @@ def _part(values: Sequence[Any], draw: random.Random, *, most: int | None = None
 
 
 def _of_ec2(source: str, folder: Path, script: Path, part: str, *, is_by_cluster: bool) -> Grid:
-    of_file = SOURCES[source]
+    of_file, has_sizes = SOURCES["trimtuner-cnn" if source == SIZES else source], source == SIZES
     runs: dict[tuple[Any, ...], list[Run]] = {}
     machines: dict[tuple[str, int], float] = {}  # those of a job, in machines of its type
     with (folder / of_file.file).open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if of_file.is_trimtuner and row["training_set_size"] != of_file.largest:
+            if of_file.is_trimtuner and not has_sizes and row["training_set_size"] != of_file.largest:
                 continue
             cpus, usd, name = FLAVORS[row["vm_flavor"]]
             workers = int(row["n_workers"])
             cores = workers * cpus
             machines[name, cores] = workers + (1 + FLAVORS["t2.2xlarge"][1] / usd if of_file.is_trimtuner else 2)
-            key = (name, cores, row["learning_rate"], int(row["batch_size"]), row["synchronism"])
+            size = (int(row["training_set_size"]),) if has_sizes else ()
+            key = (name, cores, row["learning_rate"], int(row["batch_size"]), row["synchronism"], *size)
             one = [(float(row["training_time"]), float(row["acc"]))]
             runs[key] = three_runs(row) if of_file.is_trimtuner else one
-    axes: dict[str, list[Any]] = {name: sorted({key[i] for key in runs}) for i, name in enumerate(AXES)}
+    names = (*AXES, SIZE) if has_sizes else AXES
+    axes: dict[str, list[Any]] = {name: sorted({key[i] for key in runs}) for i, name in enumerate(names)}
     axes["learning_rate"] = sorted(float(rate) for rate in axes["learning_rate"])
     runs = {(*key[:2], float(key[2]), *key[3:]): each for key, each in runs.items()}
     axes["instance_type"] = [name for _, _, name in FLAVORS.values()]
