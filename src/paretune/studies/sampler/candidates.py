@@ -5,11 +5,12 @@ follow from the cluster and the per-device batch, and a probe of a few steps mea
 
     seconds         start-up + steps x seconds of a step
     of a step       accumulation x (latency + per-device batch x row) + exchange x further instances
-    all of that     x an effect of the type and of every further parameter, each normal in its logarithm
+    all of that     x an effect of every further parameter, normal in its logarithm
 
-Each instance type has its own latency, row and exchange, by least squares of relative errors. A training of the user's
-own counts as one step of 300 seconds, or of half its limit if that is less. What was cut off at its limit would have
-taken longer: how long, nobody knows.
+Each instance type has its own latency, row and exchange, each drawn towards those of the others. A training of the
+user's own counts as one step of 300 seconds, or of half its limit if that is less, and its dollars grow with the price
+of its cluster and with its counts, such as of units, epochs or workers, and fall with its batch. What was cut off at
+its limit would have taken longer: how long, nobody knows.
 """
 
 import itertools
@@ -23,7 +24,6 @@ from typing import Any
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
-from scipy.optimize import nnls
 
 from paretune.core.errors import BadInput
 from paretune.estimating.hardware import accelerator_of, resolved_precision
@@ -163,6 +163,22 @@ class Space:
             columns.append(column if are_numbers(values) else column / (math.sqrt(2.0) * CATEGORY))
         return np.hstack(columns)
 
+    @cached_property
+    def counts(self) -> dict[str, tuple[float, int]]:
+        """Return the least value of each whole number of a user's own training, and 1 if it makes the training larger.
+
+        Batches have -1, because larger ones take fewer steps. Numbers that set the price of the cluster are left out.
+        """
+        counts = dict[str, tuple[float, int]]()
+        for name, values in self._values.items() if self.is_own else ():
+            is_whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+            if not is_whole or min(values) <= 0 or "seed" in name.lower():
+                continue
+            ends = [self.job({**self.candidates[0].point, name: value}) for value in (min(values), max(values))]
+            if len({self.price_of(job.spec) for job in ends if job is not None}) == 1:
+                counts[name] = float(min(values)), -1 if "batch" in name.lower() else 1
+        return counts
+
     def _precision(self, spec: JobSpec) -> str:
         """Return the precision that a job computes in."""
         accelerator = accelerator_of(spec.instance()) if spec.has_instances else None
@@ -283,10 +299,13 @@ _NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: what a fit mi
 _USUAL = np.array([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange
 _USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0
 _OWN_POWER = 0.5
-"""Power of a cluster's price a second with which dollars of a training of the user's own grow before any run: a cluster
-twice as dear is faster, but not twice as fast."""
+"""Power of a cluster's price a second, and of `Space.counts`, with which dollars of a training of the user's own grow
+before any run: a cluster twice as dear is faster, but not twice as fast."""
 _BEYOND = 1.25  # a job that was cut off is assumed to need this multiple of its limit
-_FITS = 3  # of factors and effects in turn
+_FITS = 20  # steps to the likeliest speeds
+_COMMON, _OF_TYPE = np.full(3, 1.5), np.array([0.7, 1.0, 1.0])
+"""Standard deviations of the logarithms of latency, row and exchange: of what all types have in common, and of how one
+type differs from it. A single run leaves open which of the three it took."""
 _BENDS, _SCATTERS = (0.01, 0.3, 0.8), (0.02, 0.1, 0.3)  # the same, of a training of the user's own
 _LENGTH = 0.5  # of the span of a parameter, over which they bend
 _LEVEL = 2.0  # standard deviation of the level of log seconds of a training of the user's own
@@ -294,13 +313,17 @@ _LEVEL = 2.0  # standard deviation of the level of log seconds of a training of 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """The parts of the seconds of N jobs: type, factors of latency, row and exchange, effects, steps."""
+    """The parts of the seconds of N jobs: type, factors of latency, row and exchange, effects, steps.
+
+    `size` of a training of the user's own is the product of its counts, each in its least value, over its batches.
+    """
 
     types: np.ndarray
     factors: np.ndarray
     effects: np.ndarray
     steps: np.ndarray
     usd_per_s: np.ndarray
+    size: np.ndarray
 
     @classmethod
     def of(cls, space: Space, jobs: Sequence[Candidate]) -> "Terms":
@@ -313,7 +336,13 @@ class Terms:
         factors = np.column_stack([times, np.multiply(times, batches), further])
         steps = [float(job.spec.probe_steps or space.n_steps(job)) for job in jobs]
         usd_per_s = [space.price_of(job.spec) for job in jobs]
-        return cls(types, factors.astype(float), effects, np.array(steps), np.array(usd_per_s))
+        counts = space.counts.items()
+        size = [math.prod((float(job.point[name]) / least) ** sign for name, (least, sign) in counts) for job in jobs]
+        return cls(types, factors.astype(float), effects, np.array(steps), np.array(usd_per_s), np.array(size))
+
+    def of_those(self, chosen: np.ndarray) -> "Terms":
+        """The terms of those jobs for which `chosen`, shape (N,), is true."""
+        return Terms(**{name: column[chosen] for name, column in vars(self).items()})
 
 
 class SecondsModel:
@@ -327,66 +356,80 @@ class SecondsModel:
         usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = float(np.median(startups)) if startups else usual_s
         ran = [row for row in rows if row.status is TrialStatus.COMPLETED and row.seconds > 0]
-        cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF and space.is_own]
+        cut_off = [row for row in rows if row.status is TrialStatus.CUT_OFF and (space.is_own or not row.job.is_probe)]
         terms = Terms.of(space, [row.job for row in [*ran, *cut_off]])
         billed = np.append([row.seconds for row in ran], [_BEYOND * row.seconds for row in cut_off])
         self.is_seen = np.isin(range(len(space.types)), terms.types[: len(ran)])
         if space.is_own:
             self._usual_usd_per_s = float(np.median(space.terms.usd_per_s))
+            self._usual_size = float(np.median(space.terms.size))
             usd = np.log(np.maximum(billed, 1e-3) * terms.usd_per_s / (self._own_s * self._usual_usd(terms)))
             self._own = Surface(terms.effects, usd, _own_hypotheses(*terms.effects.shape))
             return
         step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / terms.steps
-        step_s = np.array([rest if row.step_s is None else row.step_s for row, rest in zip(ran, step_s, strict=True)])
-        self._effect = np.zeros(terms.effects.shape[1])
-        for _ in range(_FITS):
-            effect = np.exp(terms.effects @ self._effect)
-            self._speeds = self._fit_speeds(terms, step_s / effect)
-            base = self._base(terms)
-            precision = np.eye(len(self._effect)) / _EFFECT**2 + terms.effects.T @ terms.effects / _NOISE**2
-            self._covariance = np.linalg.inv(precision)
-            self._effect = self._covariance @ terms.effects.T @ np.log(step_s / base) / _NOISE**2
-        for row in rows:
-            if row.status is TrialStatus.CUT_OFF and not row.job.is_probe:
-                expected = self.predict(Terms.of(space, [row.job]))[0][0]
-                if row.seconds > expected / _BEYOND:
-                    self._speeds[space.types.index(row.job.spec.instance_type)] *= _BEYOND * row.seconds / expected
+        told = np.array([row.step_s or math.nan for row in ran] + [math.nan] * len(cut_off))
+        step_s = np.where(np.isnan(told), step_s, told)
+        is_used = np.arange(len(step_s)) < len(ran)
+        self._fit(terms.of_those(is_used), np.log(step_s[is_used]))
+        if cut_off:  # what is believed to have ended by then shows that the belief is wrong
+            is_used |= self.predict(terms)[0] < billed
+            self._fit(terms.of_those(is_used), np.log(step_s[is_used]))
 
     def predict(self, terms: Terms) -> tuple[np.ndarray, np.ndarray]:
         """Predict seconds of N jobs, and the standard deviations of their logarithms."""
         if self._space.is_own:
             mean, deviation = self._own.predict(terms.effects)
             return self._own_s * self._usual_usd(terms) * np.exp(mean) / terms.usd_per_s, deviation
-        deviation = np.sqrt(np.einsum("ij,jk,ik->i", terms.effects, self._covariance, terms.effects))
-        step_s = self._base(terms) * np.exp(terms.effects @ self._effect)
-        return self.startup_s + terms.steps * step_s, deviation
+        log_step_s, slopes = self._log_step_s(terms, self._logs)
+        deviation = np.sqrt(np.einsum("ij,jk,ik->i", slopes, self._covariance, slopes))
+        return self.startup_s + terms.steps * np.exp(log_step_s), deviation
 
     def _usual_usd(self, terms: Terms) -> np.ndarray:
         """Return dollars of a user's own training for each of its usual seconds, before any run."""
-        return np.asarray(self._usual_usd_per_s * (terms.usd_per_s / self._usual_usd_per_s) ** _OWN_POWER)
+        grown = terms.size / self._usual_size * terms.usd_per_s / self._usual_usd_per_s
+        return np.asarray(self._usual_usd_per_s * grown**_OWN_POWER)
 
-    def _base(self, terms: Terms) -> np.ndarray:
-        return np.asarray((self._speeds[terms.types] * terms.factors).sum(axis=1))
+    def _fit(self, terms: Terms, log_step_s: np.ndarray) -> None:
+        """Find the likeliest logarithms, by the method of Gauss and Newton, and their covariance.
 
-    def _fit_speeds(self, terms: Terms, step_s: np.ndarray) -> np.ndarray:
-        """Fit latency, row and exchange of each type; types that were not seen get the mean of the others."""
-        speeds = np.tile(_USUAL, (len(self.is_seen), 1))
-        if not len(step_s):
-            return speeds
-        for index in np.flatnonzero(self.is_seen):
-            here = terms.types == index
-            relative = terms.factors[here] / step_s[here, None]
-            speeds[index], _ = nnls(relative, np.ones(len(relative)))
-            if not (relative @ speeds[index]).all():  # no term explains anything
-                speeds[index] = _USUAL
-        speeds[~self.is_seen] = np.exp(np.log(np.maximum(speeds[self.is_seen], 1e-6)).mean(axis=0))
-        return speeds
+        They are those of latency, row and exchange that all types have in common, then by how much each type differs
+        in these three, then the effects.
+        """
+        n_types, n_effects = len(self.is_seen), terms.effects.shape[1] - len(self.is_seen)
+        usual = np.concatenate([np.log(_USUAL), np.zeros(3 * n_types + n_effects)])
+        spread = np.concatenate([_COMMON, np.tile(_OF_TYPE, n_types), np.full(n_effects, _EFFECT)])
+        logs, damping = usual, 1.0
+
+        def misfit(logs: np.ndarray) -> float:
+            missed = (self._log_step_s(terms, logs)[0] - log_step_s) / _NOISE
+            return float((missed**2).sum() + (((logs - usual) / spread) ** 2).sum())
+
+        for _ in range(_FITS):
+            expected, slopes = self._log_step_s(terms, logs)
+            precision = np.diag(spread**-2) + slopes.T @ slopes / _NOISE**2
+            pull = slopes.T @ (log_step_s - expected) / _NOISE**2 - (logs - usual) / spread**2
+            moved = logs + damping * np.linalg.solve(precision, pull)
+            logs, damping = (moved, min(1.0, 2.0 * damping)) if misfit(moved) <= misfit(logs) else (logs, damping / 4.0)
+        slopes = self._log_step_s(terms, logs)[1]
+        self._logs = logs
+        self._covariance = np.linalg.inv(np.diag(spread**-2) + slopes.T @ slopes / _NOISE**2)
+
+    def _log_step_s(self, terms: Terms, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return log seconds of a step of N jobs, and their derivatives by each of the `logs`, shape (N, L)."""
+        n_types = len(self.is_seen)
+        common, of_type, effects = np.split(logs, [3, 3 + 3 * n_types])
+        parts = terms.factors * np.exp(common + of_type.reshape(n_types, 3)[terms.types])
+        whole = parts.sum(axis=1)
+        shares = parts / whole[:, None]
+        of_types = (terms.effects[:, :n_types, None] * shares[:, None, :]).reshape(len(shares), 3 * n_types)
+        further = terms.effects[:, n_types:]
+        return np.log(whole) + further @ effects, np.hstack([shares, of_types, further])
 
 
 def _own_hypotheses(n_runs: int, n_keys: int) -> Iterator[Hypothesis]:
     """Log dollars of a training of the user's own: a level and linear effects, from which they bend and scatter.
 
-    Dollars and not seconds, and without their usual growth with the price of the cluster, see `_OWN_POWER`.
+    Dollars and not seconds, and without their usual growth, see `_OWN_POWER`.
     """
     level, linear, smooth = Part(), Part(is_linear=True), Part(lengths=np.full(n_keys, _LENGTH))
     for bend, noise in itertools.product(_BENDS, _SCATTERS):

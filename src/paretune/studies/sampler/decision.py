@@ -178,8 +178,7 @@ class Decision:
 
     def first(self) -> Candidate | None:
         """Return the training with the most usual settings, on the cheapest cluster that meets the deadline."""
-        keys, is_own = self._space.keys, self._space.is_own
-        usd = self._space.terms.usd_per_s if is_own else self._usd  # whatever parameter of a script makes it large
+        keys, is_own, usd = self._space.keys, self._space.is_own, self._usd
         usable = self._usable & self._is_few & self._is_new
         in_time = usable & self._aims.meets(self._usd, self._expected[0], np.full(len(usd), self._sign * math.inf))
         usable = in_time if in_time.any() else usable

@@ -15,12 +15,13 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import Trial, TrialState
 
 import paretune
-from paretune.studies.sampler.candidates import MOST_CANDIDATES, Space
+from paretune.studies.sampler.candidates import MOST_CANDIDATES, SecondsModel, Space, Terms, rows_of
 from paretune.studies.sampler.decision import Aims
 from paretune.studies.sampler.sampler import SplitSampler
 from tests.support.toy_trainings import ROWS, SPACE, SPEED, START_S, USD_PER_S, job, outcome
 
 PACKAGE = Path(__file__).parents[4] / "examples" / "optunahub" / "package" / "samplers" / "split"
+BATCH = "per_device_train_batch_size"
 Toy = Callable[[optuna.Study, Trial], None]
 
 
@@ -192,6 +193,30 @@ def test_a_type_that_always_fails_does_not_keep_the_others_from_being_searched()
     assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
 
 
+def test_a_type_of_which_a_single_batch_has_run_is_not_believed_to_take_as_long_with_others() -> None:
+    """The probe of its largest batch fails by chance, and its front has large batches only."""
+
+    def toy(study: optuna.Study, trial: Trial) -> None:
+        params = trial.params
+        if params["probe_steps"] and params["instance_type"] == "ml.g5.xlarge" and params[BATCH] == 64:
+            fail(trial, study, "failed", 100.0)
+        else:
+            train(study, trial)
+
+    sampler = SplitSampler(job(), SPACE)
+    study = searched(sampler, toy, most=6)
+    assert [trial.state.name for trial in study.trials].count("FAIL") == 2  # both tries of that probe
+
+    candidates = [each for each in sampler._space.candidates if each.spec.instance_type == "ml.g5.xlarge"]
+    by_batch = {each.point[BATCH]: each for each in candidates}
+    model = SecondsModel(sampler._space, rows_of(study.trials, sampler._space))
+    seconds, deviation = model.predict(Terms.of(sampler._space, [by_batch[8], by_batch[64]]))
+
+    true_s = [START_S + ROWS / batch * (0.05 + batch / SPEED["ml.g5.xlarge"]) for batch in (8, 64)]
+    assert seconds == pytest.approx(true_s, rel=0.2)
+    assert deviation[0] < deviation[1]
+
+
 def test_a_study_that_never_stops_goes_on_where_nothing_meets_a_constraint() -> None:
     few = {**SPACE, "learning_rate": CategoricalDistribution([3e-5, 1e-4])}
     too_tight = {"cost_usd": {"max": 1e-6}}
@@ -322,6 +347,35 @@ def test_a_script_is_not_trained_on_the_dearest_cluster_before_cheaper_ones_have
         study.tell(trial, [seconds * 4e-4 * trial.params["instance_count"], loss])
 
     assert all(trial.params["instance_count"] <= 4 for trial in study.trials)
+
+
+@pytest.mark.parametrize("is_priced", [True, False])
+def test_a_script_begins_with_few_workers_and_large_batches_whether_or_not_the_price_counts_the_workers(
+    tmp_path: Path, is_priced: bool
+) -> None:
+    (tmp_path / "own.py").touch()
+    space = {
+        "training_arguments.workers": CategoricalDistribution([4, 8, 16, 32]),
+        "training_arguments.batch_size": CategoricalDistribution([16, 64, 256]),
+    }
+    own = paretune.JobSpec(entry_script=str(tmp_path / "own.py"), instance_type="ml.g5.xlarge")
+
+    def usd_per_s(spec: paretune.JobSpec) -> float:
+        return 4e-4 * (int(spec.training_arguments["workers"]) if is_priced else 1)
+
+    sampler = SplitSampler(own, space, objectives=["cost_usd", "loss"], price_of=usd_per_s)
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+
+    first = sampler.next_job(study)
+    assert first is not None
+    assert dict(first.point) == {"training_arguments.workers": 4, "training_arguments.batch_size": 256}
+    seconds, _ = SecondsModel(sampler._space, []).predict(sampler._space.terms)
+    usd = {
+        tuple(it.point.values()): s * usd_per_s(it.spec)
+        for it, s in zip(sampler._space.candidates, seconds, strict=True)
+    }
+    assert usd[16, 64] == pytest.approx(2.0 * usd[4, 64])
+    assert usd[4, 64] == pytest.approx(2.0 * usd[4, 256])
 
 
 def test_the_quality_of_our_trainings_depends_on_the_precision_and_not_on_the_type() -> None:
