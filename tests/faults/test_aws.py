@@ -4,6 +4,7 @@ import json
 import signal
 
 import pytest
+from mlflow.entities import Run
 
 from tests.support.faults.commands import Forked
 from tests.support.faults.proxy import TROUBLES, Proxy
@@ -32,6 +33,7 @@ def test_calls_that_fail_for_a_while_double_nothing_and_lose_nothing(trial: Tria
             proxy.disturb(how, lambda heard, call=call: heard == call, times=trial.draw.choice((1, 3, 30)))
             _run_and_sometimes_stop(world, trial, stops=call == "StopTrainingJob")
             proxy.calm()
+            trial.count_fault(f"{how} of {call}", took_effect=proxy.disturbed > 0)
         assert set(proxy.heard) <= {*CALLS, *OTHER_CALLS}  # none is forgotten here
         world.environment["AWS_ENDPOINT_URL"] = world.aws.url
 
@@ -51,6 +53,8 @@ def test_an_identity_that_may_not_make_one_call_leaves_nothing_unbooked(trial: T
         world.aws.inject(call, code, f"User is not authorized to perform: {call}", times=1000, status=403)
         _run_and_sometimes_stop(world, trial, stops=call == "StopTrainingJob")
         world.aws.clear_injections()
+        was_denied = any(request.status == 403 for request in world.aws.requests(call))
+        trial.count_fault(f"{call} denied", took_effect=was_denied)
 
 
 def test_a_job_that_aws_does_not_show_yet_is_neither_created_again_nor_given_up(trial: Trial) -> None:
@@ -59,6 +63,7 @@ def test_a_job_that_aws_does_not_show_yet_is_neither_created_again_nor_given_up(
         command.send(trial.draw.choice((signal.SIGKILL, signal.SIGHUP)))
         command.wait()
         world.begin(world.runs()[0].info.run_id).wait()
+        trial.count_fault("a job that is shown late")
 
 
 def test_a_job_that_aws_does_not_show_yet_is_stopped_all_the_same(trial: Trial) -> None:
@@ -69,41 +74,63 @@ def test_a_job_that_aws_does_not_show_yet_is_stopped_all_the_same(trial: Trial) 
         assert command.wait() == 130, command.text
         (job,) = world.created()
         assert job.state == "Stopped"
+        trial.count_fault("a job that is shown late")
 
 
 def _until_created(world: World, command: Forked) -> None:
-    wait_until(lambda: world.aws.jobs() or command.code is not None, within_s=60, what="the job is created")
+    wait_until(lambda: world.aws.jobs() or command.code is not None, within_s=600, what="the job is created")
 
 
 def test_a_job_whose_instance_dies_goes_on_as_a_second_one_and_both_are_booked(trial: Trial) -> None:
     with trial.world("sagemaker") as world:
         world.attempts = 2
-        world.write_script(steps=600)
+        world.write_script(steps=100)
         world.job |= {"instance_count": 2}
         _until_created(world, command := world.begin(world.open_run()))
         command.has_ended_within(trial.draw.uniform(0.0, 5.0))
         world.aws.kill_instance(world.aws.jobs()[-1], trial.draw.choice(("algo-1", "algo-2")))
         assert command.wait() == 0, command.text
         assert [job.state for job in world.created()] == ["Failed", "Completed"]
+        trial.count_fault("an instance that dies")
 
 
-def test_tags_that_somebody_has_edited_make_no_next_attempt(trial: Trial) -> None:
-    theirs = {"instance_type": "ml.p5.48xlarge", "max_runtime_minutes": 40320.0}
+@pytest.mark.parametrize("edited", ["role", "instance type", "limit"])
+def test_a_tag_that_somebody_edits_changes_no_next_attempt(edited: str, trial: Trial) -> None:
     with trial.world("sagemaker") as world:
         world.attempts = 2
-        world.write_script(steps=600)
+        world.write_script(steps=50)
         world.job |= {"instance_count": 2}
         _until_created(world, command := world.begin())
         command.send(signal.SIGKILL)
         command.wait()
         (run,), (name,) = world.runs(), world.aws.jobs()
         world.aws.kill_instance(name, "algo-1")
-        given = json.loads(run.data.tags["paretune.given"]) | theirs
-        world.client.set_tag(run.info.run_id, "paretune.given", json.dumps(given))
+        _edit(world, run, edited)
 
         text = world.sync()
 
-        assert world.aws.jobs() == [name]
-        assert "are not those that its first attempt was launched with" in text
-        stop = world.begin_words(["paretune", "stop", run.info.run_id])
-        assert stop.wait() == 0, stop.text
+        trial.count_fault(f"an edited tag ({edited})")
+        first, *others = (request.body for request in world.aws.requests("CreateTrainingJob"))
+        if edited == "role":  # it is taken from AWS's description of the first attempt
+            assert len(others) == 1, text
+        else:
+            assert "are not those that its first attempt was launched with" in text
+            assert others == []
+            stop = world.begin_words(["paretune", "stop", run.info.run_id])
+            assert stop.wait() == 0, stop.text
+        for key in ("RoleArn", "ResourceConfig", "OutputDataConfig"):
+            assert [other[key] for other in others] == [first[key]] * len(others)
+        for other in others:
+            limits = (each["StoppingCondition"]["MaxRuntimeInSeconds"] for each in (other, first))
+            assert next(limits) <= next(limits)
+
+
+def _edit(world: World, run: Run, edited: str) -> None:
+    """Edit a tag of a run as anybody who may write to MLflow can."""
+    name, values = {
+        "role": ("settings", {"role": "arn:aws:iam::123456789012:role/Admin"}),
+        "instance type": ("given", {"instance_type": "ml.p5.48xlarge"}),
+        "limit": ("given", {"max_runtime_minutes": 40320.0}),
+    }[edited]
+    recorded = json.loads(run.data.tags.get(f"paretune.{name}", "{}"))
+    world.client.set_tag(run.info.run_id, f"paretune.{name}", json.dumps(recorded | values))

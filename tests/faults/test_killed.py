@@ -1,17 +1,26 @@
 """Launchers that are killed at random moments, and started again or followed by `sync`; and started twice.
 
+The last line that pytest prints has the number of kills and faults.
+
     PARETUNE_FAULTS_KILLS=100 python -m pytest -m slow -rP tests/faults/test_killed.py -k ended_at_any_moment
 
 kills each launcher a hundred times and prints the counts; any job that is doubled, unbooked or stuck fails the test.
 Change no file meanwhile: the launchers have imported the code, and their jobs take it from the files.
 """
 
+import json
 import os
 import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from tests.support.bills import BEGIN, line, write
+from tests.support.cloud import spelled
+from tests.support.faults.proxy import Proxy
 from tests.support.faults.worlds import Trial, World
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -75,5 +84,45 @@ def test_the_same_command_typed_again_pays_no_second_job(pause_s: float, trial: 
         first.has_ended_within(pause_s)
         second = world.begin()
 
-        assert [first.wait(240), second.wait()] == [0, 0], second.text
+        assert [first.wait(), second.wait()] == [0, 0], second.text
         assert len(world.aws.jobs()) == 1
+
+
+def test_of_two_launchers_one_that_is_killed_between_name_and_job_hides_nothing_of_the_other(trial: Trial) -> None:
+    with trial.world("sagemaker") as world, Proxy(world.aws.url) as proxy:
+        world.write_script(steps=600)
+        call = trial.draw.choice(("PutObject", "CreateTrainingJob"))
+        proxy.disturb("hang", lambda heard: heard == call)
+        loser = world.begin_words(["paretune", "train", *spelled(world.job)], {"AWS_ENDPOINT_URL": proxy.url})
+        wait_until(lambda: proxy.disturbed or loser.code is not None, within_s=600, what=f"it asks for {call}")
+        os.kill(loser.process.pid, signal.SIGSTOP)  # so that it gives up nothing meanwhile
+        winner = world.begin()
+        wait_until(lambda: world.aws.jobs() or winner.code is not None, within_s=600, what="the job is created")
+        loser.send(signal.SIGKILL)
+        loser.wait()
+        trial.count_fault(f"a loser killed before its {call}", took_effect=proxy.disturbed > 0)
+        (name,) = world.aws.jobs()
+        assert [run.data.tags["paretune.job_name"] for run in world.runs()] == [name, name]
+        theirs = world.aws.described(name)["Environment"]["PARETUNE_RUN"]
+
+        logs = world.begin_words(["paretune", "logs", name])
+        assert logs.wait() == 0, logs.text
+        stop = world.begin_words(["paretune", "stop", name])
+        assert stop.wait() == 0, stop.text
+        winner.wait()
+        bill = _bill_of(world, name)
+        for _ in range(2):  # the loser's run is open at first, then `sync` closes it
+            reconcile = world.begin_words(["paretune", "reconcile", "--bill", str(bill), "--json"])
+            assert reconcile.wait() == 0, reconcile.text
+            rows = json.loads(reconcile.text[reconcile.text.index("{") :])["rows"]
+            assert [(row["run_id"], row["complete"]) for row in rows] == [(theirs, True)]
+            assert abs(rows[0]["difference_usd"]) < 1e-4
+            world.sync()
+
+
+def _bill_of(world: World, name: str) -> Path:
+    """The bill of one job, of which nothing is missing."""
+    (job,) = (job for job in world.created() if job.name == name)
+    begins = datetime.fromtimestamp(world.aws.described(name)["CreationTime"], UTC)
+    at = (begins - BEGIN) / timedelta(hours=1)
+    return write([line(name, job.usd or 0.0, at), line("", 5.0, at + 24 * 3)], world.folder / "bill.csv")

@@ -38,6 +38,7 @@ def test_a_tracking_server_in_trouble_costs_no_record(trial: Trial) -> None:
             command.has_ended_within(trial.draw.uniform(0.5, 8.0))
             proxy.calm()
             assert command.wait() in (0, 2, 3), command.text
+            trial.count_fault(f"{how} of MLflow", took_effect=proxy.disturbed > 0)
 
 
 def test_no_job_is_created_whose_name_mlflow_has_not_taken(trial: Trial) -> None:
@@ -47,6 +48,7 @@ def test_no_job_is_created_whose_name_mlflow_has_not_taken(trial: Trial) -> None
         assert refused.wait() == 2, refused.text
         assert world.created() == []
         proxy.calm()
+        trial.count_fault("MLflow that takes no name", took_effect=proxy.disturbed > 0)
         command = world.begin()
         assert command.wait() == 0, command.text
 
@@ -62,6 +64,7 @@ def test_a_store_that_another_process_locks_costs_no_record(trial: Trial) -> Non
                 command.has_ended_within(trial.draw.uniform(1.0, 9.0))
                 connection.execute("ROLLBACK")
             assert command.wait() in (0, 2), command.text
+            trial.count_fault("a locked store")
 
 
 def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(trial: Trial) -> None:
@@ -76,6 +79,7 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(trial: Trial) -> 
         study.has_ended_within(trial.draw.uniform(0.5, 4.0))
         server.restart()
         study.wait()
+        trial.count_fault("a restarted ledger")
         again = world.begin_words(words)
         assert again.wait() == 0, again.text
         running, _, balance = books_of(path, server.address)
@@ -97,6 +101,7 @@ def test_a_full_disk_of_the_launching_machine_costs_no_record(name: str, trial: 
         command.has_ended_within(3.0)
         filler.unlink()
         command.wait()
+        trial.count_fault("a full disk")
 
 
 def test_a_job_whose_disk_is_full_fails_with_that_reason_and_is_booked(trial: Trial) -> None:
@@ -105,3 +110,4 @@ def test_a_job_whose_disk_is_full_fails_with_that_reason_and_is_booked(trial: Tr
         done = world.begin(world.open_run())
         assert done.wait() == 3
         assert "No space left on device" in done.text
+        trial.count_fault("a full disk of a job")

@@ -23,11 +23,16 @@ FORKS.set_forkserver_preload(["tests.support.faults.everything"])
 
 @dataclass
 class Forked:
-    """A command under way."""
+    """A command under way.
+
+    Attributes:
+        signals: how many it was sent while it ran.
+    """
 
     process: Any
     words: list[str]
     log: Path
+    signals: int = 0
 
     @property
     def text(self) -> str:
@@ -45,12 +50,13 @@ class Forked:
         return self.code is not None
 
     def send(self, number: int) -> None:
-        """Send it a signal; nothing when it has ended."""
+        """Send it a signal, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
             if self.code is None:
                 os.kill(self.process.pid, number)
+                self.signals += 1
 
-    def wait(self, within_s: float = 300.0) -> int:
+    def wait(self, within_s: float = 1200.0) -> int:
         """Its exit code, once it has ended."""
         if not self.has_ended_within(within_s):
             self.send(signal.SIGABRT)

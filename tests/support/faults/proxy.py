@@ -30,10 +30,12 @@ class Proxy:
     Attributes:
         url: where it listens.
         heard: operations (of AWS) or paths that were called, in their order.
+        disturbed: calls that were disturbed since `disturb` was last called.
     """
 
     def __init__(self, backend: str) -> None:
         self.heard: list[str] = []
+        self.disturbed = 0
         self._backend = urlsplit(backend).netloc
         self._how, self._fits, self._left = "", (lambda call: True), 0
         self._calm = threading.Event()
@@ -52,7 +54,7 @@ class Proxy:
     def disturb(self, how: str, fits: Callable[[str], bool] = lambda _: True, times: int = 1_000_000) -> None:
         """From now on disturb the next `times` calls whose operation or path fits."""
         self._calm.clear()
-        self._how, self._fits, self._left = how, fits, times
+        self._how, self._fits, self._left, self.disturbed = how, fits, times, 0
 
     def calm(self) -> None:
         """Disturb nothing any more."""
@@ -67,6 +69,7 @@ class Proxy:
         how = ""
         if self._left > 0 and self._fits(call):
             self._left -= 1
+            self.disturbed += 1
             how = self._how
         if how == "hang":
             self._calm.wait(_HANG_S)

@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -96,7 +97,7 @@ class World:
         custom = {"MLFLOW_RUN_ID": run_id} if run_id else {}
         return self.begin_words(["paretune", "train", *spelled(self.job)], custom, **options)
 
-    def sync(self, within_s: float = 180.0, **options: Any) -> str:
+    def sync(self, within_s: float = 1200.0, **options: Any) -> str:
         """Run `sync` to its end; what it printed."""
         done = self.begin_words(["paretune", "sync"], **options)
         code = done.wait(within_s)
@@ -160,11 +161,24 @@ class World:
 
 @dataclass
 class Trial:
-    """Numbers to draw moments and cases from, and a world with a store and an account of its own."""
+    """Numbers to draw moments and cases from, and a world with a store and an account of its own.
+
+    Attributes:
+        faults: those that have taken effect, in words.
+        made: how many kills, faults, jobs and runs there were in its worlds.
+    """
 
     draw: random.Random
     store: Path
     root: Path
+    faults: list[str] = field(default_factory=list)
+    made: Counter[str] = field(default_factory=Counter)
+
+    def count_fault(self, text: str, *, took_effect: bool = True) -> None:
+        """Count a fault if a command has met it."""
+        if took_effect:
+            self.faults.append(text)
+            self.made["faults"] += 1
 
     @contextmanager
     def world(self, name: str, disk_mib: int = 0, shown_after_s: float = 0.0) -> Iterator[World]:
@@ -193,6 +207,8 @@ class Trial:
             yield world
             world.recover()
             faults = world.faults()
+            kills = sum(done.signals for done in world.begun)
+            self.made.update(kills=kills, jobs=len(world.known), runs=len(world.runs()))
             assert not faults, "\n".join(faults)
 
 
