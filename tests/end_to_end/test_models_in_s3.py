@@ -1,4 +1,4 @@
-"""The model of a SageMaker job stays in S3, where MLflow loads it by its name in the registry."""
+"""A model in S3 stays there, and MLflow loads it by its name in the registry and by its own address."""
 
 import json
 import sys
@@ -17,9 +17,9 @@ LOAD = """
 import json, sys
 import mlflow
 
-address, text = sys.argv[1:]
-labels = mlflow.pyfunc.load_model(address).predict([{"text": text}])["label"].tolist()
-print(json.dumps([labels, [said["label"] for said in mlflow.transformers.load_model(address)(text)]]))
+name, own, text = sys.argv[1:]
+labels = [mlflow.pyfunc.load_model(each).predict([{"text": text}])["label"].tolist() for each in (name, own)]
+print(json.dumps([*labels, [said["label"] for said in mlflow.transformers.load_model(name)(text)]]))
 """
 
 
@@ -40,14 +40,15 @@ def test_a_model_that_a_job_has_left_in_s3_is_registered_and_loaded_by_its_name(
         assert {"report.json", "confusion_matrix.png"} <= {
             item.path for item in cloud.client.list_artifacts(run.info.run_id)
         }
-        loading = [sys.executable, "-c", LOAD, f"models:/{NAME}@candidate", "a great warm film"]
-        with command(loading, cwd=workplace, environment=cloud.environment) as reader:
-            assert reader.wait(WITHIN_S) == 0, reader.text
-        by_pyfunc, by_transformers = json.loads(reader.text.splitlines()[-1])
-        assert by_pyfunc == by_transformers
-        assert set(by_pyfunc) < {"negative", "positive"}
         model = logged_model_of(cloud.client, run.info.run_id)
         assert model is not None
+        addresses = (f"models:/{NAME}@candidate", model.model_uri)
+        loading = [sys.executable, "-c", LOAD, *addresses, "a great warm film"]
+        with command(loading, cwd=workplace, environment=cloud.environment) as reader:
+            assert reader.wait(WITHIN_S) == 0, reader.text
+        by_pyfunc, by_own_address, by_transformers = json.loads(reader.text.splitlines()[-1])
+        assert by_pyfunc == by_own_address == by_transformers
+        assert set(by_pyfunc) < {"negative", "positive"}
         (validation,) = (item.dataset for item in run.inputs.dataset_inputs if item.tags[0].value == "validation")
         judged = {item.key: (item.dataset_name, item.dataset_digest) for item in model.metrics or ()}
         assert judged["f1"] == (validation.name, validation.digest) == ("reviews.csv", validation.digest)

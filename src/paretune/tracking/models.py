@@ -1,24 +1,31 @@
 """The model of a finished job as a LoggedModel of MLflow, and as a version of a registered model.
 
 The training has written MLmodel next to the weights. The files of a folder on this machine become those of the
-LoggedModel. Files in S3 stay there, and MLflow loads them from there: the LoggedModel has the address.
+LoggedModel. Files in S3 stay there: MLflow itself chooses where the files of a LoggedModel lie, so these are a few
+kilobytes that load the model from its address. A version of a registered model has the address itself.
 """
 
+import logging
 import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import mlflow.artifacts
+import mlflow.pyfunc
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Run
 from mlflow.exceptions import MlflowException
+from mlflow.models import Model
 
+from paretune.core.errors import first_line
 from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
-from paretune.tracking import schema
+from paretune.tracking import model_in_s3, schema
 from paretune.tracking.data_sets import validation_of
 
+_LOGGER = logging.getLogger(__name__)
 _OF_VALIDATION = (metrics.F1, metrics.EVAL_LOSS, metrics.PERPLEXITY)
 """Metrics that the list of models shows, measured on the validation rows."""
 _OF_MODEL = (*_OF_VALIDATION, metrics.COST_USD, metrics.TRAIN_SECONDS)
@@ -63,7 +70,9 @@ def log_model(
     outputs = run.outputs.model_outputs if run.outputs is not None else []
     if logged.model_id not in [output.model_id for output in outputs]:
         client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
-    if not location.startswith(IN_S3):
+    if location.startswith(IN_S3):
+        _store_loader(client, logged, location)
+    else:
         _store(client, logged, Path(location))
     validation = validation_of(run)
     for name in set(_OF_MODEL) & run.data.metrics.keys():  # one by one, because a server may deny batches
@@ -108,6 +117,30 @@ def _store(client: MlflowClient, logged: LoggedModel, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
         shutil.copytree(folder.resolve(), scratch, ignore=_left_out, copy_function=os.symlink, dirs_exist_ok=True)
         client.log_model_artifacts(logged.model_id, scratch)
+
+
+def _store_loader(client: MlflowClient, logged: LoggedModel, address: str) -> None:
+    """Send a model to MLflow's store that has the signature and requirements of the one in S3, and loads that one.
+
+    Nothing is sent if what is in S3 cannot be read, or is no model of MLflow.
+    """
+    with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
+        try:
+            model = Model.load(address)
+            # Not by `get_model_dependencies`, which fetches the weights, too.
+            needed = mlflow.artifacts.download_artifacts(f"{address.rstrip('/')}/requirements.txt", dst_path=scratch)
+        except Exception as error:  # MLflow raises what boto3 raises
+            _LOGGER.info("models:/%s has no files: %s", logged.model_id, first_line(error))
+            return
+        mlflow.pyfunc.save_model(
+            f"{scratch}/model",
+            loader_module=model_in_s3.__name__.rpartition(".")[2],
+            code_paths=[model_in_s3.__file__],
+            model_config={model_in_s3.ADDRESS: address},
+            pip_requirements=[*Path(needed).read_text().splitlines(), "boto3"],
+            mlflow_model=Model(run_id=logged.source_run_id, signature=model.signature, model_id=logged.model_id),
+        )
+        client.log_model_artifacts(logged.model_id, f"{scratch}/model")
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:

@@ -3,9 +3,16 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
+import boto3
+import mlflow.pyfunc
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import LoggedModelStatus
+from mlflow.models import ModelSignature
+from mlflow.types import ColSpec, Schema
+from moto import mock_aws
 
 from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
@@ -114,9 +121,50 @@ def test_a_model_whose_logging_was_interrupted_is_completed(
     assert (Path(done.artifact_location) / "MLmodel").exists()
 
 
-def test_a_model_in_s3_is_loaded_from_there(client: MlflowClient, run_id: str) -> None:
-    far = "s3://mine/job/output/model/"
+class Doubling:
+    """A model that knows the answer without any weights."""
 
-    logged = log_model(client, run_id, "b16", far)
+    def predict(self, data: Any) -> list[float]:
+        return [2 * each for each in data.iloc[:, 0]]
+
+
+def _load_pyfunc(_: str) -> Doubling:
+    return Doubling()
+
+
+def test_a_model_in_s3_stays_there_and_its_logged_model_loads_it_by_its_own_address(
+    client: MlflowClient, run_id: str, tmp_path: Path
+) -> None:
+    far, folder = "s3://mine/job/output/model/", tmp_path / "model"
+    given = ModelSignature(Schema([ColSpec("double")]), Schema([ColSpec("double")]))
+    mlflow.pyfunc.save_model(folder, loader_module=__name__, pip_requirements=["mlflow", "torch"], signature=given)
+    with mock_aws():
+        s3 = boto3.client("s3", region_name="us-east-1")
+        s3.create_bucket(Bucket="mine")
+        for path in folder.rglob("*"):
+            if path.is_file():
+                s3.upload_file(str(path), "mine", f"job/output/model/{path.relative_to(folder).as_posix()}")
+
+        weights = {"Bucket": "mine", "Key": "job/output/model/model.safetensors", "Body": b"1"}
+        s3.put_object(**weights, StorageClass="GLACIER")  # cannot be read
+
+        logged = log_model(client, run_id, "b16", far)
+
+        s3.put_object(**weights)
+        loaded = mlflow.pyfunc.load_model(logged.model_uri)
+        assert loaded.predict([1.5]) == [3.0]
+        assert loaded.metadata.signature == given
+    assert address(logged) == logged.tags[schema.MODEL] == far
+    kept = Path(logged.artifact_location)
+    assert sum(path.stat().st_size for path in kept.rglob("*") if path.is_file()) < 10_000
+    assert {"mlflow", "torch", "boto3"} <= {*(kept / "requirements.txt").read_text().split()}
+
+
+def test_a_folder_in_s3_that_is_no_model_of_mlflow_is_recorded_with_its_address(
+    client: MlflowClient, run_id: str
+) -> None:
+    with mock_aws():
+        logged = log_model(client, run_id, "b16", far := "s3://mine/job/output/model/")
 
     assert address(logged) == logged.tags[schema.MODEL] == far
+    assert logged.status == LoggedModelStatus.READY
