@@ -13,9 +13,11 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
+from paretune.core.untrusted import at_home
 from paretune.estimating.estimator import Estimate, known_architecture
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
+from paretune.launchers import archive
 from paretune.launchers.base import job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
 from paretune.ledger.budget_file import BudgetFile
@@ -30,6 +32,7 @@ from paretune.specification.script_arguments import own_settings, script_in_word
 from paretune.storage.database import redacted
 
 MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it causes a warning
+_MOST_NAMES = 10  # files that a warning names
 _ROUNDED_DOWN = 0.9  # share of a scaled learning rate from which on a rate counts as scaled by hand and rounded
 
 
@@ -82,7 +85,7 @@ def admitted(spec: JobSpec, workplace: Workplace) -> Admitted:
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
-    warnings = (*warnings_of([job]), *data_warnings(spec, inputs))
+    warnings = (*warnings_of([job]), *data_warnings(spec, inputs), *left_behind_warnings(spec, inputs))
     return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), worst_usd=worst_usd, warnings=warnings)
 
 
@@ -281,6 +284,20 @@ def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
     remedy = options(global_batch_size=max(1, int(rows) // 20))
     too_large = f"global batch size {size:,} is above the {rows:,.0f} training rows, so that an epoch has one step"
     return [*inputs.findings.warnings, f"{too_large}: a model learns from many steps; {remedy}, or more epochs"]
+
+
+def left_behind_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
+    """Return a warning with the names of the files that do not travel with a script or a project."""
+    names: Sequence[str] = () if inputs.project is None else inputs.project.left_behind
+    if spec.entry_script is not None and spec.runs_on.files_travel:
+        names = archive.named_like_secrets(at_home(spec.entry_script).resolve().parent)
+    if not names:
+        return []
+    more = f" and {len(names) - _MOST_NAMES} more files" if len(names) > _MOST_NAMES else ""
+    return [
+        f"not sent with the code, because of names like those of secrets: {', '.join(names[:_MOST_NAMES])}{more}; "
+        "rename what the training reads"
+    ]
 
 
 def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mapping[str, Any]) -> dict[str, str]:

@@ -46,15 +46,7 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     Raises BadInput if git cannot list the files, or there are too many; and, if they `travel` as code, if they are too
     large together, or a link among them leads out of the folder.
     """
-    names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
-    environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
-    environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
-    files = {}
-    for path, name in names.items():
-        is_secret = is_secret_name(name.name) or is_secret_name(name.as_posix())
-        hidden = _NEVER & set(name.parts) or is_secret or environments & set(name.parents)
-        if path.is_file() and not hidden and path.suffix != ".pyc":
-            files[name.as_posix()] = path
+    files, _ = _without_secrets(folder)
     links = _leading_out(folder, files)
     if travels and links:
         raise BadInput(
@@ -68,6 +60,28 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
         rule = f"the code in {folder} must be at most {LARGEST_MIB} MiB, got {size / 2**20:.0f}"
         raise BadInput([f"{rule}: {leave_out}, or the code into a folder of its own"])
     return files
+
+
+def named_like_secrets(folder: Path) -> list[str]:
+    """Return names of files below a user's folder that stay behind only because they are named like secrets."""
+    return _without_secrets(folder)[1]
+
+
+def _without_secrets(folder: Path) -> tuple[dict[str, Path], list[str]]:
+    """Return the files that travel, by name, and the names of those that would if they were named differently."""
+    names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
+    environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
+    environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
+    files, secrets = dict[str, Path](), list[str]()
+    for path, name in names.items():
+        hidden = _NEVER & set(name.parts) or environments & set(name.parents) or path.suffix == ".pyc"
+        if not path.is_file() or hidden:
+            continue
+        if is_secret_name(name.name) or is_secret_name(name.as_posix()):
+            secrets.append(name.as_posix())
+        else:
+            files[name.as_posix()] = path
+    return files, secrets
 
 
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:

@@ -142,6 +142,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
         },
         inputs=inputs,
         beside={f"project/{name}": path for name, path in ignored},
+        left_behind=archive.named_like_secrets(root) if spec.runs_on.files_travel else (),
     )
     return JobInputs(project=payload)
 

@@ -18,7 +18,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -175,6 +175,7 @@ class ProjectPayload:
     beside: Mapping[str, Path] = field(default_factory=dict)  # name in a local job's current folder to what is linked
     inputs: Mapping[str, Path | str] = field(default_factory=dict)
     """Channel name to a file or folder on this machine; or to an address in S3, for a launcher whose files travel."""
+    left_behind: Sequence[str] = ()  # names of files that do not travel, because they are named like secrets
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Data in S3 of a training of one's own, as somebody types them."""
+"""What data of a training of one's own stay in S3 or on this machine, as somebody types them."""
 
 from pathlib import Path
 
@@ -56,6 +56,25 @@ def test_a_path_of_a_project_in_s3_stays_there(aws: Aws, typed: Run, project: Pa
     assert f"data from s3://{BUCKET}/rows/" in out
     assert "--data /opt/ml/input/data/data" in out
     assert aws.count("PutObject", "GetObject") == 0
+
+
+@pytest.mark.parametrize("code", ["train.py", "."])
+def test_a_dry_run_names_the_files_that_stay_behind_for_their_names(
+    aws: Aws, typed: Run, project: Path, code: str
+) -> None:
+    (project / "data").mkdir()
+    for name in ("answer-key.json", "data/token.csv", "words.csv", "tokenizer.json"):
+        (project / name).write_text("{}")
+    words = ("--training_arguments.data", str(project / "words.csv")) if code == "." else ()
+
+    done, out, err = typed(
+        "train", *(("--project",) * (code == ".")), str(project / code), *words, *ON_AWS, "--dry_run"
+    )
+
+    assert done == 0, err
+    (line,) = (line.strip() for line in out.splitlines() if "not sent with the code" in line)
+    assert line.startswith("warning: ")
+    assert "answer-key.json, data/token.csv; rename" in line
 
 
 def test_paretune_s_own_training_cannot_stream(aws: Aws, typed: Run) -> None:
