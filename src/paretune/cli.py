@@ -197,7 +197,12 @@ def help_of(name: str, *, with_all: bool) -> str:
                 left_out += 1
                 continue
             title = (schema.get("group") or title) if with_all else "The most used parameters of a job"
-        groups.setdefault(title, []).append(_help_row(option, schema))
+        rows = groups.setdefault(title, [])
+        rows.append(_help_row(option, schema))
+        if with_all:
+            rows += [
+                _help_row(f"{option}.{key}", model.schema_at([option, key])) for key in schema.get("properties", ())
+            ]
     groups["Output"] = [("--json", "print one JSON document on standard output, and everything else on standard error")]
     formatter = click.HelpFormatter()
     first_word = f"[{entry.first_word.upper()}] " if entry.first_word else ""

@@ -24,7 +24,7 @@ from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.specification.parameters import experimental_in, experimental_words
+from paretune.specification.parameters import experimental_words
 from paretune.specification.script_arguments import ADD_A_METRIC
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
@@ -89,7 +89,7 @@ class JobOutcome(Result):
     @property
     def title(self) -> str:
         """`job NAME`, or `simulated job NAME`."""
-        remark = experimental_words(experimental_in(self.spec))
+        remark = experimental_words(self.spec.experimental())
         kind = "job" if self.origin == "measured" else f"{self.origin} job"
         return f"{kind} {self.job_name}{f' ({remark})' * bool(remark)}"
 

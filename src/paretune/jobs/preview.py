@@ -27,7 +27,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.inputs import read_in_s3
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, BatchPlan
-from paretune.specification.parameters import experimental_in, experimental_words
+from paretune.specification.parameters import experimental_words
 from paretune.specification.script_arguments import own_settings, script_in_words
 from paretune.storage.database import redacted
 
@@ -212,7 +212,7 @@ class JobPreview(Result):
     @property
     def title(self) -> str:
         """Says that nothing was launched."""
-        remark = experimental_words(experimental_in(self.spec))
+        remark = experimental_words(self.spec.experimental())
         return f"dry run: nothing was launched{f' ({remark})' * bool(remark)}"
 
     def rows(self) -> list[Row]:

@@ -41,6 +41,7 @@ SAGEMAKER = LauncherTraits(
     },
     keeps_instances=True,
     disk_remedy="model, data and checkpoints lie on the volume: set a larger sagemaker.volume_size_in_gb",
+    is_experimental=True,
 )
 SIMULATED = LauncherTraits(
     name="simulated",

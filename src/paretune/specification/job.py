@@ -17,7 +17,17 @@ from paretune.specification import catalog, launchers, metrics
 from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
 from paretune.specification.launchers import AUTO, LOCAL, LauncherTraits, known_launcher
 from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
-from paretune.specification.parameters import ANY, COMPUTES, Effect, Parameters, Rules, affecting, parameter, spell
+from paretune.specification.parameters import (
+    ANY,
+    COMPUTES,
+    Effect,
+    Parameters,
+    Rules,
+    affecting,
+    experimental_in,
+    parameter,
+    spell,
+)
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters and freeze the weights
@@ -225,7 +235,7 @@ class JobSpec(Parameters):
         basic=True,
         also="gpu gpus gpu_type accelerators instance",
     )
-    """local: processes on this machine; ml.*: SageMaker training instances"""
+    """local: processes on this machine; ml.*: SageMaker training instances (experimental)"""
     instance_count: int = parameter(1, "seconds memory cluster", ge=1, le=1024, also="nodes num_nodes instances")
     """number of instances; locally, of data-parallel processes"""
     launcher: Annotated[str, AfterValidator(known_launcher)] = parameter(
@@ -301,6 +311,11 @@ class JobSpec(Parameters):
     def runs_on(self) -> LauncherTraits:
         """What the launcher of the job declares about itself."""
         return launchers.chosen(self.launcher, self.instance_type)
+
+    def experimental(self) -> tuple[str, ...]:
+        """Return what of the job no GPU cluster and no AWS account has run, as `name` or `name=value`."""
+        launcher = (f"launcher={self.runs_on.name}",) if self.runs_on.is_experimental else ()
+        return (*launcher, *experimental_in(self))
 
     @property
     def is_simulated(self) -> bool:

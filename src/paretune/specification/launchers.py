@@ -50,6 +50,7 @@ class LauncherTraits:
             families that have it.
         keeps_instances: whether instances may stay, billed, for the next job.
         disk_remedy: what to do when a job's disk is full.
+        is_experimental: whether it has only run jobs of an emulator: help, dry runs and results say so.
     """
 
     name: str
@@ -68,6 +69,7 @@ class LauncherTraits:
     special_strategies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     keeps_instances: bool = False
     disk_remedy: str = "make room on the disk that holds its files"
+    is_experimental: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return the traits as they travel in a job's document, without the table."""

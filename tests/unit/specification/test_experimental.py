@@ -7,34 +7,39 @@ import pytest
 
 from paretune.cli import main
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import experimental_in, experimental_names
+from paretune.specification.launchers import known
+from paretune.specification.parameters import experimental_names
 
+SAGEMAKER = "launcher=sagemaker"
 ROOT = Path(__file__).parents[3]
 
 
 def test_readme_lists_what_is_experimental() -> None:
     sentence = (ROOT / "README.md").read_text().partition("call experimental: ")[2].partition(".\n")[0]
 
-    assert set(re.findall(r"`([^`]+)`", sentence)) == set(experimental_names(JobSpec))
+    launchers = {f"launcher={name}" for name, traits in known().items() if traits.is_experimental}
+    assert set(re.findall(r"`([^`]+)`", sentence)) == launchers | set(experimental_names(JobSpec))
 
 
 @pytest.mark.parametrize(
     ("given", "used"),
     [
-        ({"instance_type": "ml.p4d.24xlarge"}, ()),
-        ({"instance_type": "ml.p4d.24xlarge", "strategy": "smddp"}, ("strategy=smddp",)),
+        ({}, ()),
+        ({"instance_type": "ml.p4d.24xlarge", "launcher": "simulated"}, ()),
+        ({"instance_type": "ml.p4d.24xlarge"}, (SAGEMAKER,)),
+        ({"instance_type": "ml.p4d.24xlarge", "strategy": "smddp"}, (SAGEMAKER, "strategy=smddp")),
         (
             {"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g4dn.xlarge"},
-            ("fallback_instance_types",),
+            (SAGEMAKER, "fallback_instance_types"),
         ),
         (
             {"instance_type": "ml.g5.xlarge", "sagemaker": {"keep_alive_minutes": 5}},
-            ("sagemaker.keep_alive_minutes",),
+            (SAGEMAKER, "sagemaker.keep_alive_minutes"),
         ),
     ],
 )
 def test_a_job_knows_what_of_it_is_experimental(given: dict[str, object], used: tuple[str, ...]) -> None:
-    assert experimental_in(JobSpec(**given)) == used
+    assert JobSpec(**given).experimental() == used
 
 
 def test_help_marks_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +48,8 @@ def test_help_marks_it(capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     assert "(experimental: smp, smddp)" in shown
     assert "split each layer's matrices (experimental)" in shown
+    assert "SageMaker training instances (experimental)" in shown
+    assert re.search(r"--sagemaker.keep_alive_minutes NUMBER [^-]*it is billed \(experimental\)", shown)
 
 
 def test_the_first_line_of_a_dry_run_and_of_a_result_says_it() -> None:
@@ -53,4 +60,4 @@ def test_the_first_line_of_a_dry_run_and_of_a_result_says_it() -> None:
     text = str(JobPreview(spec=spec, document={})).strip()
 
     assert "experimental" in text.splitlines()[0]
-    assert "strategy=smddp" in text.splitlines()[0]
+    assert "launcher=sagemaker, strategy=smddp" in text.splitlines()[0]

@@ -18,7 +18,7 @@ from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.catalog import owner
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import experimental_in, experimental_words, spell
+from paretune.specification.parameters import experimental_words, spell
 from paretune.studies.definition.objectives import OBJECTIVES, costs, violations
 from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration, StudyFront, value_of
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label
@@ -247,7 +247,7 @@ class StudyAnswer:
         if not self.picks:
             return lines + _nothing(self.front)
         pick = self.picks[0]
-        if remark := experimental_words(experimental_in(pick.point.trial.spec)):
+        if remark := experimental_words(pick.point.trial.spec.experimental()):
             lines.append(f"{remark[0].upper()}{remark[1:]}.")
         lines.append(
             f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {self.front.in_words(pick.point)}."

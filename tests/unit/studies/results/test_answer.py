@@ -34,7 +34,8 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     text = result.text()
 
     pick = result.picks[0]
-    assert text.startswith(f"Take trial {pick.point.number} (")
+    experimental = "Experimental, no GPU cluster and no AWS account has run it: launcher=sagemaker."
+    assert text.startswith(f"{experimental} Take trial {pick.point.number} (")
     assert pick.command in text
     assert text.count(f"rial {pick.point.number} (") == 1
     assert f"{pick.title}: trial" not in text  # the first paragraph has said it
