@@ -1,23 +1,18 @@
-"""Small real things every test may use: a tiny BERT, a few labelled sentences, a store of its own."""
+"""Fixtures of every test: a tiny BERT, labelled sentences, a folder with an MLflow store."""
 
-import fcntl
-import gc
 import os
 import re
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from alembic.script import ScriptDirectory
-from alembic.script.revision import RevisionMap
 from hypothesis import settings
-from sqlalchemy.dialects.sqlite.base import SQLiteDialect
-from sqlalchemy.util import LRUCache
 
+from tests.support.quick_databases import PLAIN, quick_databases
 from tests.support.sentences import BAD, GOOD, OTHER, sentences, write_csv
-from tests.support.stores import copy_store, user_s_own
+from tests.support.stores import copy_store, made_once, user_s_own
+
+__all__ = ["quick_databases"]
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # beside another: more threads than cores wait actively for each other
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -25,65 +20,19 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # beside another: more threads than cor
 settings.register_profile("the same each time", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.load_profile("the same each time")
 
-_script_directories: Any = ScriptDirectory  # of any type, for its methods are replaced
-_make_script_directory = _script_directories.__init__
-_revisions: dict[str, RevisionMap] = {}  # by folder
 
-
-def _make_with_shared_revisions(scripts: ScriptDirectory, folder: Any, *words: Any, **options: Any) -> None:
-    """Optuna and MLflow read all migrations anew for each store that is opened, in a tenth of these tests' time."""
-    _make_script_directory(scripts, folder, *words, **options)
-    scripts.revision_map = _revisions.setdefault(str(folder), scripts.revision_map)
-
-
-_script_directories.__init__ = _make_with_shared_revisions
-
-
-_engines: Any = sa.Engine
-_dialects: Any = SQLiteDialect
-_make_engine = _engines.__init__
-_statements: Any = LRUCache(5000)
-
-
-def _make_with_shared_statements(engine: sa.Engine, pool: Any, dialect: Any, *words: Any, **options: Any) -> None:
-    """Statements are compiled once for all SQLite files, not once for each; they would take a tenth of the time."""
-    _make_engine(engine, pool, dialect, *words, **options)
-    if isinstance(dialect, SQLiteDialect):
-        engine._compiled_cache = _statements
-
-
-_engines.__init__ = _make_with_shared_statements
-_dialects.__eq__ = lambda dialect, other: type(dialect) is type(other)
-_dialects.__hash__ = lambda dialect: hash(type(dialect))
-
-
-@sa.event.listens_for(sa.Engine, "connect")
-def _without_waiting_for_the_disk(connection: Any, _: Any) -> None:
-    """SQLite need not survive a power cut here; as much is saved. Processes of their own wait as they always do."""
-    if isinstance(connection, sqlite3.Connection):
-        connection.execute("PRAGMA synchronous = OFF")
-
-
-gc.disable()  # until all is imported
+def pytest_report_header() -> str | None:
+    """Say what differs from what users have."""
+    databases = "stores share migrations and statements: PARETUNE_PLAIN_DATABASES=1 leaves them as they are"
+    return None if PLAIN else databases
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave modules that are slow as a whole alone where slow tests are not wanted: their imports take seconds."""
-    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+    """Ignore modules whose tests are all slow or foreign where these are deselected: their imports take seconds."""
+    if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
         return None
-    is_slow = re.search(r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b", collection_path.read_text(), re.MULTILINE)
-    return True if is_slow else None
-
-
-def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over all that is imported by now.
-
-    It would take a fifth of these tests' time: it looks at what stores and pictures leave a hundred times more seldom.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
-    gc.enable()
+    mark = re.search(r"^pytestmark = (\[\s*)?pytest\.mark\.(slow|foreign)\b", collection_path.read_text(), re.MULTILINE)
+    return True if mark and f"not {mark[2]}" in config.option.markexpr else None
 
 
 @pytest.fixture(scope="session")
@@ -134,18 +83,24 @@ def reviews(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLflow store without runs, to be copied: making one takes seconds."""
+    """Return an MLflow store without runs, to be copied: making one takes seconds."""
     from mlflow import MlflowClient
 
-    base = tmp_path_factory.getbasetemp()
-    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "empty.db"
-    with path.with_suffix(".lock").open("a") as lock:  # one for all workers
-        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
-        if not path.exists():
-            draft = path.with_suffix(".draft")
-            MlflowClient(f"sqlite:///{draft}").search_experiments()
-            draft.rename(path)
-    return path
+    def make(path: Path) -> None:
+        MlflowClient(f"sqlite:///{path}").search_experiments()
+
+    return made_once(tmp_path_factory.getbasetemp(), "empty.db", make)
+
+
+@pytest.fixture(scope="session")
+def empty_storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an Optuna storage without studies, to be copied."""
+    from optuna.storages import RDBStorage
+
+    def make(path: Path) -> None:
+        RDBStorage(f"sqlite:///{path}").engine.dispose()
+
+    return made_once(tmp_path_factory.getbasetemp(), "empty_storage.db", make)
 
 
 @pytest.fixture

@@ -1,8 +1,23 @@
-"""MLflow stores of tests, and environment variables that keep everything below one folder."""
+"""Databases that are made once and copied, and environment variables that keep everything below one folder."""
 
+import fcntl
+import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+
+
+def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a file that `make` writes once for all workers of pytest-xdist; `folder` is a worker's own."""
+    path = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
+    with path.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
+        if not path.exists():
+            draft = path.with_suffix(".draft")
+            make(draft)
+            draft.rename(path)
+    return path
 
 
 def copy_store(store: Path, folder: Path) -> str:

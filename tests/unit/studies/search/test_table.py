@@ -1,6 +1,7 @@
 """The trials of a study in Optuna's storage: asked for, reserved, booked, told and found again."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,8 @@ def closed() -> Iterator[None]:
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> str:
+def storage(empty_storage: Path, tmp_path: Path) -> str:
+    shutil.copy(empty_storage, tmp_path / "study.db")
     return f"sqlite:///{tmp_path / 'study.db'}"
 
 

@@ -1,0 +1,70 @@
+"""A fixture that makes stores of MLflow and Optuna quicker to open, and a switch that leaves them as they are.
+
+Each test has stores of its own, and each store that is opened reads all migrations and compiles all statements again.
+The fixture `quick_databases` shares both between the stores of a process, and does not wait for the disk. For this it
+replaces methods of alembic and SQLAlchemy until the last test has ended. `PARETUNE_PLAIN_DATABASES=1` leaves them
+alone: set it when you debug a migration or a statement. `.ci/full` sets it for `newest` and `pythons`.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+PLAIN = os.environ.get("PARETUNE_PLAIN_DATABASES") == "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_databases() -> Iterator[None]:
+    """Share migrations and compiled statements between all SQLite stores of this process."""
+    if PLAIN:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        share_migrations(patch)
+        share_statements(patch)
+        sa.event.listen(sa.Engine, "connect", do_not_wait_for_the_disk)
+        yield
+        sa.event.remove(sa.Engine, "connect", do_not_wait_for_the_disk)
+
+
+def share_migrations(patch: pytest.MonkeyPatch) -> None:
+    """Let alembic read each folder of migrations once, and not once for each store."""
+    from alembic.script import ScriptDirectory
+    from alembic.script.revision import RevisionMap
+
+    make = ScriptDirectory.__init__
+    revisions: dict[str, RevisionMap] = {}  # by folder
+
+    def make_with_shared_revisions(scripts: ScriptDirectory, folder: Any, *words: Any, **options: Any) -> None:
+        make(scripts, folder, *words, **options)
+        scripts.revision_map = revisions.setdefault(str(folder), scripts.revision_map)
+
+    patch.setattr(ScriptDirectory, "__init__", make_with_shared_revisions)
+
+
+def share_statements(patch: pytest.MonkeyPatch) -> None:
+    """Let SQLAlchemy compile each statement once for all SQLite files, which have equal dialects."""
+    from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+    from sqlalchemy.util import LRUCache
+
+    make = sa.Engine.__init__
+    statements: Any = LRUCache(5000)
+
+    def make_with_shared_statements(engine: sa.Engine, pool: Any, dialect: Any, *words: Any, **options: Any) -> None:
+        make(engine, pool, dialect, *words, **options)
+        if isinstance(dialect, SQLiteDialect):
+            engine._compiled_cache = statements
+
+    patch.setattr(sa.Engine, "__init__", make_with_shared_statements)
+    patch.setattr(SQLiteDialect, "__eq__", lambda dialect, other: type(dialect) is type(other))
+    patch.setattr(SQLiteDialect, "__hash__", lambda dialect: hash(type(dialect)))
+
+
+def do_not_wait_for_the_disk(connection: Any, _: Any) -> None:
+    """Let SQLite return before a transaction is on the disk: it need not survive a power failure in a test."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
