@@ -1,13 +1,15 @@
 # `make` lists the targets. They use the active environment, and `make install` puts into it what they need.
+# With PIP='uv pip' it takes seconds, but uv does not read pip's configuration.
 # `.ci/run` makes an environment of its own and runs them all, and `.ci/full` has the checks that take hours.
 SHELL := /bin/bash -o pipefail
+PIP ?= python -m pip
 .PHONY: help install check test lint fix types docs bench constraints
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile
 
 install:  ## paretune as an editable install, with all that the other targets need
-	python -m pip install --quiet -c constraints.txt -e '.[test,docs]'
+	$(PIP) install --quiet -c constraints.txt -e '.[test,docs]'
 
 check: lint types test  ## what every commit should pass
 

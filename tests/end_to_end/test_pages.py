@@ -23,6 +23,7 @@ ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, o
     "logs --run": "test_interruption.py",
     "stop --run": "test_interruption.py",
     "demo": "../unit/commands/test_demo.py",
+    "train --max_train_samples": "../../.ci/run",  # README's own line, with `mlflow run`
     "mcp": "test_agents.py",
     "prices --refresh": "../unit/commands/test_prices.py",
     "estimate --like": "../unit/commands/test_estimate_like.py",
@@ -30,17 +31,6 @@ ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, o
 }
 ENDS_WITH = {"max_cost_usd": 4, "once": 75}
 """Parameters whose example is there to be refused, or is one round of several, and its exit code."""
-
-
-def commands() -> list[tuple[str, dict[str, str]]]:
-    """Entry point and parameters of every command in the pages, each once; a round of a study before the study."""
-    result: dict[str, tuple[str, dict[str, str]]] = {}
-    for path in PAGES:
-        for words in commands_of(path.read_text()):
-            entry_point, parameters = job_of(words)
-            if "--help" not in words:
-                result.setdefault(json.dumps([entry_point, parameters], sort_keys=True), (entry_point, parameters))
-    return sorted(result.values(), key=lambda command: "once" not in command[1])
 
 
 def spelled(entry_point: str, parameters: dict[str, str]) -> list[str]:
@@ -64,6 +54,24 @@ def without_training(entry_point: str, parameters: dict[str, str]) -> dict[str, 
     if "launcher" in parameters or "once" in parameters:
         return parameters
     return parameters | ({"dry_run": "true"} if entry_point in {"train", "study"} else {})
+
+
+def commands_by_page() -> dict[str, list[tuple[str, dict[str, str]]]]:
+    """Return entry point and parameters of every command by the first page that has it, rounds of a study first."""
+    result: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    known = set()
+    for path in PAGES:
+        for words in commands_of(path.read_text()):
+            entry_point, parameters = job_of(words)
+            command = (entry_point, without_training(entry_point, parameters))
+            key = json.dumps(command, sort_keys=True)
+            if "--help" not in words and key not in known:
+                known.add(key)
+                result.setdefault(str(path.relative_to(REPOSITORY)), []).append(command)
+    return {page: sorted(commands, key=lambda command: "once" not in command[1]) for page, commands in result.items()}
+
+
+COMMANDS = commands_by_page()
 
 
 @pytest.fixture
@@ -96,27 +104,31 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield workplace
 
 
-def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    unexpected: dict[str, tuple[int, str]] = {}
-    done: list[list[str]] = []
-    trained = ["--model", str(tiny_model), "--dataset", "rows.csv", "--max_seq_length", "32"]
-    trained += ["--register", "sentiment-en"]
-    assert main(["train", *trained, "--learning_rate", "1e-2", "--num_train_epochs", "3"]) == 0
-    for compiler in ("false", "true"):  # for the report that compares them
+def train_for_reports(model: Path) -> None:
+    """Run a job here, and two that differ in their compiler, for the reports that compare them."""
+    data = ["--dataset", "rows.csv", "--max_seq_length", "32", "--register", "sentiment-en"]
+    assert main(["train", "--model", str(model), *data, "--learning_rate", "1e-2", "--num_train_epochs", "3"]) == 0
+    for compiler in ("false", "true"):
         simulated = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge"]
         assert main(["train", *simulated, "--training_arguments.torch_compile", compiler]) == 0
-    for entry_point, parameters in commands():
+
+
+@pytest.mark.parametrize("page", COMMANDS)
+def test_every_command_of_the_pages_runs(
+    page: str, user: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unexpected: dict[str, tuple[int, str]] = {}
+    if any(entry_point == "report" for entry_point, _ in COMMANDS[page]):
+        train_for_reports(tiny_model)
+    for entry_point, parameters in COMMANDS[page]:
         if is_run_elsewhere(entry_point, parameters):
             continue
-        request = without_training(entry_point, parameters)
+        request = dict(parameters)
         if request.get("dataset") == "amazon_polarity":  # both are on the hub
             request |= {"model": str(tiny_model), "dataset": "rows.csv", "max_seq_length": "32"}
         if needs_an_account(entry_point, parameters):
             request.pop("role", None)  # the role of the account
         words = spelled(entry_point, request)
-        if words in done:
-            continue
-        done.append(words)
         code = main(words)
         expected = next((code for name, code in ENDS_WITH.items() if name in parameters), 0)
         if code != expected:
@@ -127,7 +139,7 @@ def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: p
 
 
 def test_what_other_tests_run_stands_in_the_pages_and_those_tests_exist() -> None:
-    output = [(entry_point, parameters) for entry_point, parameters in commands()]
+    output = [command for commands in COMMANDS.values() for command in commands]
 
     assert sum(is_run_elsewhere(*command) for command in output) >= len(ELSEWHERE)
     assert all((Path(__file__).parent / name).is_file() for name in ELSEWHERE.values())
