@@ -1,5 +1,6 @@
 """Fixtures of every test: a tiny BERT, labelled sentences, a folder with an MLflow store."""
 
+import importlib.util
 import os
 import re
 from pathlib import Path
@@ -21,14 +22,30 @@ settings.register_profile("the same each time", max_examples=25, deadline=None, 
 settings.load_profile("the same each time")
 
 
-def pytest_report_header() -> str | None:
-    """Say what differs from what users have."""
+TRAINS = importlib.util.find_spec("torch") is not None
+"""Whether jobs can run on this machine. Without the extra `train`, tests of the training are left out."""
+
+
+def pytest_report_header() -> list[str]:
+    """Say what differs from what users have, and what is left out."""
+    training = "without PyTorch: tests/unit/training is ignored, and tests that train are skipped"
     databases = "stores share migrations and statements: PARETUNE_PLAIN_DATABASES=1 leaves them as they are"
-    return None if PLAIN else databases
+    return [*([] if TRAINS else [training]), *([] if PLAIN else [databases])]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests that train, or read a data set or a model as the training does, where PyTorch is missing."""
+    if not TRAINS:
+        skip = pytest.mark.skip(reason="needs PyTorch: pip install -e '.[test]'")
+        for item in items:
+            if item.get_closest_marker("trains") or "tiny_model" in getattr(item, "fixturenames", ()):
+                item.add_marker(skip)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Ignore modules whose tests are all slow or foreign where these are deselected: their imports take seconds."""
+    if not TRAINS and collection_path == Path(__file__).parent / "unit" / "training":
+        return True
     if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
         return None
     mark = re.search(r"^pytestmark = (\[\s*)?pytest\.mark\.(slow|foreign)\b", collection_path.read_text(), re.MULTILINE)

@@ -146,7 +146,20 @@ def test_options_are_passed_as_the_library_of_the_script_spells_them(
     assert words(script, **values) == expected
 
 
-@pytest.mark.parametrize("text", [CLICK, TYPER, FIRE, ABSL, TYRO, SIMPLE_PARSING, DOCOPT, HUGGING_FACE, JSONARGPARSE])
+@pytest.mark.parametrize(
+    "text",
+    [
+        CLICK,
+        TYPER,
+        FIRE,
+        ABSL,
+        TYRO,
+        SIMPLE_PARSING,
+        DOCOPT,
+        JSONARGPARSE,
+        pytest.param(HUGGING_FACE, marks=pytest.mark.trains),
+    ],  # its arguments are those of transformers
+)
 def test_a_name_that_a_script_does_not_have_is_refused_with_its_right_spelling(script: Path, text: str) -> None:
     script.write_text(text)
 

@@ -155,6 +155,7 @@ def test_a_gpu_job_has_an_image_in_every_region_with_all_that_a_training_needs()
     assert "huggingface" not in images["eu-central-2"].uri
 
 
+@pytest.mark.trains
 def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     bare, full = image_of(CPU).requirements, image_of(GPU).requirements
 
@@ -167,6 +168,7 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     assert "transformers==5.3.0" in image_of(P4D, strategy="smp").requirements
 
 
+@pytest.mark.trains
 def test_a_job_without_a_network_is_refused_if_it_would_install_anything_or_read_a_secret(
     launcher: SageMakerLauncher, tmp_path: Path
 ) -> None:
