@@ -67,7 +67,7 @@ def test_what_is_left_out_may_not_be_looked_at() -> None:
     import search_fronts
 
     assert not set(search_fronts.DEVELOPMENT) & set(search_fronts.LEFT_OUT)
-    assert len(search_fronts.DEVELOPMENT) == len(search_fronts.LEFT_OUT)
+    assert len(search_fronts.LEFT_OUT) >= 20
 
 
 def test_a_part_of_measured_trainings_is_a_table_whose_cheapest_good_jobs_are_known(tmp_path: Path) -> None:

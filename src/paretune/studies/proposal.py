@@ -35,6 +35,7 @@ from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.wish import Wish
 
 _MOST_TYPES = 8
+_FASTER = 1.1  # times the speed of a cheaper instance type, from which on more dollars buy something
 _BATCHES = (8, 16, 32, 64, 128, 256)
 _FEWEST_STEPS = 20  # of a training with the largest batch: fewer learn nothing
 _FEWEST_JOBS = 4  # that a budget must pay on an instance type, at their estimate
@@ -80,8 +81,9 @@ def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
             # A simulation reads no rows: it gets their number.
             given["max_train_samples"] = round(inputs.dataset.facts["train_rows"])
             job = job.replace(max_train_samples=given["max_train_samples"])
-        search |= _of_training(job, inputs)
-        reasons = [_rate_reason(job)]
+        quality = _quality(job)
+        search |= _of_training(job, inputs, is_judged=metrics.JOB_SECONDS not in quality)
+        reasons = [_rate_reason(job)] if "learning_rate" in search else []
         if wish.types is not None and not wish.types:
             chosen = _instance_types(job, inputs, workplace, budget_usd)
             search["instance_type"] = {"choices": list(chosen)}
@@ -89,7 +91,7 @@ def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
             if "max_runtime_minutes" not in job.model_fields_set:
                 longest_s = max(item.time.seconds_high for _, item in chosen.values())
                 given["max_runtime_minutes"] = math.ceil(_ROOM * longest_s / 60)
-        objectives = {metrics.COST_USD: "minimize", **_quality(job)}
+        objectives = {metrics.COST_USD: "minimize", **quality}
     if not search:
         raise BadInput(["nothing is left to search: leave out learning_rate or the batch, or write a study file"])
     terms = {name: text for name, text in wish.terms.items() if name != "name"}
@@ -127,14 +129,17 @@ def _direction(metric: str) -> str:
     return "minimize" if is_less_better else "maximize"
 
 
-def _of_training(job: JobSpec, inputs: JobInputs) -> dict[str, Any]:
-    """Return the batches and rates to search for paretune's own training, unless they were given."""
+def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[str, Any]:
+    """Return the batches and rates to search for paretune's own training, unless they were given.
+
+    The rate changes the quality only, so it is left at its default where nothing judges the model.
+    """
     search, given = dict[str, Any](), job.model_fields_set
     if not given.intersection(OF_THE_BATCH):
         rows = None if inputs.dataset is None else inputs.dataset.facts["train_rows"] * job.num_train_epochs
         batches = [size for size in _BATCHES if rows is None or size * _FEWEST_STEPS <= rows] or [_BATCHES[0]]
         search["global_batch_size"] = {"choices": batches}
-    if "learning_rate" not in given:
+    if is_judged and "learning_rate" not in given:
         rate = default_learning_rate(job.fine_tuning)
         search["learning_rate"] = {"low": rate / _BELOW, "high": rate * _ABOVE, "log": True}
     return search
@@ -150,8 +155,8 @@ def _instance_types(
 ) -> dict[str, tuple[str, Estimate]]:
     """Return instance types with the reason and the estimate of each: the estimated front of dollars and hours.
 
-    Left out are types without a price that can be relied on, types on which the job does not fit, and those on which
-    the budget does not pay for a few jobs.
+    Left out are types without a price that can be relied on, types on which the job does not fit, those on which the
+    budget does not pay for a few jobs, and those that are hardly faster than a cheaper one.
     """
     estimates, dear = dict[str, Estimate](), list[tuple[float, str]]()
     for name, spec, price in _priced(job, workplace):
@@ -171,9 +176,19 @@ def _instance_types(
     front = sorted(
         (name for name, is_best in zip(points, marks, strict=True) if is_best), key=lambda name: points[name]
     )
+    front = _apart(front, {name: seconds for name, (_, seconds) in points.items()})
     spread = sorted({round(index * (len(front) - 1) / (_MOST_TYPES - 1)) for index in range(_MOST_TYPES)})
     chosen = [front[index] for index in spread] if len(front) > _MOST_TYPES else front
     return {name: (_in_words(estimates[name]), estimates[name]) for name in chosen}
+
+
+def _apart(names: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
+    """Return the names, the cheapest first, that are faster by a share that counts than all cheaper ones returned."""
+    kept = list[str]()
+    for name in names:
+        if not kept or seconds[name] * _FASTER <= seconds[kept[-1]]:
+            kept.append(name)
+    return kept
 
 
 def _in_words(estimate: Estimate) -> str:

@@ -47,12 +47,24 @@ def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
     assert main([*REHEARSED, "--budget_usd", "40", "--dry_run"]) == 0
     text = capsys.readouterr().out
 
-    types = yaml.safe_load(text)["search"]["instance_type"]["choices"]
+    search = yaml.safe_load(text)["search"]
+    types = search["instance_type"]["choices"]
     assert 2 <= len(types) <= 8
+    assert "learning_rate" not in search, "a simulation without recorded runs knows nothing of quality"
     for name in types:
         assert f"# {name}: about " in text
     assert "USD a job" in text
     assert yaml.safe_load(text)["job"]["max_runtime_minutes"] >= 1
+
+
+def test_an_instance_type_that_is_hardly_faster_than_a_cheaper_one_is_not_searched(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job of which nearly all is its start takes as long on every type."""
+    words = ["--max_train_samples", "64", "--budget_usd", "20", "--dry_run"]
+    assert main([*REHEARSED[:-2], *words]) == 0
+
+    assert len(yaml.safe_load(capsys.readouterr().out)["search"]["instance_type"]["choices"]) == 1
 
 
 def test_a_study_without_a_file_runs_to_its_answer_within_its_dollars(
