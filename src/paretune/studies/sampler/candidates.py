@@ -239,7 +239,10 @@ def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]
         return sorted({low, high, *(2**power for power in range(low.bit_length(), high.bit_length()))})
     octaves = math.ceil(math.log2(high / low)) + 1 if distribution.log else 0
     values = (np.geomspace if distribution.log else np.linspace)(low, high, max(N_VALUES, octaves)).clip(low, high)
-    values = low + step * np.round((values - low) / step) if step else values
+    if step:
+        values = low + step * np.round((values - low) / step)
+    else:  # people type them again: 0.0005, not 0.0004999999999999999
+        values = np.array([float(f"{value:.4g}") for value in values]).clip(low, high)
     return sorted({type(low)(value) for value in values})
 
 

@@ -282,6 +282,15 @@ def test_ranges_of_batches_are_searched_in_powers_of_two_and_of_rates_in_octaves
         assert len({it.point["learning_rate"] for it in space.candidates}) == 11
 
 
+def test_values_of_a_range_are_short_enough_to_type_again() -> None:
+    rates = FloatDistribution(1.25e-4, 8e-3, log=True)
+    space = Space({"max_train_samples": 1000}, {"learning_rate": rates}, None)
+
+    searched = sorted({it.point["learning_rate"] for it in space.candidates})
+
+    assert searched == [0.000125, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008]
+
+
 def test_ten_ranges_of_a_training_of_ones_own_have_candidates_that_fit_into_memory(tmp_path: Path) -> None:
     (script := tmp_path / "train.py").touch()
     ranges = {f"training_arguments.x{number}": FloatDistribution(0.0, 1.0) for number in range(10)}
