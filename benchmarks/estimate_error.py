@@ -9,7 +9,8 @@ that is known, and Ernest (Venkataraman et al., NSDI 2016): non-negative least s
 devices. A relative error of dollars is that of seconds: the price multiplies both sides.
 
 --published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
-instance_count, strategy, dataset_size, billable_seconds; nine tenths of `dataset_size` train, a tenth validates.
+instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds; nine tenths of `dataset_size` train, a tenth
+validates. Of these jobs the dollars that were billed are printed, too, next to the predicted ones.
 
 --small: published jobs by a formula, made here, unless a table is given.
 
@@ -174,6 +175,28 @@ def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
     return rows
 
 
+def bills(table: pd.DataFrame, jobs: Sequence[Job]) -> list[list[str]]:
+    """Return a row per shape, the cheapest first: mean dollars billed, and predicted with and without other shapes."""
+    usd_per_s = dict(zip(jobs, table["hourly_price_usd"] * table["instance_count"] / 3600, strict=True))
+    cold = dict(zip(jobs, paretune([], jobs), strict=True))
+    rows = []
+    for known, asked in splits(jobs)["other shapes known"]:
+        warm = dict(zip(asked, paretune(known, asked), strict=True))
+        billed, predicted, unseen = (
+            statistics.mean(seconds * usd_per_s[job] for job, seconds in zip(asked, column, strict=True))
+            for column in (
+                [job.seconds for job in asked],
+                [warm[job].seconds for job in asked],
+                [cold[job].seconds for job in asked],
+            )
+        )
+        rows.append((billed, asked[0].shape, [predicted, unseen], len(asked)))
+    return [
+        [shape, str(count), f"{billed:.2f}", *(f"{usd:.2f} ({usd / billed - 1:+.0%})" for usd in predictions)]
+        for billed, shape, predictions, count in sorted(rows)
+    ]
+
+
 def small_table() -> pd.DataFrame:
     """Two jobs on each of three shapes, by a formula."""
     rows = [
@@ -184,6 +207,7 @@ def small_table() -> pd.DataFrame:
             "instance_type": "ml.p3.2xlarge",
             "instance_count": instances,
             "dataset_size": 20000,
+            "hourly_price_usd": 3.825,
             "billable_seconds": round(300 + 16000 / instances * (8 / batch) ** 0.2),
         }
         for instances, batch in itertools.product((1, 2, 4), (8, 16))
@@ -200,7 +224,10 @@ def main() -> None:
     rows = []
     if options.published or options.small:
         table = pd.read_csv(options.published) if options.published else small_table()
-        rows += situations("published", read_published(table, options.max_seq_length))
+        jobs = read_published(table, options.max_seq_length)
+        rows += situations("published", jobs)
+        header = ["cluster", "jobs", "billed, USD", "predicted, other clusters known", "predicted from data sheets"]
+        print(published.block("published_bills", published.table(header, bills(table, jobs))))
     rows += situations("local", read_local())
     made = published.conditions("paretune", "torch", "scipy")
     header = ["mean error of seconds", *METHODS, "in the 80 % interval", "its half-width"]
