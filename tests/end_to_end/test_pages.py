@@ -83,10 +83,12 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
     write_csv(workplace / "rows.csv", sentences(60))
     write_csv(workplace / "tags.csv", [(text, f"{label}|any") for text, label in sentences(60)], header="text,tags")
-    (workplace / "train.py").write_text(
-        "import argparse\nparser = argparse.ArgumentParser()\n"
-        "parser.add_argument('--learning_rate', type=float, default=1e-4)\n"
-    )
+    tutorial = (REPOSITORY / "docs" / "tutorial.md").read_text()
+    for name, text in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL):
+        (workplace / name).write_text(text)
+    (study,) = re.findall(r"^```yaml\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL)
+    (workplace / "study.yaml").write_text(study)
+    write_csv(workplace / "reviews.csv", sentences(60))
     for project in ("sklearn_elasticnet", "torch_mlp"):
         (workplace / project).symlink_to(REPOSITORY / "tests" / "foreign" / project)
     (workplace / "sft").mkdir()
