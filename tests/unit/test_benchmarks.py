@@ -34,7 +34,7 @@ def test_every_block_of_a_page_is_what_its_stored_result_holds() -> None:
 def test_the_figures_in_the_table_of_searches_are_stored() -> None:
     import published
 
-    page = (REPOSITORY / "docs" / "evidence" / "search.md").read_text()
+    page = (REPOSITORY / "docs" / "log.md").read_text()
     rows = re.findall(r"^\| `([\w-]+)` \|(.+)\|$", page, re.MULTILINE)
     stored = published.blocks((RESULTS / "search_cost.txt").read_text())["search_outside"]
 
@@ -43,6 +43,38 @@ def test_the_figures_in_the_table_of_searches_are_stored() -> None:
         (summary,) = re.findall(rf"^\| {table} \|.+$", stored, re.MULTILINE)
         for figure in re.findall(r"\d+\.\d+|\bnot\b", cells):
             assert f"| {figure} |" in summary
+
+
+def test_readme_shows_searches_that_are_stored_and_counts_all_of_them() -> None:
+    import published
+
+    readme = (REPOSITORY / "README.md").read_text()
+    block = published.blocks((RESULTS / "search_fronts_left_out.txt").read_text())["search_fronts_left_out"]
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if line[:1] == "|"]
+    names = next(cells for cells in lines if cells[0] == "table")
+    columns = [
+        number for method in ("stops", "plain", "tpe", "forest") for number, name in enumerate(names) if method in name
+    ]
+    stored = {
+        table: [cells[number - 1].partition(" / ")[0] for number in columns]
+        for table, *cells in lines
+        if " / " in cells[1] and ":" not in cells[1]
+    }
+    summary = {cells[0]: cells[1] for cells in lines if len(cells) != len(names)}
+
+    shown = re.findall(r"^\| `([\w/-]+)`.*?((?: \| \**[\w.]+\**){4}) \|$", readme, re.MULTILINE)
+    assert len(shown) == 5
+    for table, cells in shown:
+        assert re.findall(r"[\w.]+", cells) == stored[table]
+    (medians,) = re.findall(r"^\| median of all (\d+) tables \| (.+) \|$", readme, re.MULTILINE)
+    assert int(medians[0]) == len(stored)
+    assert re.findall(r"[\w.]+", medians[1]) == [summary[name] for name in ("stops", "plain", "tpe", "forest")]
+
+    def usd(text: str) -> float:
+        return math.inf if text == "not" else float(text)
+
+    ahead = sum(usd(ours) < min(map(usd, others)) for ours, *others in stored.values())
+    assert f"the cheapest on {ahead} of the {len(stored)} tables" in readme
 
 
 def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,24 +62,25 @@ def command_in(text: str, name: str) -> list[str]:
     return next(words[1:] for words in commands_of(text) if job_of(words)[0] == name)
 
 
-def test_readme_says_of_the_estimate_what_it_prints(
+def test_the_page_of_money_shows_what_the_estimate_prints(
     beside_the_studies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    readme = " ".join((ROOT / "README.md").read_text().split())
+    page = (ROOT / "docs" / "money.md").read_text()
+    assert main([*command_in(page, "estimate"), "--json"]) == 0
+    rows = {(row["instance_count"], row["instance_type"]): row for row in json.loads(capsys.readouterr().out)["rows"]}
+    number = r"([\d.]+)"
+    stated = rf"{number} \({number} to {number}\)"
 
-    assert main([*command_in((ROOT / "README.md").read_text(), "estimate"), "--json"]) == 0
+    shown = re.findall(rf"^\| (\* )?(\d) x (ml\.\S+) \| {stated} \| {stated} \|$", page, re.MULTILINE)
 
-    rows = json.loads(capsys.readouterr().out)["rows"]
-    minutes_and_usd = {
-        (row["instance_type"], row["instance_count"]): (row["seconds"] / 60, row["cost_usd"]) for row in rows
-    }
-    for sentence, cluster in {
-        "One ml.g5.xlarge takes (.+?) minutes .+? and (.+?) USD": ("ml.g5.xlarge", 1),
-        "two of them (.+?) minutes and (.+?) USD": ("ml.g5.xlarge", 2),
-        "eight A100 (.+?) minutes and (.+?) USD": ("ml.p4d.24xlarge", 1),
-    }.items():
-        (said,) = re.findall(sentence, readme)
-        assert tuple(map(float, said)) == pytest.approx(minutes_and_usd[cluster], rel=0.07)  # 7 minutes are 6.5 to 7.5
+    assert len(shown) == 4
+    for star, count, instance_type, *figures in shown:
+        row = rows[int(count), instance_type]
+        assert bool(star) == row["on_front"]
+        seconds = [row[name] / 60 for name in ("seconds", "seconds_low", "seconds_high")]
+        assert [float(text) for text in figures[:3]] == pytest.approx(seconds, abs=0.5)
+        dollars = [row[name] for name in ("cost_usd", "cost_usd_low", "cost_usd_high")]
+        assert [float(text) for text in figures[3:]] == pytest.approx(dollars, abs=0.005)
 
 
 def test_the_worst_cases_in_the_pages_are_those_of_their_commands(
