@@ -1,12 +1,22 @@
-# `make` lists the targets. They use the active environment, and `make install` puts into it what they need.
-# With PIP='uv pip' it takes seconds, but uv does not read pip's configuration.
+# `make` lists the targets. `demo` and `venv` make an environment in .venv; the others use the active environment, and
+# `make install` puts into it what they need. With PIP='uv pip' it takes seconds, but uv does not read pip's configuration.
 # `.ci/run` makes an environment of its own and runs them all, and `.ci/full` has the checks that take hours.
 SHELL := /bin/bash -o pipefail
 PIP ?= python -m pip
-.PHONY: help install check test lint fix types docs bench constraints
+.PHONY: help demo venv install check test lint fix types docs bench constraints
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile
+
+demo: .venv/bin/paretune  ## make .venv with paretune, without PyTorch, and play `paretune demo`
+	.venv/bin/paretune demo
+
+venv: .venv/bin/paretune  ## .venv with paretune, PyTorch, and the model and reviews of a first training
+	.venv/bin/python -m pip install --quiet -c constraints.txt -e '.[demo]'
+
+.venv/bin/paretune:
+	python3 -m venv .venv
+	.venv/bin/python -m pip install --quiet -c constraints.txt -e .
 
 install:  ## paretune as an editable install, with all that the other targets need
 	$(PIP) install --quiet -c constraints.txt -e '.[test,docs]'
@@ -21,7 +31,7 @@ lint:  ## formatter, linter, and the order of folders
 	ruff check .
 	lint-imports --no-logo --no-cache
 
-fix:  ## format, and mend what the linter can
+fix:  ## format, and fix what the linter can
 	ruff check --fix --quiet .
 	ruff format --quiet .
 

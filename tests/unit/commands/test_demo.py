@@ -21,7 +21,7 @@ def test_the_demo_prints_what_readme_shows_and_leaves_the_users_store_alone(
     monkeypatch.setattr(demo.webbrowser, "open", lambda _: pytest.fail("it opened a browser"))
     before = {path.name for path in workplace.iterdir()}
     readme = (Path(__file__).parents[3] / "README.md").read_text()
-    shown = readme.partition("paretune demo\n")[2].partition("```text\n")[2].partition("```")[0]
+    shown = readme.partition("make demo\n")[2].partition("```text\n")[2].partition("```")[0]
 
     answer = demo.run_demo(demo.DemoRequest(open=False))
     output, printed = json.loads(as_document(answer.to_dict())), [line for line in str(answer).splitlines() if line]
