@@ -31,7 +31,7 @@ _NO_ASSISTANT = """
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 """
-"""MLflow 3.17 opens a chat beside everything on the first visit; a visitor closes it."""
+"""MLflow 3.17 opens a chat next to everything on the first visit; a visitor closes it."""
 
 
 @contextmanager
@@ -101,10 +101,19 @@ def photograph_run(page: Any, address: str, run_id: str, path: Path) -> None:
     page.screenshot(path=path)
 
 
+def photograph_trials(page: Any, address: str, run_id: str, path: Path) -> None:
+    """Take a picture of MLflow's table of a study's trials, at the address that the study prints."""
+    view = f"viewStateShareKey={run_id}&workflowType=machine_learning"
+    page.goto(f"{address}/#/experiments/0/runs?{view}", wait_until="domcontentloaded")
+    page.wait_for_selector("text=trial 1")
+    page.wait_for_timeout(3000)  # the columns take their widths
+    page.screenshot(path=path)
+
+
 def main(study: Path, folder: Path) -> None:
-    """Rehearse the study, and photograph its page and its run in MLflow."""
+    """Rehearse the study, and photograph its page, its run and its trials in MLflow."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = [folder / "pareto.png", folder / "study-run.png"]
+    pictures = [folder / "pareto.png", folder / "study-run.png", folder / "mlflow-runs.png"]
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name:
         workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
         (workspace / "studies").symlink_to(study.parent)  # the pictures show paths as a user types them
@@ -117,9 +126,10 @@ def main(study: Path, folder: Path) -> None:
         with mlflow_ui(store, workspace) as address, browser() as page:
             photograph_page(page, client, run.info.run_id, pictures[0])
             photograph_run(page, address, run.info.run_id, pictures[1])
+            photograph_trials(page, address, run.info.run_id, pictures[2])
     for path in pictures:
         _shrink(path)
-    print(f"pareto.png and study-run.png are in {folder}")
+    print(f"{', '.join(path.name for path in pictures)} are in {folder}")
 
 
 def _shrink(path: Path) -> None:
