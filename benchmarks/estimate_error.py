@@ -221,17 +221,20 @@ def main() -> None:
     parser.add_argument("--published", type=Path, help="CSV of published jobs")
     parser.add_argument("--max_seq_length", type=int, default=512, help="tokens that its rows were padded to")
     options = arguments.parse(parser)
-    rows = []
+    rows = list[list[str]]()
+    billed = list[list[str]]()
     if options.published or options.small:
         table = pd.read_csv(options.published) if options.published else small_table()
         jobs = read_published(table, options.max_seq_length)
         rows += situations("published", jobs)
-        header = ["cluster", "jobs", "billed, USD", "predicted, other clusters known", "predicted from data sheets"]
-        print(published.block("published_bills", published.table(header, bills(table, jobs))))
+        billed = bills(table, jobs)
     rows += situations("local", read_local())
     made = published.conditions("paretune", "torch", "scipy")
     header = ["mean error of seconds", *METHODS, "in the 80 % interval", "its half-width"]
     print(published.block("estimate_error", [f"{made}:", "", *published.table(header, rows)]))
+    if billed:
+        header = ["cluster", "jobs", "billed, USD", "predicted, other clusters known", "predicted from data sheets"]
+        print(published.block("published_bills", published.table(header, billed)))
 
 
 if __name__ == "__main__":
