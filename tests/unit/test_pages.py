@@ -25,6 +25,13 @@ def test_the_page_of_the_python_interface_shows_what_happens(beside_the_studies:
     assert not result.failed
 
 
+def test_the_page_for_studies_of_optuna_shows_what_happens(beside_the_studies: Path) -> None:
+    result = doctest.testfile(str(ROOT / "docs" / "optuna.md"), module_relative=False)
+
+    assert result.attempted
+    assert not result.failed
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 @pytest.mark.slow
 def test_the_notebook_runs_to_its_end(path: Path, beside_the_studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
