@@ -222,6 +222,7 @@ def test_a_bill_without_a_month_of_a_job_is_not_complete_and_names_the_month(
 ) -> None:
     over_the_end, in_november = recorded(store, hours=31 * 24.0), recorded(store)
     begun_before = recorded(store, begins=OCTOBER, hours=-OCTOBER + 2.0)
+    in_october, in_july = recorded(store, begins=OCTOBER), recorded(store, begins=SEPTEMBER - 60 * 24.0)
     job, before = job_name(over_the_end, 1), job_name(begun_before, 1)
     rows = [line(job, 1.0), line(before, 1.0), *bill_of(in_november)]
     deliver([line("", 1.0, at=SEPTEMBER)], tmp_path, month="2026-09")
@@ -231,7 +232,10 @@ def test_a_bill_without_a_month_of_a_job_is_not_complete_and_names_the_month(
 
     assert state_of(store, in_november) == state_of(store, over_the_end) == "complete"
     assert "the bill lacks 2026-10" in state_of(store, begun_before)
-    assert any("the bill lacks 2026-10" in remark and begun_before in remark for remark in document["remarks"])
+    (remark,) = (remark for remark in document["remarks"] if "the bill lacks 2026-10" in remark)
+    assert begun_before in remark
+    assert in_october in remark
+    assert in_july not in {row["run_id"] for row in document["rows"]}  # nobody expects it on this bill
 
 
 @pytest.mark.parametrize("form", ["with a manifest", "without a manifest", "before 2.0"])

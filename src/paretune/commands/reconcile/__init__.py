@@ -101,11 +101,12 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
         billed: dict[str, Any] = jobs.loc[key].to_dict() if key in jobs.index else {}
         begin, end = _time(run)
         remark = _missing(run, end, bill, billed.pop("export", bill.months.keys()))
-        if not billed and remark:  # it is not expected on this bill
+        months = months_between(begin, end)
+        if not billed and remark and not bill.skips(months):  # it is not expected on this bill
             continue
-        holes = bill.holes(months_between(begin, end))
+        holes = bill.holes(months)
         if not billed:
-            remark = "; ".join(["the bill has no line of it", *holes])
+            remark = remark or "; ".join(["the bill has no line of it", *holes])
         elif math.isnan(billed["billed_usd"]):
             remark = _TWICE
         elif holes and not remark:

@@ -92,6 +92,11 @@ class AwsBill(NamedTuple):
     missing: Mapping[str, Collection[str]]
     without_manifest: bool
 
+    def skips(self, months: Collection[str]) -> bool:
+        """Return whether the bill lacks one of these months, and has earlier and later ones."""
+        here = {month for of_export in self.months.values() for month in of_export}
+        return any(min(here) < month < max(here) for month in months if here and month not in here)
+
     def holes(self, months: Collection[str] | None = None) -> list[str]:
         """Describe each month with missing files, among these months or all."""
         texts = []
