@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import version
 from json import dumps
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import boto3
 from botocore.config import Config
@@ -21,6 +21,10 @@ from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
 from paretune.core.errors import BadInput, NoAccount, first_line
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, NO_REGION, code, explain, is_denied, refused_to
 from paretune.specification.job import JobSpec
+
+if TYPE_CHECKING:  # boto3-stubs, for mypy only
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sagemaker import SageMakerClient
 
 PREFIX = "paretune"  # the first part of every S3 key
 _ATTEMPTS = 8  # attempts per call: about a minute; adaptive mode also slows calls down when AWS throttles
@@ -42,6 +46,10 @@ def has_credentials() -> bool:
         return True
 
 
+@overload
+def client_of(session: boto3.Session, service: Literal["s3"]) -> "S3Client": ...
+@overload
+def client_of(session: boto3.Session, service: str) -> Any: ...
 def client_of(session: boto3.Session, service: Any) -> Any:
     """Return the boto client of a service, in us-east-1, which finds all buckets, if the session has no region."""
     config = Config(
@@ -65,6 +73,12 @@ class Account:
         self.region: str = self.session.region_name
         self._environment, self._clients, self._arns = environment, dict[str, Any](), dict[str, str]()
 
+    @overload
+    def client(self, service: Literal["s3"]) -> "S3Client": ...
+    @overload
+    def client(self, service: Literal["sagemaker"]) -> "SageMakerClient": ...
+    @overload
+    def client(self, service: str) -> Any: ...
     def client(self, service: str) -> Any:
         """Return the boto client of a service; it backs off when AWS throttles."""
         if service not in self._clients:
@@ -75,7 +89,7 @@ class Account:
 
     def _name_bucket_owner(self, params: Mapping[str, Any], model: OperationModel, **_: object) -> Mapping[str, Any]:
         """Let S3 refuse a bucket of another account: the job would run code from it, and its default name is known."""
-        if "ExpectedBucketOwner" not in model.input_shape.members:
+        if model.input_shape is None or "ExpectedBucketOwner" not in model.input_shape.members:
             return params
         return {**params, "ExpectedBucketOwner": self.identity["Account"]}
 
@@ -171,9 +185,9 @@ class Account:
         except AWS_ERRORS as error:
             if code(error) not in _NO_BUCKET:
                 return
-            location = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
+            location: Any = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
             with refused_to(f"create the bucket {bucket}; set s3_bucket in sagemaker"):
-                s3.create_bucket(Bucket=bucket, **({} if self.region == "us-east-1" else location))
+                s3.create_bucket(Bucket=bucket, **(location if self.region != "us-east-1" else {}))
 
 
 def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:

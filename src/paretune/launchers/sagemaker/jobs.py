@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact, last_words
@@ -26,6 +26,9 @@ from paretune.launchers.sagemaker.storage import Storage, output_of
 from paretune.launchers.transitions import read_phases, seconds_since_epoch
 from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event
 
+if TYPE_CHECKING:  # boto3-stubs, for mypy only
+    from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
+
 RUN_VARIABLE = "PARETUNE_RUN"  # environment variable of a job: the run that records it
 OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # a command that is not a project's
 POLL_S = 20.0  # between two descriptions of a job; at first 2, and then a twentieth of the seconds since the first one
@@ -44,6 +47,7 @@ _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT, "Ma
 _KEPT_LINES = 1000  # as many as `logs` shows
 _OVERLAP_MS = 60_000  # lines of an instance may arrive as late as this
 _LAST_MS = 600_000  # how far back the last lines of all instances are read
+NOT_DESCRIBED = cast("Description", {})  # AWS does not describe the job now
 _EVENT_START = '{"time"'
 _AFTER_EVENT = re.compile(r"(?:\s|\x1b\[[0-9;]*m|#015)+$")  # CloudWatch's export writes a carriage return as #015
 _TRACE = re.compile(r"\++ ")
@@ -115,7 +119,7 @@ class SageMakerJob(Job):
     bucket with the results and the command: that of a project leaves no report, as our training does.
     """
 
-    def __init__(self, name: str, account: Account, clock: Clock, description: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, account: Account, clock: Clock, description: "Description") -> None:
         self.name, self._account, self._clock = name, account, clock
         self.description = description  # the last answer, or the request before there is one
         self._prefix = f"{PREFIX}/jobs/{name}/output/"  # of the keys of its results, which SageMaker uploads at its end
@@ -237,7 +241,7 @@ class SageMakerJob(Job):
 
     def _facts(self, billed: float) -> dict[str, str]:
         description = self.description
-        facts = {"job_arn": description.get("TrainingJobArn"), "secondary_status": self.detail()}
+        facts: dict[str, str | None] = {"job_arn": description.get("TrainingJobArn"), "secondary_status": self.detail()}
         facts["image_uri"] = description.get("AlgorithmSpecification", {}).get("TrainingImage")
         trained = description.get("TrainingTimeInSeconds")  # what on demand would have billed
         if description.get("EnableManagedSpotTraining") and trained:
@@ -296,9 +300,9 @@ class SageMakerJob(Job):
         """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
         if self.warm_pool() is None or not (self.has_ended and self._pool_status in _KEPT):
             return
-        none = {"KeepAlivePeriodInSeconds": 0}
+        sagemaker = self._account.client("sagemaker")
         try:
-            self._account.client("sagemaker").update_training_job(TrainingJobName=self.name, ResourceConfig=none)
+            sagemaker.update_training_job(TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0})
         except AWS_ERRORS as error:
             if code(error) != "ValidationException":  # they have been reused, or have expired, this moment
                 raise LostContact(
@@ -359,7 +363,8 @@ class SageMakerJob(Job):
         self._due = now + min(POLL_S, max(2.0, (now - self._began) / 20))
         try:
             if self.has_ended:
-                gone = {**self.description, "WarmPoolStatus": {"Status": _DELETED}}  # its end is already known
+                without_pool: dict[str, object] = {"WarmPoolStatus": {"Status": _DELETED}}
+                gone = cast("Description", {**self.description, **without_pool})  # its end is already known
                 answer = described(self._account, self.name)
                 self.description = gone if answer is None else answer or self.description
                 return
@@ -383,8 +388,13 @@ class SageMakerJob(Job):
             self._missing_since = now
         elif now - self._missing_since >= GONE_AFTER_S:
             noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
-            ending = {"TrainingJobStatus": _DELETED, "SecondaryStatus": _DELETED, "LastModifiedTime": noticed}
-            self.description = {**self.description, **ending, "WarmPoolStatus": {"Status": _DELETED}}
+            ending: dict[str, object] = {
+                "TrainingJobStatus": _DELETED,
+                "SecondaryStatus": _DELETED,
+                "LastModifiedTime": noticed,
+                "WarmPoolStatus": {"Status": _DELETED},
+            }
+            self.description = cast("Description", {**self.description, **ending})
 
     def _drain(self) -> None:
         if self.has_ended:
@@ -413,16 +423,16 @@ class SageMakerJob(Job):
         self._began = self._due = self._clock.monotonic()  # look soon
 
 
-def described(account: Account, name: str) -> Mapping[str, Any] | None:
-    """Return DescribeTrainingJob's answer; {} if AWS does not describe the job now, None if there is no such job.
+def described(account: Account, name: str) -> "Description | None":
+    """Return DescribeTrainingJob's answer; NOT_DESCRIBED, or None if there is no such job.
 
     One answer of one service does not prove that there is no job, and an empty answer is no answer. Raises boto's
     errors.
     """
     sagemaker = account.client("sagemaker")
     try:
-        answer: Mapping[str, Any] = sagemaker.describe_training_job(TrainingJobName=name)
-        return answer if "TrainingJobStatus" in answer else {}
+        answer = sagemaker.describe_training_job(TrainingJobName=name)
+        return answer if "TrainingJobStatus" in answer else NOT_DESCRIBED
     except AWS_ERRORS as error:
         if code(error) not in {"ValidationException", "ResourceNotFound"}:
             raise
@@ -432,4 +442,4 @@ def described(account: Account, name: str) -> Mapping[str, Any] | None:
         if is_denied(error):
             return None
         raise
-    return {} if listed is None or name in [summary["TrainingJobName"] for summary in listed] else None
+    return NOT_DESCRIBED if listed is None or name in [summary["TrainingJobName"] for summary in listed] else None

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
@@ -39,7 +39,7 @@ from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
-from paretune.launchers.sagemaker.jobs import OUR_TRAINING, RUN_VARIABLE, SageMakerJob, described
+from paretune.launchers.sagemaker.jobs import NOT_DESCRIBED, OUR_TRAINING, RUN_VARIABLE, SageMakerJob, described
 from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent
 from paretune.pricing import Price, PriceList
@@ -50,6 +50,9 @@ from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.parameters import affecting
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
 from paretune.specification.script_arguments import asked_options
+
+if TYPE_CHECKING:  # boto3-stubs, for mypy only
+    from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
 
 # Stand for those of the account in a request that is checked and not sent; `account_faults` checks theirs.
 _ANY_ROLE, _ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
@@ -190,12 +193,12 @@ class SageMakerLauncher(Launcher):
             self.account.client("sagemaker").create_training_job(**request)
         except AWS_ERRORS as error:
             return self._adopt_after(error, document.job_name)
-        return SageMakerJob(document.job_name, self.account, self._clock, request)
+        return SageMakerJob(document.job_name, self.account, self._clock, cast("Description", request))
 
     def attach(self, job_name: str) -> SageMakerJob | None:
         until = self._clock.monotonic() + GONE_AFTER_S
         with refused_to(f"look at the training job {job_name}"):
-            while (description := described(self.account, job_name)) == {}:  # its owner is still unknown
+            while (description := described(self.account, job_name)) == NOT_DESCRIBED:  # its owner is still unknown
                 if self._clock.monotonic() > until:
                     raise LaunchRefused(
                         f"AWS has not described the training job {job_name} for {GONE_AFTER_S:g} s: try again in a "
@@ -423,11 +426,11 @@ class SageMakerLauncher(Launcher):
 class _FirstAttempt(NamedTuple):
     """The first attempt of a job."""
 
-    description: Mapping[str, Any]  # the answer of DescribeTrainingJob
+    description: "Description"  # the answer of DescribeTrainingJob
     document: Mapping[str, Any]  # the job.json that was sent with it
 
 
-def _settings_of(description: Mapping[str, Any]) -> dict[str, Any]:
+def _settings_of(description: "Description") -> dict[str, Any]:
     """Return role, bucket, key and network of a job that AWS describes, by parameter."""
     output, network = description["OutputDataConfig"], description.get("VpcConfig") or {}
     return {

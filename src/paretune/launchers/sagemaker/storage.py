@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.parsers import ResponseParserError
@@ -27,6 +27,10 @@ from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX, Account, client_of
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.inputs import IN_S3
+
+if TYPE_CHECKING:  # boto3-stubs, for mypy only
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef, ObjectTypeDef
 
 LARGEST_READ = 2**28  # bytes: events of a million steps, or the confusion matrix of 5,000 classes
 _OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
@@ -37,7 +41,7 @@ _OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
 class Storage:
     """One bucket."""
 
-    s3: Any
+    s3: "S3Client"
     bucket: str
     kms_key: str | None = None  # encrypts the uploads; None leaves that to the bucket
     dry: bool = False  # return the URIs, but send nothing
@@ -57,8 +61,13 @@ class Storage:
                 for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
                     if there.get(prefix + name) != sizes[name]:
                         self.check()
-                        options = {"ExtraArgs": self._encryption(), "Callback": lambda _bytes: self.check()}
-                        self.s3.upload_file(str(files[name]), self.bucket, prefix + name, **options)
+                        self.s3.upload_file(
+                            str(files[name]),
+                            self.bucket,
+                            prefix + name,
+                            ExtraArgs=self._encryption(),
+                            Callback=lambda _bytes: self.check(),
+                        )
         return self.uri(prefix if is_folder else prefix + path.name)
 
     def text(self, key: str, text: str) -> str:
@@ -71,8 +80,7 @@ class Storage:
 
     def read(self, key: str) -> bytes:
         """Return an object's content, up to LARGEST_READ bytes. Raises boto's errors."""
-        content: bytes = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read(LARGEST_READ)
-        return content
+        return self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read(LARGEST_READ)
 
     def entries(self, prefix: str) -> dict[str, tuple[int, float]]:
         """Return size and time of writing of the keys that start with `prefix`. Raises LaunchRefused."""
@@ -92,7 +100,7 @@ class Storage:
         with refused_to(f"remove objects of the bucket {self.bucket}"):
             keys = list(self.sizes(prefix))
             for start in range(0, len(keys), 1000):  # as many as one DeleteObjects takes
-                objects = [{"Key": key} for key in keys[start : start + 1000]]
+                objects: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in keys[start : start + 1000]]
                 answer = self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": objects, "Quiet": True})
                 for error in answer.get("Errors", [])[:1]:
                     raise LaunchRefused(f"S3 did not remove {error.get('Key')}: {error.get('Message')}")
@@ -105,7 +113,7 @@ class Storage:
         """Return keys and bytes of the objects whose keys start with `prefix`. Raises boto's errors."""
         return {entry["Key"]: entry["Size"] for entry in _objects(self.s3, self.bucket, prefix)}
 
-    def _encryption(self) -> dict[str, str]:
+    def _encryption(self) -> dict[str, Any]:
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
 
 
@@ -122,7 +130,7 @@ def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
     return files, storage.uri(model) if len(output) < len(keys) else ""
 
 
-def _objects(s3: Any, bucket: str, prefix: str) -> list[dict[str, Any]]:
+def _objects(s3: "S3Client", bucket: str, prefix: str) -> "list[ObjectTypeDef]":
     """List all objects whose keys start with `prefix`. Raises boto's errors, also for an empty answer."""
     pages = [*s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)]
     if not all("KeyCount" in page for page in pages):
@@ -150,7 +158,7 @@ def absent(account: Account, parameter: str, address: str) -> str:
     return ""
 
 
-def s3_client(region: str | None, environment: Mapping[str, str]) -> Any:
+def s3_client(region: str | None, environment: Mapping[str, str]) -> "S3Client":
     """Create a client with this machine's credentials. Raises BadInput if there are none."""
     try:
         return client_of(boto3.Session(region_name=region or environment.get("AWS_REGION")), "s3")
@@ -159,7 +167,7 @@ def s3_client(region: str | None, environment: Mapping[str, str]) -> Any:
 
 
 def fetch(
-    s3: Any,
+    s3: "S3Client",
     parameter: str,
     uri: str,
     folder: Path,
@@ -200,7 +208,7 @@ def fetch(
     return made / next(iter(etags)) if len(etags) == 1 else made
 
 
-def _listed(s3: Any, bucket: str, key: str, suffixes: Collection[str], what: str) -> tuple[str, dict[str, str]]:
+def _listed(s3: "S3Client", bucket: str, key: str, suffixes: Collection[str], what: str) -> tuple[str, dict[str, str]]:
     """Return a prefix, and the ETags by name of the objects to download. Raises BadInput if there are none."""
     if key and not key.endswith("/"):
         try:
