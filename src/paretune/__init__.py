@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from paretune.studies.run import study as study
     from paretune.studies.sampler.sampler import SplitSampler as SplitSampler
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 # Imported when first used: MLflow takes a second, and the process of a job needs none of them.
 _MODULES = {
     "JobSpec": "paretune.specification.job",
