@@ -166,8 +166,8 @@ def test_a_training_of_trl_is_searched_as_the_page_says(home: Path, tiny: None) 
 
 def assert_what_is_recorded_is_what_ran(trial, metric: str, search: dict[str, object]) -> None:  # type: ignore[no-untyped-def]
     data = MlflowClient(mlflow.get_tracking_uri()).get_run(trial.run_id).data
-    assert trial.values == {"cost_usd": data.metrics["cost_usd"], metric: data.metrics[metric]}
-    assert data.metrics["billable_seconds"] * 0.115 / 3600 == pytest.approx(data.metrics["cost_usd"])
+    assert trial.values == pytest.approx({"cost_usd": data.metrics["cost_usd"], metric: data.metrics[metric]})
+    assert data.metrics["billable_seconds"] * 0.115 / 3600 == pytest.approx(data.metrics["cost_usd"], abs=1e-6)
     own = json.loads(data.params.get("training_arguments", "{}"))
     recorded = {name: str(value) for name, value in own.items()} | {
         name.removeprefix("training_arguments.").replace("-", "_"): text for name, text in data.params.items()

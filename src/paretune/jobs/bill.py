@@ -200,7 +200,7 @@ class KeptPool:
         if metrics.COST_USD in values and job.cost_usd is not None:
             name = job.name.replace(dollars_in_name(job.cost_usd), dollars_in_name(values[metrics.COST_USD]))
         with run.later():
-            run.log_metrics(values)
+            run.log_metrics(metrics.to_known_digits(values))
             run.set_tags({schema.WARM_POOL: pool.status, schema.RUN_NAME: name or None})
         run.flush()
         end = "reused" if pool.status == "Reused" else "given back"

@@ -282,7 +282,7 @@ def record_end(
 def _headlines_first(values: Mapping[str, float], recorded: Mapping[str, float]) -> dict[str, float]:
     """Return the values that are not recorded yet, F1 and dollars first: MLflow's columns have that order."""
     names = dict.fromkeys((metrics.F1, metrics.COST_USD, *values))
-    new = {name: values[name] for name in names if name in values}
+    new = metrics.to_known_digits({name: values[name] for name in names if name in values})
     return {name: value for name, value in new.items() if recorded.get(name_for_mlflow(name)) != value}
 
 

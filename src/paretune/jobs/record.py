@@ -84,7 +84,7 @@ class JobRecord:
             self.run.set_tags(schema.given_tag(self.spec.given()))  # an adopted job keeps what was typed
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None, schema.MODEL_REVISION: self.revision})
             if estimate is not None:
-                self.former_metrics = estimate.as_metrics()
+                self.former_metrics = metrics.to_known_digits(estimate.as_metrics())
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
             if (dataset := inputs.dataset) is not None:
                 self.former_metrics = {**dataset.facts, **self.former_metrics}

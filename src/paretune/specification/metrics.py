@@ -4,6 +4,7 @@ An unknown metric is absent: never 0, never NaN. Dollars and seconds of every jo
 metrics of paretune's own training from `training.job`.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -120,3 +121,29 @@ def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[st
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job
 OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
 """Metrics that depend on the cluster of a job and not on what its model has learned."""
+
+_OF_DOLLARS = frozenset({COST_USD, PICK_COST_USD, "spent_usd"})
+_OF_SECONDS = frozenset({TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, STARTING_SECONDS, DOWNLOADING_SECONDS}) | {
+    UPLOADING_SECONDS,
+    WARM_POOL_SECONDS,
+}
+_ESTIMATES = (ESTIMATED_SECONDS, ESTIMATED_COST_USD, ESTIMATED_MEMORY_GIB)  # with _low and _high
+_OF_FOUR_DIGITS = frozenset({THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, MFU, PEAK_MEMORY_GIB, "hypervolume"})
+
+
+def to_known_digits(values: Mapping[str, float]) -> dict[str, float]:
+    """Round paretune's own metrics to the digits that one job can know; other metrics keep all of theirs.
+
+    Seconds have two decimals; rates, memory, estimates and the hypervolume four digits. Dollars have seven, which is
+    below a tenth of a cent for a job of up to 1,000 USD. Ledgers, budgets and searches use exact dollars.
+    """
+    return {name: _to_known_digits(name, value) for name, value in values.items()}
+
+
+def _to_known_digits(name: str, value: float) -> float:
+    if not math.isfinite(value):
+        return value
+    if name in _OF_SECONDS:
+        return round(value, 2)
+    digits = 7 if name in _OF_DOLLARS else 4 if name in _OF_FOUR_DIGITS or name.startswith(_ESTIMATES) else None
+    return value if digits is None else float(f"{value:.{digits}g}")

@@ -394,7 +394,8 @@ class StudyRun:
         if best is not None:
             usd = best.means.get(metrics.COST_USD, best.trial.cost_usd)
             values = {metrics.PICK_F1: best.means.get(metrics.F1), metrics.PICK_COST_USD: usd}
-            self._run.log_metrics({name: value for name, value in values.items() if value is not None})
+            known = {name: value for name, value in values.items() if value is not None}
+            self._run.log_metrics(metrics.to_known_digits(known))
         self._run.delete_tags(schema.DRIVEN_UNTIL, schema.FAILURE_REASON)  # perhaps of an earlier command
         self._run.end("FINISHED" if final.picks else "FAILED")
         repeats = sum(each.repeats is not None and not each.status.is_retryable for each in final.front.trials)
@@ -433,7 +434,7 @@ class StudyRun:
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
         """Write page, table and bill; the last time a driver does, ranks, too."""
         self._is_stale = False
-        self._run.log_metrics({metrics.COST_USD: self._table.balance().spent_usd})
+        self._run.log_metrics(metrics.to_known_digits({metrics.COST_USD: self._table.balance().spent_usd}))
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if is_last and self._run.tags().get(schema.RUN_NAME, "").startswith(f"study {self._file.name}"):
             self._run.set_tags({schema.RUN_NAME: study_name(current)})  # of another name, a user has given it
@@ -445,6 +446,7 @@ class StudyRun:
         values = {"trials_done": float(counted_trials), "spent_usd": front.spent_usd, "hypervolume": front.hypervolume}
         if best is not None and front.quality is not None:
             values[f"best_{front.quality}"] = best.means[front.quality]
+        values = metrics.to_known_digits(values)
         self._run.log_events([Event(time=time.time(), step=done, metrics=values)])
 
 
