@@ -4,16 +4,17 @@
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from paretune.commands.command import Command
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.core.own_script import read_own_script
 from paretune.core.result import CommandOutput, Result
-from paretune.core.untrusted import at_home
+from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification.catalog import instances
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
@@ -85,6 +86,8 @@ def _wished(texts: Mapping[str, str]) -> Wish:
         faults.append(
             f"metric is missing: name what measures the model of {name}, such as --metric val_f1; it reports: {shown}"
         )
+    if spec is not None and spec.entry_script is not None and metric:
+        faults += _metric_faults(at_home(spec.entry_script), metric)
     if spec is not None and spec.entry_script is None and metric:
         faults.append("metric is for a script: paretune's own training is measured by the metric of its task")
     if not faults:
@@ -93,6 +96,20 @@ def _wished(texts: Mapping[str, str]) -> Wish:
     refuse(faults)
     assert spec is not None
     return Wish(job=spec, types=types, terms=terms, metric=metric or None)
+
+
+def _metric_faults(script: Path, metric: str) -> list[str]:
+    """Return the fault of a metric that resembles one of the script, and of which no word is in the script's text.
+
+    Any other metric may come from a library, such as those of autologging.
+    """
+    reported = read_own_script(script).metrics
+    question = did_you_mean(metric, reported)
+    text = read_text(script, LARGEST_SCRIPT)
+    is_there = metric in reported or all(word in text for word in re.findall(r"[A-Za-z0-9]+", metric))
+    if not question or is_there:
+        return []
+    return [f"metric {metric} is none that {script.name} reports: {question} It reports {', '.join(reported)}"]
 
 
 def _run(study: StudyFile | Wish) -> CommandOutput | Result:

@@ -16,7 +16,8 @@ from typing import Any
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.packages import missing, version_of
-from paretune.core.untrusted import at_home, exists, files_below
+from paretune.core.untrusted import at_home, exists, files_below, is_folder
+from paretune.estimating.architecture import config_in, length_faults, positions_of, well_known
 from paretune.jobs.workplace import Workplace
 from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
@@ -48,7 +49,7 @@ def inputs_of(
     elif workplace.launcher.reads_inputs and spec.entry_script is not None:
         faults = missing_files(spec.as_text()) or argument_faults(spec)
     elif workplace.launcher.reads_inputs:
-        refuse(missing_files(spec.as_text()))
+        refuse([*missing_files(spec.as_text()), *_length_faults(spec, workplace.home)])
         _fetch(spec, workplace)
         if (cached := load_cached_inputs(spec, workplace.home)) is None:
             inputs = _make(spec, workplace, meanwhile, revision)
@@ -78,6 +79,21 @@ def _fetch(spec: JobSpec, workplace: Workplace) -> None:
             path = fetch(s3, name, uri, workplace.home / _FETCHED, suffixes=suffixes, check=check)
             write_json(_fetched_note(uri, workplace.home), {"uri": uri, "path": str(path)})
     refuse(faults)
+
+
+def _length_faults(spec: JobSpec, home: Path) -> list[str]:
+    """Return the fault of rows that are longer than the model takes, if its folder or its name shows that.
+
+    Any other model is looked at by the preparing process, which takes seconds to import torch.
+    """
+    folder, longest = _on_disk(spec.model, home), None
+    if is_folder(str(folder)):
+        config = config_in(folder)
+        longest = None if config is None else positions_of(config)
+    elif not spec.model.startswith(IN_S3):
+        known = well_known(spec.model, spec.task)
+        longest = None if known is None else known.positions
+    return length_faults(spec.model, longest, spec.max_seq_length)
 
 
 def _fetched_note(uri: str, home: Path) -> Path:

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
@@ -127,9 +127,16 @@ def data_faults(spec: "JobSpec") -> list[str]:
     """Return faults of a job's local CSV, TSV and JSONL files, as far as they can be found cheaply."""
     faults = list[str]()
     for parameter, split in SCRIPT_CHANNELS.items():
-        path = at_home(getattr(spec, parameter) or "")
-        is_text = path.suffix.lower() in _TEXT and is_file(path) and 0 < path.stat().st_size <= _LARGEST
-        if is_text and not spec.runs_user_code:
+        name = getattr(spec, parameter)
+        path = at_home(name or "")
+        if not name or spec.runs_user_code or parameter == "model":
+            continue
+        is_empty = path.stat().st_size == 0 if is_file(path) else is_folder(path) and not any(path.iterdir())
+        if is_empty:
+            faults.append(f"{parameter} {name} has no rows: it is empty")
+        elif is_file(path) and path.suffix.lower() not in ROW_FILES:
+            faults.append(kind_fault(parameter, path))
+        elif path.suffix.lower() in _TEXT and is_file(path) and path.stat().st_size <= _LARGEST:
             with collecting(faults):
                 columns = _columns(path, parameter, drops=spec.missing_rows == "drop")
                 found = column_faults(spec, split, columns) if columns else []
@@ -137,6 +144,13 @@ def data_faults(spec: "JobSpec") -> list[str]:
                     found = _class_faults(spec, columns)
                 faults += found
     return faults
+
+
+def kind_fault(parameter: str, path: Path) -> str:
+    """Return the fault of a file of another kind than those with rows that can be read."""
+    is_sheet = path.suffix.lower() in (".xlsx", ".xls", ".ods", ".numbers")
+    remedy = ": save the sheet as CSV in UTF-8" if is_sheet else ""
+    return f"{parameter} must end in {', '.join(ROW_FILES)}, got {path}{remedy}"
 
 
 def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> list[str]:
@@ -179,7 +193,7 @@ def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[o
         raise BadInput([encoding_fault(parameter, str(path), content, error.start)]) from error
     try:
         if path.suffix.lower() == ".jsonl":
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+            rows = list(_json_rows(path, parameter, text))
             return {name: [row.get(name) for row in rows] for name in rows[0]} if rows else {}
         mark = separator(path, content)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
@@ -192,6 +206,23 @@ def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[o
             raise BadInput([_ragged_fault(parameter, path, mark, header, dict(lines), ragged)])
         cells = [line for line in cells if len(line) <= len(header)]
     return {name: [line[at] or None if at < len(line) else None for line in cells] for at, name in enumerate(header)}
+
+
+def _json_rows(path: Path, parameter: str, text: str) -> Iterator[Any]:
+    """Yield the objects of the lines; a line that is none is a fault, if the first one is an object."""
+    first: object = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if not isinstance(first, dict):
+                raise
+            reason = f"{parameter} {path}: line {number} is no JSON object ({error})"
+            raise BadInput([f"{reason}: each line must hold one, such as {json.dumps(first)[:80]}"]) from error
+        first = row if first is None else first
+        yield row
 
 
 def _ragged_fault(
@@ -272,14 +303,25 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
             same = [name for name in columns if name.lower() == column.lower()]
             meant = f"did you mean {same[0]}? " if same else did_you_mean(column, columns, most=1) + " "
             absent = f"{parameter} {column!r} is not in the {split} rows of {spec.dataset}"
-            names = ", ".join(columns)
-            faults.append(f"{absent}: {meant.lstrip()}they have {names}; set {parameter} to one of them")
+            names, remedy = ", ".join(columns), f"set {parameter} to one of them"
+            if "," in names and len(columns) == 1:
+                meant, remedy = "", "its columns are separated by commas: name it .csv"
+            elif any(name in cells for name, cells in columns.items()):
+                meant, remedy = "", f"the first line must name the columns: put {_header(spec, columns)} above it"
+            faults.append(f"{absent}: {meant.lstrip()}they have {names}; {remedy}")
         elif spec.missing_rows == "refuse" and (rows := missing_rows(spec, parameter, column, columns[column])):
             kind = "missing or blank" if _looks_for_blanks(spec) else "missing"
             missing = f"{column!r} is {kind} in {len(rows)} of {len(columns[column])} {split} rows"
             first = f"row {rows[0]}" if len(rows) == 1 else f"first: rows {', '.join(map(str, rows[:5]))}"
             faults.append(f"{missing} ({first}): fill them, or leave them out with {options(missing_rows='drop')}")
     return faults
+
+
+def _header(spec: "JobSpec", columns: Collection[str]) -> str:
+    """Write a first line for a file that begins with a row: the columns of the job, in their usual order."""
+    names = [name for _, name in used_columns(spec, [*columns])]
+    others = [f"column{number}" for number in range(len(names) + 1, len(columns) + 1)]
+    return ",".join([*names, *others][: max(len(columns), len(names))])
 
 
 def _looks_for_blanks(spec: "JobSpec") -> bool:

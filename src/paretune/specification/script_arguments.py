@@ -4,6 +4,7 @@ What was given is passed, equal to a default of paretune or not: the script may 
 recorded must be what ran.
 """
 
+import ast
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from paretune.core.own_script import OwnScript, read_own_script, with_options
 from paretune.core.script_help import ask_options
 from paretune.core.script_options import LITERAL, OFF, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, Options
 from paretune.core.shell import options
-from paretune.core.untrusted import at_home
+from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification.inputs import IN_S3, INPUT_FILES, split_configuration
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
@@ -162,6 +163,8 @@ def takes_seed(spec: JobSpec) -> bool:
 def argument_faults(spec: JobSpec) -> list[str]:
     """Return given parameters that the script does not accept, and required arguments that it would not get."""
     path = _path(spec)
+    if not spec.has_instances and (fault := _syntax_fault(path)):  # an image may have another Python
+        return [fault]
     with collecting(faults := list[str]()):
         asked_options(spec)
     if faults:
@@ -180,6 +183,16 @@ def argument_faults(spec: JobSpec) -> list[str]:
         values = options(**dict.fromkeys(added, "VALUE"))
         faults.append(f"{path.name} does not run without {', '.join(missing)}: add {values}")
     return faults
+
+
+def _syntax_fault(path: Path) -> str:
+    """Return the fault of a script that this Python cannot compile; empty for one of another language."""
+    try:
+        if path.suffix == ".py":
+            ast.parse(read_text(path, LARGEST_SCRIPT))
+    except SyntaxError as error:
+        return f"entry_script {path.name}, line {error.lineno}: Python cannot read it: {error.msg}"
+    return ""
 
 
 def argument_of(path: Path, parameter: str) -> str | None:

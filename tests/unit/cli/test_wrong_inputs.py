@@ -16,6 +16,12 @@ import click
 def main(rate, quiet, data_dir): ...
 main()
 """
+METRIC_SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1)
+print(f"val_f1={parser.parse_args().lr}")
+"""
 SIMULATED = "train --launcher simulated --instance_type ml.g5.xlarge --num_train_epochs 2 --simulation.runs"
 WRONG = {  # words to sentences of the one message
     "train --learning_rat 1e-4": ["unknown parameter learning_rat: did you mean learning_rate"],
@@ -55,6 +61,28 @@ WRONG = {  # words to sentences of the one message
     "train --dataset ragged.csv": [
         "ragged.csv: 1 row has three fields, the header two (line 3, such as 'good, bad,y'): quote texts that contain",
         "commas, or leave these rows out with --missing_rows drop",
+    ],
+    "train --dataset commas.tsv": [
+        "commas.tsv: they have text,label; its columns are separated by commas: name it .csv"
+    ],
+    "train --dataset headless.csv": ["the first line must name the columns: put text,label above it"],
+    "train --dataset nothing.csv": ["dataset nothing.csv has no rows: it is empty"],
+    "train --dataset nothing": ["dataset nothing has no rows: it is empty"],
+    "train --dataset sheet.xlsx": [
+        "dataset must end in .csv, .tsv, .jsonl, .json, .parquet, .txt, got",
+        "sheet.xlsx: save the sheet as CSV in UTF-8",
+    ],
+    "train --dataset lines.jsonl": [
+        "lines.jsonl: line 2 is no JSON object (Expecting ',' delimiter",
+        """each line must hold one, such as {"text": "a", "label": "x"}""",
+    ],
+    "train --dataset pairs.csv --max_seq_length 100000": [
+        "max_seq_length must be at most 512 for bundled:all-MiniLM-L6-v2, got 100000"
+    ],
+    "train --dataset pairs.csv --max_seq_length 600 --model ./short": ["max_seq_length must be at most 64 for ./short"],
+    "train broken.py": ["entry_script broken.py, line 2: Python cannot read it: '(' was never closed"],
+    "study metric.py --metric val_f2 --budget_usd 5": [
+        "metric val_f2 is none that metric.py reports: did you mean val_f1? It reports val_f1"
     ],
     "train --missing_rows skip": ["missing_rows must be one of refuse, drop, got 'skip'"],
     "train --training_arguments.weight_decy 0.1": ["no argument weight_decy that a training reads: did you mean"],
@@ -114,7 +142,10 @@ WRONG = {  # words to sentences of the one message
 
 @pytest.mark.usefixtures("no_store")
 @pytest.mark.parametrize("line", WRONG)
-def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(line: str, run: Run, workplace: Path) -> None:
+def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(
+    line: str, run: Run, workplace: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(without_torch(tmp_path_factory.mktemp("path"))))
     write_csv(workplace / "rows.csv", [("a", "x"), (" ", "y"), ("b", "x")], header="body,label")
     (workplace / "latin.csv").write_bytes(b"text,label\nca\xe9,a\n")
     (workplace / "binary.csv").write_bytes(b"\x80PNG\x00\x01\xff")
@@ -125,6 +156,17 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(line: str,
     (workplace / "one.csv").write_text("text,label\na,x\nb,x\nc,x\n")
     (workplace / "parts.csv").write_text("text,label\na,0.5\nb,1\nc,2\n")
     (workplace / "ragged.csv").write_text("text,label\na,x\ngood, bad,y\n")
+    (workplace / "commas.tsv").write_text("text,label\na,x\nb,y\n")
+    (workplace / "headless.csv").write_text("a film,good\nb film,good\nc film,bad\n")
+    (workplace / "pairs.csv").write_text("text,label\na,x\nb,y\nc,x\nd,y\n")
+    (workplace / "nothing.csv").touch()
+    (workplace / "nothing").mkdir()
+    (workplace / "sheet.xlsx").write_bytes(b"PK\x03\x04")
+    (workplace / "lines.jsonl").write_text('{"text": "a", "label": "x"}\n{"text": "b" "label": "y"}\n')
+    (workplace / "short").mkdir()
+    (workplace / "short" / "config.json").write_text('{"model_type": "bert", "max_position_embeddings": 64}')
+    (workplace / "broken.py").write_text("import argparse\nprint('x'\n")
+    (workplace / "metric.py").write_text(METRIC_SCRIPT)
     (workplace / "click.py").write_text(CLICK_SCRIPT)
     before = {path.name for path in workplace.iterdir()}
 
@@ -136,6 +178,12 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(line: str,
     assert [text for text in WRONG[line] if text not in err] == []
     homes = {".paretune"} if line.startswith(SIMULATED[:26]) else set()  # where a simulated job would be kept
     assert {path.name for path in workplace.iterdir()} - homes == before  # not even an MLflow store
+
+
+def without_torch(folder: Path) -> Path:
+    """Put a module into the folder that stands for torch and cannot be imported."""
+    (folder / "torch.py").write_text("raise RuntimeError('a wrong input must cost no torch')\n")
+    return folder
 
 
 ADDRESS = "postgresql://ann:hunter2@db/studies"

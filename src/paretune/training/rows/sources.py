@@ -24,6 +24,7 @@ from paretune.specification.inputs import (
     ROW_FILES,
     column_faults,
     encoding_fault,
+    kind_fault,
     missing_rows,
     ragged_lines,
     separator,
@@ -172,7 +173,7 @@ def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
 def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: dict[str, list[int]]) -> datasets.Dataset:
     suffix = path.suffix.lower()
     if suffix not in ROW_FILES:
-        raise BadInput([f"{parameter} must end in {', '.join(ROW_FILES)}, got {path}"])
+        raise BadInput([kind_fault(parameter, path)])
     options = _csv_options(spec) if ROW_FILES[suffix] == "csv" else {}
     if options:  # a first line without a comma may have semicolons or tabs
         with path.open("rb") as file:
