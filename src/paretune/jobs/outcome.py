@@ -308,8 +308,17 @@ def _write_report(run: Run, report: JobReport) -> None:
     used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
     versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]
     run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
-    sources = str(report.facts.get("metrics_from", ""))
+    sources = sources_without_bill(str(report.facts.get("metrics_from", "")))
     run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None, schema.METRICS_FROM: sources or None})
+
+
+def sources_without_bill(sources: str) -> str:
+    """Leave out what only a bill knows of `MLflow: f1, cost_usd; printed: loss`: the script's value is not recorded."""
+    parts = (part.partition(": ") for part in sources.split("; "))
+    kept = [
+        (source, [name for name in names.split(", ") if name not in metrics.OF_THE_BILL]) for source, _, names in parts
+    ]
+    return "; ".join(f"{source}: {', '.join(names)}" for source, names in kept if any(names))
 
 
 def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_not_smaller: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paretune.jobs.outcome import JobOutcome, failure_message, script_remarks, verdicts
+from paretune.jobs.outcome import JobOutcome, failure_message, script_remarks, sources_without_bill, verdicts
 from paretune.launchers.base import JobState
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import FailureKind, JobReport
@@ -162,6 +162,11 @@ def test_a_training_of_the_users_own_is_told_which_metrics_ended_nan(job: dict[s
 
 
 ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml.g5.2xlarge")
+
+
+def test_the_sources_of_metrics_do_not_name_what_only_a_bill_knows() -> None:
+    assert sources_without_bill("MLflow: f1, cost_usd; printed: billed_usd") == "MLflow: f1"
+    assert sources_without_bill("") == ""
 
 
 @pytest.mark.parametrize(
