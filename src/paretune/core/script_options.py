@@ -30,6 +30,9 @@ TEXT_OF_BOOL = "bool"
 LITERAL = "literal"
 """Action of an option of fire, which reads True and False as Python writes them."""
 
+OF_LIGHTNING = "trainer"
+"""The option of LightningCLI whose parts, `trainer.max_epochs`, are not listed."""
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DEEPEST = 5  # levels of nested dataclasses
 _MOST_KEYS = 5_000  # of a YAML file of Hydra
@@ -203,6 +206,9 @@ def _fire(program: Program) -> Options:
 
 
 def _jsonargparse(program: Program) -> Options:
+    lightning = [name for name, each in program.classes.items() if "LightningCLI" in map(_last_name, each.bases)]
+    if calls := program.calls_of("LightningCLI", *lightning):
+        return _lightning_cli(program, calls)
     calls = program.calls_of("CLI", "auto_cli")
     function = program.functions.get(_last_name(next(iter(calls[0].args), None))) if len(calls) == 1 else None
     if function is None or function.args.kwarg is not None:
@@ -216,6 +222,31 @@ def _jsonargparse(program: Program) -> Options:
     by_option = any(keyword.arg == "as_positional" for keyword in calls[0].keywords)
     names = tuple(f"--{name}" for name in required) if by_option else tuple(required)
     return Options(actions=actions, required=names, is_complete=is_complete)
+
+
+def _lightning_cli(program: Program, calls: list[ast.Call]) -> Options:
+    """Return the parameters of the model and the data module, besides those of the Trainer, which are not listed.
+
+    Incomplete if code adds arguments, or if the parameters of a class are elsewhere.
+    """
+    given = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
+    given |= dict(zip(("model_class", "datamodule_class"), calls[0].args, strict=False))
+    is_complete = len(calls) == 1 and "add_arguments_to_parser" not in program.functions
+    is_complete = is_complete and not any(name.startswith("subclass_mode") for name in given)
+    actions = dict.fromkeys(("config", "seed_everything", "ckpt_path", OF_LIGHTNING), "")
+    for group, word in (("model", given.get("model_class")), ("data", given.get("datamodule_class"))):
+        if word is None:
+            is_complete = is_complete and group == "data"
+            continue
+        each = program.classes.get(_last_name(word))
+        made = next((item for item in each.body if getattr(item, "name", "") == "__init__"), None) if each else None
+        if not isinstance(made, ast.FunctionDef) or made.args.kwarg is not None:
+            is_complete = False
+            continue
+        for name, annotation, _ in _parameters(made):
+            is_complete = is_complete and _last_name(_unwrapped(annotation)[0]) not in program.classes
+            actions[f"{group}.{name}"] = ""
+    return Options(actions=actions, is_complete=is_complete)
 
 
 def _tyro(program: Program) -> Options:

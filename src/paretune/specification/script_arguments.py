@@ -15,7 +15,7 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.own_script import OwnScript, read_own_script, with_options
 from paretune.core.script_help import ask_options
-from paretune.core.script_options import LITERAL, OFF, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, Options
+from paretune.core.script_options import LITERAL, OF_LIGHTNING, OFF, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, Options
 from paretune.core.shell import options
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification.inputs import IN_S3, INPUT_FILES, split_configuration
@@ -172,7 +172,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
     script = _script(spec)
     names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
     if faults := start_faults(path, names):
-        return faults
+        return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
     faults = [*unknown_arguments(path, script, names), *switch_faults(path, script, names)]
     if not (script.has_hugging_face_parser or script.is_complete):
         return faults
@@ -231,7 +231,9 @@ def _meant(script: OwnScript, name: str) -> str:
 
 
 def _is_added(script: OwnScript, name: str) -> bool:
-    """Return whether a Hydra or OmegaConf override adds or deletes a key, or belongs to Hydra itself."""
+    """Return whether a Hydra or OmegaConf override adds or deletes a key, or a name belongs to Hydra or Lightning."""
+    if OF_LIGHTNING in script.arguments and script.parser == "jsonargparse":
+        return name.startswith((f"{OF_LIGHTNING}.", "optimizer", "lr_scheduler"))
     return script.parser in ("hydra", "omegaconf") and (
         name.startswith(("+", "~", "hydra.", "hydra/")) or (script.parser == "hydra" and name == "seed")
     )

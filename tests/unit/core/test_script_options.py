@@ -221,6 +221,49 @@ def test_a_script_of_hydra_has_the_keys_of_its_files(script: Path) -> None:
         assert fault.endswith(f"or +{name} in training_arguments adds a key")
 
 
+LIGHTNING = """
+from lightning.pytorch.cli import LightningCLI
+class Model(LightningModule):
+    def __init__(self, width: int = 8, lr: float = 0.1): ...
+class Data(LightningDataModule):
+    def __init__(self, rows: int = 64): ...
+LightningCLI(Model, Data)
+"""
+
+
+def test_lightning_cli_has_the_parameters_of_its_classes_and_any_of_the_trainer(script: Path) -> None:
+    script.write_text(LIGHTNING)
+    given = {"model.lr": 0.5, "data.rows": 8, "trainer.max_epochs": 2, "optimizer.lr": 0.1, "lr": 1}
+
+    start, unknown = argument_faults(JobSpec(entry_script=str(script), training_arguments={**given, "model.widht": 2}))
+
+    assert "needs the word fit before its options" in start
+    assert unknown.startswith(
+        "train.py has no argument lr, model.widht: did you mean model.lr?; did you mean model.width?"
+    )
+    assert len(argument_faults(JobSpec(entry_script=str(script), training_arguments={"trainer.devices": 1}))) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("LightningCLI(Model, Data)", "LightningCLI(Model, Data, subclass_mode_model=True)"),
+        ("lr: float = 0.1", "**rest"),
+        ("class Model(", "class Base("),
+        (
+            "LightningCLI(Model, Data)",
+            "class Mine(LightningCLI):\n def add_arguments_to_parser(self): ...\nMine(Model)",
+        ),
+    ],
+)
+def test_arguments_of_lightning_cli_that_its_text_does_not_show_are_passed_as_typed(
+    script: Path, change: tuple[str, str]
+) -> None:
+    script.write_text(LIGHTNING.replace(*change))
+
+    assert not read_own_script(script).is_complete
+
+
 @pytest.mark.parametrize(
     "text",
     [
