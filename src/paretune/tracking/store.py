@@ -122,7 +122,7 @@ class Tracking:
     def offer_view(self, study: str = "", name: str = "paretune") -> None:
         """Offer a view of all runs in MLflow's UI, or of the trials of the study with this run id, if MLflow can.
 
-        An existing view stays, because a user may have changed it.
+        An existing view stays, because a user may have changed it. The experiment's description links to the views.
         """
         key = f"{ui_view.TAG_PREFIX}{study or ui_view.ALL_RUNS}"
         if key in self._offered:
@@ -130,8 +130,10 @@ class Tracking:
         self._offered.add(key)
         with suppress(*TROUBLE):
             tags = self._client.get_experiment(self._experiment).tags
-            for tag, text in {key: ui_view.view(name, study), ui_view.KIND_TAG: ui_view.KIND}.items():
-                if tag not in tags:
+            wanted = {key: ui_view.view(name, study), ui_view.KIND_TAG: ui_view.KIND} | dict(tags)
+            wanted[schema.NOTE] = ui_view.note(self._experiment, tags.get(schema.NOTE), study, name)
+            for tag, text in wanted.items():
+                if tags.get(tag) != text:
                     self._client.set_experiment_tag(self._experiment, tag, text)
 
     def unfinished(self) -> list[RecordedRun]:

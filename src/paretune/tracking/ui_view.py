@@ -6,7 +6,9 @@ JavaScript on 2026-11-23. Its documentation does not describe it, so another ver
 """
 
 import json
+import re
 
+from paretune.core.untrusted import markdown
 from paretune.specification import metrics
 from paretune.tracking import schema
 
@@ -27,6 +29,7 @@ _COLUMNS = {
     f"tags.`{schema.ORIGIN}`": 95,
     f"tags.`{schema.PARETO_RANK}`": 70,
 }
+_BETWEEN_LINKS, _MOST_LINKS = " · ", 5
 _SECTION = {"uuid": "paretune", "name": "F1 over dollars", "display": True, "isReordered": True, "columns": 1}
 _CHART = {
     "type": "SCATTER",
@@ -38,6 +41,27 @@ _CHART = {
     "xaxis": {"key": metrics.COST_USD, "type": "METRIC"},
     "yaxis": {"key": metrics.F1, "type": "METRIC"},
 }
+
+
+def note(experiment: str, before: str | None, study: str, name: str) -> str:
+    """Return the description of an experiment: links to its views, that of the newest study first, at most six.
+
+    MLflow's UI shows it above every page of the experiment, and `mlflow ui` alone shows no metrics otherwise. `before`
+    is the present description; one that a user has written stays.
+    """
+    all_runs = _link("All runs with F1 and dollars", experiment, ALL_RUNS)
+    links = rf"(?:\[[^\]]*\]\(#[^)]*\){_BETWEEN_LINKS})*{re.escape(all_runs)}"
+    if before is not None and not re.fullmatch(links, before):
+        return before
+    others = (before or "").split(_BETWEEN_LINKS)[:-1]
+    newest = [_link(markdown(name), experiment, study)] if study else []
+    kept = [link for link in others if link not in newest][: _MOST_LINKS - 1]
+    return _BETWEEN_LINKS.join([*newest, *kept, all_runs])
+
+
+def _link(text: str, experiment: str, key: str) -> str:
+    text = text.translate(str.maketrans("[]", "()"))  # which end the text of a link
+    return f"[{text}](#/experiments/{experiment}/runs?viewStateShareKey={key}&workflowType=machine_learning)"
 
 
 def view(name: str, parent: str = "") -> str:

@@ -251,6 +251,38 @@ def test_mlflow_opens_a_view_with_quality_and_dollars_and_keeps_one_that_a_user_
     assert MlflowClient().get_experiment("0").tags[key] == changed
 
 
+def test_the_description_of_an_experiment_links_to_its_views_the_newest_study_first(workplace: Path) -> None:
+    def description() -> str:
+        return MlflowClient().get_experiment("0").tags["mlflow.note.content"]
+
+    view = "#/experiments/0/runs?viewStateShareKey="
+    tracking().create("a run")
+    assert description() == f"[All runs with F1 and dollars]({view}paretune&workflowType=machine_learning)"
+
+    for number in (*range(8), 6):
+        tracking().offer_view(f"id{number}", f"study [{number}]")
+    links = description().split(" · ")
+    assert [link.partition("=")[2].partition("&")[0] for link in links] == [
+        "id6",
+        "id7",
+        "id5",
+        "id4",
+        "id3",
+        "paretune",
+    ]
+    assert links[0].startswith("[study (6)](")
+
+
+def test_a_description_of_a_users_own_stays(workplace: Path) -> None:
+    tracking().create("a run")
+    written = "Reviews of films. " + MlflowClient().get_experiment("0").tags["mlflow.note.content"]
+    MlflowClient().set_experiment_tag("0", "mlflow.note.content", written)
+
+    tracking().offer_view("id", "study")
+
+    assert MlflowClient().get_experiment("0").tags["mlflow.note.content"] == written
+
+
 def test_the_open_command_names_the_store_and_the_run(
     store: MlflowClient, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
