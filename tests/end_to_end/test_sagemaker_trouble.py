@@ -55,6 +55,27 @@ def test_a_failing_job_shows_the_reason_of_the_instance_that_failed_first_its_la
     assert run.data.metrics["cost_usd"] > 0
 
 
+def test_options_that_a_script_listed_when_it_was_asked_reach_it_as_it_spells_them(cloud: Cloud) -> None:
+    (cloud.folder / "train.py").write_text(
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "for name in ('hidden-size', 'learning-rate'):\n"
+        "    parser.add_argument(f'--{name}', type=float, default=1.0)\n"
+        "parser.add_argument('--quiet', action='store_true')\n"
+        "args = parser.parse_args()\n"
+        "print(f'val_f1: {args.hidden_size / 4}')\n"
+        "print(f'val_loss: {args.learning_rate + args.quiet}')\n"
+    )
+
+    given = {"hidden_size": 3, "quiet": True}
+    job = {"entry_script": "train.py", "instance_type": "ml.m5.large", "ask_script": True, "learning_rate": 0.5}
+    done = cloud.run(**job, training_arguments=given)
+
+    assert done.code == 0, done.text
+    measured = cloud.the_run().data.metrics
+    assert (measured["val_f1"], measured["val_loss"]) == (0.75, 1.5)
+
+
 def test_a_script_finds_its_files_its_modules_and_its_requirements(cloud: Cloud, script: dict[str, object]) -> None:
     (cloud.folder / "rows.csv").write_text("text,label\nfine,1\n")
     (cloud.folder / "helper_of_mine.py").write_text("ANSWER = 42\n")
