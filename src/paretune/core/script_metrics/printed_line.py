@@ -96,6 +96,9 @@ _IMPROVED = re.compile(
     rf"\s+(?:improved|changed|increased|decreased|rose|fell|went)\s+from\s+{_NUMBER}(?:\s?%)?\s+to\s+(?={_NUMBER})"
 )
 _TWO_CELLS = re.compile(rf"^\s*({_WORD})\s*\t\s*({_NUMBER}\s?%?)\s*$")  # P@1 <tab> 0.123
+_DURATION = re.compile(
+    rf"\s(?:after|in|over|for)\s+\d+\s+{_COUNTED}\b(?=\s*[:=])", re.IGNORECASE
+)  # after 5 epochs: 0.9
 _MEASURED = re.compile(rf"(?<![\w.])(?:{_WORD}\s+){{0,2}}(?:{_WORD})?\s*[:=]?\s*~")  # `time: ~`
 _NUMBER_FIRST = re.compile(rf"(?<![\w.])({_NUMBER})\s?(%)?\s+((?:{_SPLIT}\s+)?{_WORD})", re.IGNORECASE)
 
@@ -198,7 +201,7 @@ _PRECISIONS = (8, 16, 32, 64)  # bits, of a setting that is called like a metric
 _FIRST = re.compile(r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world)\b")
 _SPEED = re.compile(r"\bper\b|\bsecond\b|throughput|used$")
 _SETTINGS_FOLLOW = re.compile(
-    r"\b(?:Namespace|Hparams|[A-Z]\w*(?:Args|Arguments|Config|Options|Params|Settings))\(|"
+    r"^\W*\[(?:args|configs?|configuration|cfg|hparams|settings)\]|\b(?:Namespace|Hparams|[A-Z]\w*(?:Args|Arguments|Config|Options|Params|Settings))\(|"
     r"\b(?:args|arguments|options|configs?|configuration|cfg|hyper-?\s?param(?:eter)?s|hparams|settings|params|parameters|"
     r"overriding|overrides)\b\s*(?:\([^)]*\)\s*)?(?:[:=]|\{)",
     re.IGNORECASE,
@@ -406,7 +409,7 @@ def _of_words(text: str) -> Line:
         if is_first or kind.startswith("epoch"):
             step, is_first = int(counter["number"]), False
     is_step = step is not None
-    text = _COUNTER.sub(_cut_out, text)
+    text = _COUNTER.sub(_cut_out, _DURATION.sub(" ", text))
     if not is_step and (leading := _LEADING.match(text)):
         has_step = leading["all"] is None or leading["end"] is not None
         is_step, step = has_step, int(leading["number"]) if has_step else None
