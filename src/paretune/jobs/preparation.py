@@ -86,7 +86,8 @@ def _length_faults(spec: JobSpec, home: Path) -> list[str]:
 
     Any other model is looked at by the preparing process, which takes seconds to import torch.
     """
-    folder, longest = _on_disk(spec.model, home), None
+    folder = _on_disk(spec.model, home)
+    longest: int | None = None
     if is_folder(str(folder)):
         config = config_in(folder)
         longest = None if config is None else positions_of(config)
