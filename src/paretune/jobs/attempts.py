@@ -235,7 +235,13 @@ class Attempts:
             self.record.renew_settings()
         workplace.interruption.on_check.append(self.record.beat)  # an upload may take hours
         try:
-            inputs = self.inputs or inputs_of(self.record.spec, workplace, revision=self.record.revision)
+            inputs = self.inputs
+            if self._launcher.traits.files_travel and self.document.attempt > 1:
+                inputs = (
+                    JobInputs()
+                )  # it runs the code and data of the first attempt, whatever has become of their files
+            elif inputs is None:
+                inputs = inputs_of(self.record.spec, workplace, revision=self.record.revision)
             if self._launcher.traits.files_travel:
                 workplace.say("uploading code, data and model, and creating the job")
             spec = self.document.spec.replace(**self.record.settings)
@@ -269,8 +275,6 @@ class Attempts:
         is_smaller = document.plan != self.document.plan
         has_moved = document.spec.instance_type != self.document.spec.instance_type
         self.current = None
-        if self.record.spec.entry_script is not None:
-            self.inputs = JobInputs()  # SageMaker has those of the first attempt; here the script runs where it lies
         if has_moved:
             self._move(document)
         else:

@@ -19,11 +19,11 @@ from paretune.core.packages import missing, version_of
 from paretune.core.untrusted import at_home, exists, files_below, is_folder
 from paretune.estimating.architecture import config_in, length_faults, positions_of, well_known
 from paretune.jobs.workplace import Workplace
+from paretune.projects.script import script_inputs
 from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
-from paretune.specification.script_arguments import argument_faults
 
 _POLL_S = 0.1
 _FETCHED = "fetched"
@@ -35,8 +35,8 @@ def inputs_of(
 ) -> JobInputs:
     """The prepared rows and the model's folder for `spec`; an equal preparation of an earlier job is reused.
 
-    A project's job gets its code and its command. The inputs are empty if the launcher reads none, or if a user's own
-    script reads what it needs. A model of the hub is taken at the commit `revision`, by default at its newest.
+    The job of a user's own script or project gets its code. The inputs are empty if the launcher reads none. A model of
+    the hub is taken at the commit `revision`, by default at its newest.
     `meanwhile` is called while the process prepares; its faults are reported together with the others. Raises BadInput
     with all faults at once, Interrupted when the preparing process has been ended, and JobFailed if it broke.
     """
@@ -47,7 +47,8 @@ def inputs_of(
         with collecting(faults):
             inputs = project_inputs(spec, workplace.home)
     elif workplace.launcher.reads_inputs and spec.entry_script is not None:
-        faults = missing_files(spec.as_text()) or argument_faults(spec)
+        with collecting(faults):
+            inputs = script_inputs(spec)
     elif workplace.launcher.reads_inputs:
         refuse([*missing_files(spec.as_text()), *_length_faults(spec, workplace.home)])
         _fetch(spec, workplace)

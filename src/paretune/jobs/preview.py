@@ -13,18 +13,15 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
-from paretune.core.untrusted import at_home
 from paretune.estimating.estimator import Estimate, known_architecture
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
-from paretune.launchers import archive
 from paretune.launchers.base import job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import JobDocument, JobInputs
-from paretune.specification.inputs import read_in_s3
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, BatchPlan
 from paretune.specification.parameters import experimental_words
@@ -85,7 +82,7 @@ def admitted(spec: JobSpec, workplace: Workplace) -> Admitted:
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
-    warnings = (*warnings_of([job]), *data_warnings(spec, inputs), *left_behind_warnings(spec, inputs))
+    warnings = (*warnings_of([job]), *data_warnings(spec, inputs), *left_behind_warnings(inputs))
     return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), worst_usd=worst_usd, warnings=warnings)
 
 
@@ -257,7 +254,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "specification": spec.as_text(),
         "batch": asdict(job.plan) if not spec.runs_user_code else None,
         "script": script_in_words(spec, job.plan) if spec.entry_script else None,
-        "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
+        "project": {"command": inputs.code.document["command"]} if spec.project and inputs.code else None,
         "data": _data(inputs),
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst_usd,
@@ -286,12 +283,9 @@ def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
     return [*inputs.findings.warnings, f"{too_large}: a model learns from many steps; {remedy}, or more epochs"]
 
 
-def left_behind_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
+def left_behind_warnings(inputs: JobInputs) -> list[str]:
     """Return a warning with the names of the files that do not travel with a script or a project."""
-    names: Sequence[str] = () if inputs.project is None else inputs.project.left_behind
-    if spec.entry_script is not None and spec.runs_on.files_travel:
-        names = archive.named_like_secrets(at_home(spec.entry_script).resolve().parent)
-    if not names:
+    if inputs.code is None or not (names := inputs.code.left_behind):
         return []
     more = f" and {len(names) - _MOST_NAMES} more files" if len(names) > _MOST_NAMES else ""
     return [
@@ -309,7 +303,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
         for channel in request.get("InputDataConfig", ())
     }
-    theirs = {address.rstrip("/") for address in read_in_s3(spec, inputs).values()}
+    theirs = {address.rstrip("/") for address in (inputs.code.in_s3 if inputs.code else {}).values()}
     stays = [f"{name} from {uri}" for name, uri in sources.items() if uri.rstrip("/") in theirs]
     mode = ", streamed" if spec.sagemaker.input_mode == "FastFile" else ", downloaded before the training starts"
     channels = ", ".join(name for name, uri in sources.items() if uri.rstrip("/") not in theirs)

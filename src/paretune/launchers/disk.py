@@ -6,7 +6,6 @@ from pathlib import Path
 from paretune.estimating.architecture import Architecture, config_in, of_config
 from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
-from paretune.specification.inputs import script_inputs
 from paretune.specification.job import ADAPTERS, JobSpec
 
 SPARE_GIB = 10  # reserve for packages, logs and temporary files, which are not counted
@@ -39,10 +38,8 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
     Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive. `built` gives
     the size of a model that is not prepared.
     """
-    files = [path for _, _, path in script_inputs(spec)] if spec.entry_script is not None else []
-    files += [inputs.dataset.folder] if inputs.dataset is not None else []
-    project = inputs.project.inputs.values() if inputs.project is not None else []
-    files += [path for path in project if isinstance(path, Path)]
+    files = [inputs.dataset.folder] if inputs.dataset is not None else []
+    files += [path for path in (inputs.code.inputs if inputs.code else {}).values() if isinstance(path, Path)]
     data = 2 * sum(map(_bytes, files))
     if inputs.model is not None:
         config = config_in(inputs.model) or {}

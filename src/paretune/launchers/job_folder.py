@@ -10,10 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paretune.specification.container import JobDocument, JobFolder, JobInputs, ProjectPayload, write_json
-from paretune.specification.inputs import script_inputs
-from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import asked_options
+from paretune.specification.container import JobDocument, JobFolder, JobInputs, UserCode, write_json
 
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
 _WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
@@ -37,14 +34,15 @@ def fill(
     are those of one instance.
     """
     folder.make()
-    variables = _script_variables(folder, document.spec, gpus, cores) if document.spec.runs_user_code else {}
-    if inputs.project is not None:
-        _copy_project(project_folder(folder), inputs.project)
-        write_json(folder.document, dict(inputs.project.document))
+    code = inputs.code
+    variables = {} if code is None else _code_variables(folder, code, gpus, cores)
+    if code is not None and code.program:
+        _copy_project(project_folder(folder), code)
+        write_json(folder.document, dict(code.document))
         variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{path}"
-        words = [sys.executable, inputs.project.program, str(folder.root)]
+        words = [sys.executable, code.program, str(folder.root)]
     else:
-        write_json(folder.document, replace(document, script_options=asked_options(document.spec)).as_json())
+        write_json(folder.document, replace(document, script_options=code and code.options).as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
         if inputs.model is not None:
@@ -55,7 +53,7 @@ def fill(
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
     if document.spec.reads_secrets:
         words = [sys.executable, str(_WITH_SECRETS), *words]
-    cwd = None if inputs.project is None else project_folder(folder)
+    cwd = project_folder(folder) if code is not None and code.program else None
     return JobCommand(words=tuple(words), variables={**variables, **document.spec.environment}, cwd=cwd)
 
 
@@ -64,16 +62,16 @@ def project_folder(folder: JobFolder) -> Path:
     return folder.document.parent.with_name("code")
 
 
-def _copy_project(code: Path, project: ProjectPayload) -> None:
-    for name, path in {**project.code, **project.beside}.items():
-        (code / name).parent.mkdir(parents=True, exist_ok=True)
-        if name in project.beside or path.stat().st_size > _LARGEST_COPY:
-            _link(code / name, path.resolve())
+def _copy_project(target: Path, project: UserCode) -> None:
+    for name, path in {**project.files, **project.linked}.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        if name in project.linked or path.stat().st_size > _LARGEST_COPY:
+            _link(target / name, path.resolve())
         else:
-            shutil.copy2(path, code / name)
+            shutil.copy2(path, target / name)
 
 
-def _script_variables(folder: JobFolder, spec: JobSpec, gpus: int, cores: int) -> dict[str, str]:
+def _code_variables(folder: JobFolder, code: UserCode, gpus: int, cores: int) -> dict[str, str]:
     variables = {
         "SM_MODEL_DIR": str(folder.model),
         "SM_OUTPUT_DIR": str(folder.report.parents[1]),
@@ -83,7 +81,8 @@ def _script_variables(folder: JobFolder, spec: JobSpec, gpus: int, cores: int) -
         "SM_HOSTS": '["algo-1"]',
         "SM_CURRENT_HOST": "algo-1",
     }
-    folders = {name: path if path.is_dir() else path.parent for _, name, path in script_inputs(spec)}
+    paths = {name: path for name, path in code.inputs.items() if isinstance(path, Path)}
+    folders = {name: path if path.is_dir() else path.parent for name, path in paths.items()}
     return variables | {f"SM_CHANNEL_{name.upper()}": str(folder) for name, folder in folders.items()}
 
 

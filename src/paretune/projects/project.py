@@ -22,7 +22,7 @@ from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
-from paretune.specification.container import JobInputs, ProjectPayload
+from paretune.specification.container import CHANNELS, JobInputs, UserCode
 from paretune.specification.inputs import IN_S3, missing_files, s3_source
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
@@ -129,9 +129,10 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     refuse(faults)
     ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
     code = {f"project/{name}": path for name, path in files.items()}
-    payload = ProjectPayload(
-        code={**code, **PROGRAM_FILES},
+    payload = UserCode(
+        files={**code, **PROGRAM_FILES},
         program=_PROGRAM,
+        requirements=tuple(requirements),
         document={
             "command": command,
             "requirements": requirements,
@@ -141,10 +142,10 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             "settings": sorted(_settings(spec, project, root)),
         },
         inputs=inputs,
-        beside={f"project/{name}": path for name, path in ignored},
+        linked={f"project/{name}": path for name, path in ignored},
         left_behind=archive.named_like_secrets(root) if spec.runs_on.files_travel else (),
     )
-    return JobInputs(project=payload)
+    return JobInputs(code=payload)
 
 
 def _settings(spec: JobSpec, project: Project, root: Path) -> set[str]:
@@ -208,7 +209,7 @@ def _entry_command(
             channel = f"{channel}_{position}"
         if spec.runs_on.files_travel and value.startswith(IN_S3):
             inputs[channel], below = s3_source(value)
-            values[name] = f"/opt/ml/input/data/{channel}{below}"
+            values[name] = f"{CHANNELS}/{channel}{below}"
             continue
         if not Path(value).exists() and (root / value).exists():
             value = str(root / value)
@@ -223,7 +224,7 @@ def _entry_command(
         if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
             faults.append(f"{name} must hold files, because SageMaker drops empty folders: {path} holds none")
         inputs[channel] = path
-        values[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
+        values[name] = f"{CHANNELS}/{channel}" + ("" if path.is_dir() else f"/{path.name}")
     refuse(faults)
     try:
         return str(entry.compute_command(values, None)), inputs

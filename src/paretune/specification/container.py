@@ -29,12 +29,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from paretune.core.script_options import Options
 from paretune.core.tags import Attribution
 from paretune.specification import catalog, launchers
+from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.specification.parallelism import BatchPlan
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable that is 1 on an emulated account: jobs on GPU instances may train without a GPU."""
+CHANNELS = "/opt/ml/input/data"  # folder of a job's channels in a container
 PROFILE = "profile"  # folder of a profile in a job's output and in the artifacts of its run
 PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
 CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3
@@ -166,28 +168,49 @@ class DataFindings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectPayload:
-    """The command of a project, which a job runs instead of paretune's training."""
+class UserCode:
+    """A training of the user's own, read and checked once before the job: a script, or the command of a project.
 
-    code: Mapping[str, Path]  # name in the job's current folder to the file that is sent there
-    program: str  # the Python file in `code` that starts the command; its argument is the root of the job's folder
-    document: Mapping[str, Any]  # the content of input/data/job/job.json
-    beside: Mapping[str, Path] = field(default_factory=dict)  # name in a local job's current folder to what is linked
+    Attributes:
+        files: name in the job's current folder to the file that is sent there.
+        linked: name in that folder to what a job on this machine links there instead.
+        inputs: channel to a file or folder on this machine; or to an address in S3, if the launcher's files travel.
+        left_behind: names of files that do not travel, because they are named like secrets.
+        requirements: lines that pip installs in the job.
+        program: file of a project that starts its command, with the root of the job's folder as argument; empty for a
+            script, which paretune's own program runs.
+        document: content of input/data/job/job.json for a project.
+        moved: parameter to its value in the job, for a script whose files travel.
+        options: the options that a script has named itself when it was asked.
+    """
+
+    files: Mapping[str, Path] = field(default_factory=dict)
+    linked: Mapping[str, Path] = field(default_factory=dict)
     inputs: Mapping[str, Path | str] = field(default_factory=dict)
-    """Channel name to a file or folder on this machine; or to an address in S3, for a launcher whose files travel."""
-    left_behind: Sequence[str] = ()  # names of files that do not travel, because they are named like secrets
+    left_behind: Sequence[str] = ()
+    requirements: tuple[str, ...] = ()
+    program: str = ""
+    document: Mapping[str, Any] = field(default_factory=dict)
+    moved: Mapping[str, str] = field(default_factory=dict)
+    options: Options | None = None
+
+    @property
+    def in_s3(self) -> dict[str, str]:
+        """Parameter of the job, or channel of a project, to the address in S3 of what it reads there."""
+        names = {} if self.program else {channel: name for name, channel in SCRIPT_CHANNELS.items()}
+        return {names.get(name, name): path for name, path in self.inputs.items() if isinstance(path, str)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobInputs:
     """The inputs of a job on the launching machine: the prepared rows and the model to start from.
 
-    Both are None if a script or project reads its own; `project` is the project that replaces paretune's training.
+    Both are None if a script or project reads its own; `code` is that script or project.
     """
 
     dataset: PreparedDataset | None = None
     model: Path | None = None
-    project: ProjectPayload | None = None
+    code: UserCode | None = None
     findings: DataFindings = field(default_factory=DataFindings)
 
     @property

@@ -10,7 +10,7 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from paretune.specification import metrics
 from paretune.specification.parameters import split_list
 
 if TYPE_CHECKING:
-    from paretune.specification.container import JobInputs
     from paretune.specification.job import JobSpec
 
 BUNDLED = "bundled:"  # prefix of the model and the data sets that are Python packages
@@ -96,22 +95,6 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         elif text and name == "entry_script" and is_folder(text):
             faults.append(f"{name} must be a file, and {text} is a folder: name the script in it")
     return faults
-
-
-def script_inputs(spec: "JobSpec") -> Iterator[tuple[str, str, Path]]:
-    """Return parameter, channel and path of each local file or folder that a user's own script reads."""
-    for name, channel in SCRIPT_CHANNELS.items():
-        text = getattr(spec, name)
-        if text and exists(text):
-            yield name, channel, at_home(text).absolute()
-
-
-def read_in_s3(spec: "JobSpec", inputs: "JobInputs") -> dict[str, str]:
-    """Return the data that a user's own script or project reads in S3: parameter of the job, or channel, to address."""
-    files = {name: str(getattr(spec, name)) for name in (SCRIPT_CHANNELS if spec.entry_script is not None else ())}
-    project = inputs.project.inputs if inputs.project is not None else {}
-    files |= {name: path for name, path in project.items() if isinstance(path, str)}
-    return {name: address for name, address in files.items() if address.startswith(IN_S3)}
 
 
 def s3_source(address: str) -> tuple[str, str]:

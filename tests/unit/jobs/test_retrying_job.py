@@ -14,6 +14,7 @@ from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRe
 from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
+from paretune.launchers import SAGEMAKER
 from paretune.launchers.base import Job, JobState
 from paretune.specification.container import JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
@@ -381,6 +382,7 @@ def test_a_run_names_the_commit_of_a_model_of_the_hub_and_each_attempt_trains_it
         asked.append(revision)
         return JobInputs()
 
+    monkeypatch.setattr(ScriptedLauncher, "traits", replace(SAGEMAKER, files_travel=False))  # as on a shared disk
     job = desk.attempts(ScriptedLauncher([MEMORY, DONE]), per_device_train_batch_size=16)
     job.record.describe(JobInputs(model=Path("models--google--bert", "snapshots", "0a1b2c")))
     monkeypatch.setattr("paretune.jobs.attempts.inputs_of", prepared)

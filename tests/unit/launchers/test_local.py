@@ -24,7 +24,7 @@ from paretune.specification.container import (
     JobDocument,
     JobFolder,
     JobInputs,
-    ProjectPayload,
+    UserCode,
     write_json,
 )
 from paretune.specification.job import JobSpec
@@ -299,19 +299,19 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     sources = {"inside.py": INSIDE_OF_A_PROJECT, "a.txt": "small", "large.bin": "x" * (2**20 + 1), "rows.csv": "1"}
     for name, text in sources.items():
         (tmp_path / name).write_text(text)
-    payload = ProjectPayload(
-        code={"inside.py": tmp_path / "inside.py"}
+    payload = UserCode(
+        files={"inside.py": tmp_path / "inside.py"}
         | {f"project/{name}": tmp_path / name for name in ("a.txt", "large.bin")},
         program="inside.py",
         document={"command": "train"},
-        beside={"project/data/rows.csv": tmp_path / "rows.csv"},
+        linked={"project/data/rows.csv": tmp_path / "rows.csv"},
     )
     spec = JobSpec(project="mine")
     environment = {"PATH": os.environ["PATH"], "MLFLOW_TRACKING_URI": "elsewhere", "HOME": str(tmp_path)}
     launcher = LocalLauncher(tmp_path / "home", SystemClock(), environment)
     document = JobDocument(job_name="paretune-abc-1", spec=spec, plan=spec.plan())
 
-    job = launcher.submit(document, JobInputs(project=payload))
+    job = launcher.submit(document, JobInputs(code=payload))
     wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the command ends")
 
     code = job.folder.root / "input" / "data" / "code"

@@ -10,7 +10,7 @@ from mlflow.projects.utils import load_project
 
 from paretune.core.errors import BadInput
 from paretune.projects.project import declared_parameters, project_inputs, read_environment
-from paretune.specification.container import ProjectPayload
+from paretune.specification.container import UserCode
 from paretune.specification.job import JobSpec
 
 AWKWARD = """it's "so" $HOME `id` \\ grün\n{x} 100%"""
@@ -82,9 +82,9 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def payload(project: Path, home: Path, **changes: Any) -> ProjectPayload:
+def payload(project: Path, home: Path, **changes: Any) -> UserCode:
     arguments = {"training_arguments": {"word": "it's"}, "entry_point": "train"} | changes
-    made = project_inputs(JobSpec(project=str(project), **arguments), home).project
+    made = project_inputs(JobSpec(project=str(project), **arguments), home).code
     assert made is not None
     return made
 
@@ -96,10 +96,10 @@ def test_here_the_command_reads_files_where_they_are_and_what_git_ignores_is_lin
 
     words = ["python", "train.py", "0.5", str(project / "data" / "rows.csv"), "0", AWKWARD, "--extra", "a b"]
     assert shlex.split(made.document["command"]) == words
-    assert {name for name in made.code if name.startswith("project/")} == {
+    assert {name for name in made.files if name.startswith("project/")} == {
         *("project/MLproject", "project/env.yaml", "project/train.py", "project/.gitignore", "project/data/kept.txt"),
     }
-    assert dict(made.beside) == {"project/data/rows.csv": project / "data" / "rows.csv", "project/raw": project / "raw"}
+    assert dict(made.linked) == {"project/data/rows.csv": project / "data" / "rows.csv", "project/raw": project / "raw"}
     assert made.document["requirements"] == []
     assert not list(tmp_path.glob("downloads-*"))
 
@@ -110,7 +110,7 @@ def test_on_sagemaker_files_travel_and_the_environment_is_installed(project: Pat
     assert "/opt/ml/input/data/rows/rows.csv" in made.document["command"]
     assert dict(made.inputs) == {"rows": project / "data" / "rows.csv"}
     assert made.document["requirements"] == ["numpy"]
-    assert dict(made.beside) == {}
+    assert dict(made.linked) == {}
 
 
 def test_a_seed_that_was_set_reaches_an_entry_point_that_declares_one(project: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache, cached_property
@@ -21,7 +21,7 @@ from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.core.packages import pinned
 from paretune.core.shell import command_line
 from paretune.core.tags import AWS_PREFIX
-from paretune.core.untrusted import LARGEST_SETTINGS, at_home, read_text, without_secrets
+from paretune.core.untrusted import without_secrets
 from paretune.estimating.hardware import accelerator_of
 from paretune.launchers import SAGEMAKER, archive
 from paretune.launchers.base import (
@@ -43,13 +43,12 @@ from paretune.launchers.sagemaker.jobs import NOT_DESCRIBED, OUR_TRAINING, RUN_V
 from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent
 from paretune.pricing import Price, PriceList
-from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs
-from paretune.specification.inputs import INPUT_FILES, SCRIPT_CHANNELS, read_in_s3, s3_source, script_inputs
+from paretune.specification.container import ALLOW_NO_GPU, CHANNELS, JobDocument, JobInputs, UserCode
+from paretune.specification.inputs import INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.parameters import affecting
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
-from paretune.specification.script_arguments import asked_options
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
@@ -58,9 +57,8 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
 _ANY_ROLE, _ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
 _ANY_CHANNELS = {"code": f"s3://{_ANY_BUCKET}/code"}
 _WHOLE = ("code", "job", "model")  # channels that are downloaded whatever sagemaker.input_mode is
-_CODE = "/opt/ml/input/data/code"
+_CODE = f"{CHANNELS}/code"
 _STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py", "with_secrets.py")]
-_START = f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh "
 _OURS = "pydantic>=2.10"  # required by our own code in a job; AWS's images have it with the SageMaker SDK
 _READS_SECRETS = "boto3"  # in AWS's images
 _PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # of an address, where a password could stand
@@ -139,22 +137,22 @@ class SageMakerLauncher(Launcher):
             with collecting(faults):
                 settings = {"role": _ANY_ROLE, "sagemaker.s3_bucket": _ANY_BUCKET, **self.account.usual(spec)}
                 document = JobDocument.first(job_name("RUN", 1), spec.replace(**settings), run_id="RUN")
-                faults += self._limits_broken(self._body(document, JobInputs(), _ANY_CHANNELS, OUR_TRAINING))
+                faults += self._limits_broken(
+                    self._body(document, _ANY_CHANNELS, _shell_words(OUR_TRAINING), volume_for_gib(0.0))
+                )
         faults += account_faults(spec, self.account)
-        if spec.entry_script is not None:
-            with collecting(faults):
-                archive.project_files(at_home(spec.entry_script).resolve().parent)
         refuse(faults)
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
         """Check that data in S3 exist and all fits on the disks, and that a job without a network needs none."""
-        addresses = read_in_s3(spec, inputs).items()
+        addresses = inputs.code.in_s3.items() if inputs.code is not None else ()
         refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
-        self._check_whole(spec.replace(**self.account.usual(spec)), inputs)
+        self._volume_gib(spec.replace(**self.account.usual(spec)), inputs)
 
-    def _check_whole(self, spec: JobSpec, inputs: JobInputs) -> None:
+    def _volume_gib(self, spec: JobSpec, inputs: JobInputs) -> int:
+        """Return the GiB that a job needs on an instance; raises BadInput if it cannot run with its inputs."""
         faults = [*isolation_faults(spec, inputs, self.account.region)]
-        needed = [_PORT_OR_VARIABLE.sub("", line) for line in _own_requirements(spec, inputs)]
+        needed = [_PORT_OR_VARIABLE.sub("", line) for line in (inputs.code.requirements if inputs.code else ())]
         if any(without_secrets(line) != line for line in needed):
             faults.append(
                 "requirements must hold no password and no key, because they travel with the code: use "
@@ -171,6 +169,8 @@ class SageMakerLauncher(Launcher):
                     "sagemaker.volume_size_in_gb to what you know to suffice"
                 )
         refuse(faults)
+        # The next job can take kept instances only if it asks for the same volume.
+        return pooled_volume_gib(spec, inputs) if spec.sagemaker.keep_alive_minutes else needed_gib
 
     def _limits_broken(self, request: Mapping[str, Any]) -> list[str]:
         model = self.account.client("sagemaker").meta.service_model.operation_model("CreateTrainingJob")
@@ -256,19 +256,21 @@ class SageMakerLauncher(Launcher):
         if first is not None:
             document = replace(document, spec=document.spec.replace(**_settings_of(first.description)))
         spec, settings = document.spec, document.spec.sagemaker
-        command = OUR_TRAINING if inputs.project is None else f"python3 {inputs.project.program} /opt/ml"
-        if first is None:  # later attempts run what the first one has sent
-            self._check_whole(spec, inputs)
-            refuse(self._limits_broken(self._body(document, inputs, _ANY_CHANNELS, command)))
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
         storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)
         if first is None:
-            channels, told = self._uploaded(document, inputs, storage)
-        else:
+            program = inputs.code.program if inputs.code is not None else ""
+            command = _shell_words(f"python3 {program} /opt/ml" if program else OUR_TRAINING)
+            volume_gib = self._volume_gib(spec, inputs)
+            refuse(self._limits_broken(self._body(document, _ANY_CHANNELS, command, volume_gib)))
+            channels, told = self._uploaded(inputs, storage)
+        else:  # the next ones run what that has sent
+            command = first.description["AlgorithmSpecification"]["ContainerArguments"]
+            volume_gib = int(first.document["volume_gib"])
             channels, told = _launched(document, first)
         deadline = self.deadline_s(document)
         packages = [_READS_SECRETS] if spec.reads_secrets else []
-        if inputs.project is not None:
+        if spec.project is not None:
             job = {**told, "deadline_s": deadline}
         else:
             packages += [*choose_image(spec, self.account.region).requirements, _OURS]
@@ -277,20 +279,20 @@ class SageMakerLauncher(Launcher):
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
             job["script_options"] = told["script_options"]
         job["packages"] = packages  # not in the code: another instance type may have another image
-        job["request_key"] = _request_key(document)
+        job |= {"request_key": _request_key(document), "volume_gib": volume_gib}
         if first is not None and spec.instance_type == _type_that_ran(first):
             job["packages"] = first.document["packages"]
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
-        body = self._body(document, inputs, channels, command)
+        body = self._body(document, channels, command, volume_gib)
         if first is not None and spec.instance_type == _type_that_ran(first):
             algorithm = first.description["AlgorithmSpecification"]
             body["AlgorithmSpecification"]["TrainingImage"] = algorithm["TrainingImage"]
         return body
 
     def _body(
-        self, document: JobDocument, inputs: JobInputs, channels: Mapping[str, str], command: str
+        self, document: JobDocument, channels: Mapping[str, str], command: Sequence[str], needed_gib: int
     ) -> dict[str, Any]:
-        """Return the request of a job whose inputs lie at `channels`, names to S3 URIs."""
+        """Return the request of a job: channels by name to S3 URIs, a command of `_shell_words`, the size of a disk."""
         spec, settings = document.spec, document.spec.sagemaker
         smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
         smp = {name: value for name, value in smp.items() if value is not None and value is not False}
@@ -299,9 +301,8 @@ class SageMakerLauncher(Launcher):
         types = self.types_of_request(spec)
         # AWS provisions no volume for an instance with its own NVMe disks (ResourceConfig, botocore 1.44.5).
         most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
-        needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
-        if settings.keep_alive_minutes:  # the next job can take its instances only if it asks for the same volume
-            needed_gib = most_gib if spec.instance().local_storage_gib else pooled_volume_gib(spec, inputs)
+        if settings.keep_alive_minutes and spec.instance().local_storage_gib:  # the same for all, as `_volume_gib` says
+            needed_gib = most_gib
         volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
         network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
         own = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
@@ -313,8 +314,7 @@ class SageMakerLauncher(Launcher):
                 "TrainingImage": choose_image(spec, self.account.region).uri,
                 "TrainingInputMode": "File",
                 "ContainerEntrypoint": ["/bin/bash"],
-                # The command replaces the shell, so that it receives SIGTERM.
-                "ContainerArguments": ["-c", f"{_START}{command}"],
+                "ContainerArguments": [*command],
             },
             "HyperParameters": {"mp_parameters": json.dumps(smp) if spec.strategy == "smp" else None},
             # DescribeTrainingJob shows it to everybody who may call that.
@@ -357,24 +357,21 @@ class SageMakerLauncher(Launcher):
         whole: dict[str, Any] = _without_unset(request)
         return {**whole, "Environment": request["Environment"]}  # whose values may be empty
 
-    def _uploaded(
-        self, document: JobDocument, inputs: JobInputs, storage: Storage
-    ) -> tuple[dict[str, str], dict[str, Any]]:
-        """Return channels of data and code, and what the job must know of them: a command, or paths inside the job."""
-        if (project := inputs.project) is not None:
-            channels = {
-                name: path if isinstance(path, str) else storage.upload("files", path)
-                for name, path in project.inputs.items()
-            }
-            told, code = dict(project.document), project.code
-        else:
-            channels, moved, code = _inputs(document.spec, inputs, storage)
-            options = asked_options(document.spec)
-            told = {"spec": moved, "script_options": options and asdict(options)}
-            code |= archive.package_files(self._package)
+    def _uploaded(self, inputs: JobInputs, storage: Storage) -> tuple[dict[str, str], dict[str, Any]]:
+        """Upload data and code; return their channels, and what the document says of them: a command, or paths."""
+        channels, code = dict[str, str](), inputs.code or UserCode()
+        if inputs.dataset is not None:
+            channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
+        if inputs.model is not None:
+            channels["model"] = storage.upload("models", inputs.model)
+        for name, path in code.inputs.items():
+            channels[name] = path if isinstance(path, str) else storage.upload("files", path)
+        files, told = {**code.files, **{path.name: path for path in _STARTERS}}, dict(code.document)
+        if not code.program:
+            files |= archive.package_files(self._package)
+            told = {"spec": dict(code.moved), "script_options": code.options and asdict(code.options)}
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-            packed = archive.pack({**code, **{path.name: path for path in _STARTERS}}, Path(folder) / archive.NAME)
-            channels["code"] = storage.upload("code", packed)
+            channels["code"] = storage.upload("code", archive.pack(files, Path(folder) / archive.NAME))
         return channels, told
 
     def _first_attempt(self, document: JobDocument) -> "_FirstAttempt":
@@ -428,6 +425,11 @@ class _FirstAttempt(NamedTuple):
 
     description: "Description"  # the answer of DescribeTrainingJob
     document: Mapping[str, Any]  # the job.json that was sent with it
+
+
+def _shell_words(program: str) -> list[str]:
+    """Return the arguments of bash that unpack the code and run a program in its folder, which receives SIGTERM."""
+    return ["-c", f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh {program}"]
 
 
 def _settings_of(description: "Description") -> dict[str, Any]:
@@ -546,7 +548,7 @@ def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[
     if settings.training_image is None:  # the user's own image may contain everything
         clusters = () if spec.project is not None else spec.clusters()  # a project's command brings its own
         needed += [each for cluster in clusters for each in choose_image(cluster, region).requirements]
-        needed += _own_requirements(spec, inputs)
+        needed += inputs.code.requirements if inputs.code is not None else ()
     if names := ", ".join(dict.fromkeys(filter(None, map(str.strip, needed)))):
         image = "give a sagemaker.training_image that holds them, or leave network_isolation out"
         yield f"sagemaker.network_isolation leaves the job no network, and pip would install {names}: {image}"
@@ -554,13 +556,6 @@ def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[
         if text.startswith(IN_SECRETS_MANAGER):
             read = f"environment.{name} is read from Secrets Manager by the job"
             yield f"{read}, which has no network with sagemaker.network_isolation: leave one of them out"
-
-
-def _own_requirements(spec: JobSpec, inputs: JobInputs) -> list[str]:
-    """Return the lines that a project, or a script's folder, gives to pip install."""
-    own = at_home(spec.entry_script or "").resolve().parent / archive.REQUIREMENTS
-    lines = read_text(own, LARGEST_SETTINGS).split("\n") if spec.entry_script is not None and own.is_file() else []
-    return lines if inputs.project is None else [*inputs.project.document.get("requirements", [])]
 
 
 def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
@@ -577,32 +572,6 @@ def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str
     if spec.strategy == "smddp":
         variables["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
     return variables
-
-
-def _inputs(
-    spec: JobSpec, inputs: JobInputs, storage: Storage
-) -> tuple[dict[str, str], dict[str, str], dict[str, Path]]:
-    """Return channels, parameters with paths inside the job, and additional code: a script, requirements."""
-    channels, moved, files = dict[str, str](), dict[str, str](), dict[str, Path]()
-    if inputs.dataset is not None:
-        channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
-    if inputs.model is not None:
-        channels["model"] = storage.upload("models", inputs.model)
-    if spec.entry_script is not None:
-        script = at_home(spec.entry_script).resolve()
-        siblings = {**archive.project_files(script.parent), script.name: script}
-        if (requirements := siblings.pop(archive.REQUIREMENTS, None)) is not None:
-            files[archive.REQUIREMENTS] = requirements
-        files |= {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in siblings.items()}
-        moved["entry_script"] = f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"
-        for name, channel, path in script_inputs(spec):
-            channels[channel] = storage.upload("files", path.resolve())
-            moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
-        for name, address in read_in_s3(spec, inputs).items():  # it does not pass through this machine
-            channel = SCRIPT_CHANNELS[name]
-            channels[channel], below = s3_source(address)
-            moved[name] = f"/opt/ml/input/data/{channel}{below}"
-    return channels, moved, files
 
 
 def _type_that_ran(first: "_FirstAttempt") -> str:

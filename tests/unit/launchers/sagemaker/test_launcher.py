@@ -18,7 +18,8 @@ from paretune.jobs.preview import foreseen, warnings_of
 from paretune.launchers.base import JobState
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
+from paretune.projects.script import script_inputs
+from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, UserCode
 from paretune.specification.job import JobSpec
 from tests.support.fake_clock import FakeClock
 from tests.support.stand_ins.aws import ACCOUNT, BUCKET, Aws, error
@@ -267,9 +268,12 @@ def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded
 def test_the_volume_holds_the_local_files_that_a_script_reads(tmp_path: Path) -> None:
     with (tmp_path / "rows.csv").open("wb") as file:
         file.truncate(40 * 2**30)
-    spec = JobSpec(instance_type="ml.m5.large", entry_script="train.py", dataset=str(tmp_path / "rows.csv"))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    script = str(tmp_path / "code" / "train.py")
+    spec = JobSpec(instance_type="ml.m5.large", entry_script=script, dataset=str(tmp_path / "rows.csv"))
 
-    assert volume_for_gib(bytes_on_disk(spec, JobInputs())) == 90  # twice, and 10 to spare
+    assert volume_for_gib(bytes_on_disk(spec, script_inputs(spec))) == 90  # twice, and 10 to spare
 
 
 def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_runs(
@@ -277,11 +281,11 @@ def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_ru
 ) -> None:
     attribution = Attribution(study="batch, and rate", user="DOMAIN\\ana", team="nlp")
     told_there = {"paretune:study": "batch- and rate", "paretune:user": "DOMAIN-ana", "paretune:team": "nlp"}
-    project = ProjectPayload(code={}, program="run.py", document={})
+    project = UserCode(program="run.py")
     actual = order("run1", whose=attribution, tags={"team": "nlp"})
     foreign = order("run3", whose=attribution, project=".")
 
-    for document, inputs in ((actual, JobInputs()), (foreign, JobInputs(project=project))):
+    for document, inputs in ((actual, JobInputs()), (foreign, JobInputs(code=project))):
         tags = {tag["Key"]: tag["Value"] for tag in launcher.preview(document, inputs)["Tags"]}
         assert tags.items() >= told_there.items()
         assert tags["paretune:run"] == document.job_name.split("-")[1]
@@ -320,15 +324,13 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     (elsewhere / "weights").write_text("w")
     (elsewhere / "valid.csv").write_text("text,label\n")
 
-    launcher.submit(
-        order(
-            entry_script=str(project / "train.py"),
-            model=str(elsewhere),
-            dataset="a/hub-id",
-            validation_file=str(elsewhere / "valid.csv"),
-        ),
-        JobInputs(),
+    document = order(
+        entry_script=str(project / "train.py"),
+        model=str(elsewhere),
+        dataset="a/hub-id",
+        validation_file=str(elsewhere / "valid.csv"),
     )
+    launcher.submit(document, script_inputs(document.spec))
 
     request, spec = sent(aws), told(aws)["spec"]
     assert spec["entry_script"] == "/opt/ml/input/data/code/script/train.py"
@@ -363,9 +365,10 @@ def test_data_of_a_script_in_s3_are_a_channel_and_the_script_gets_their_path_the
     aws.add_bucket("corp")
     aws.s3.put_object("corp", "train/rows.csv", b"text,label")
     document = order(entry_script=script, dataset=address, **{"sagemaker.input_mode": "FastFile"})
-    launcher.check_inputs(document.spec, JobInputs())
+    inputs = script_inputs(document.spec)
+    launcher.check_inputs(document.spec, inputs)
 
-    launcher.submit(document, JobInputs())
+    launcher.submit(document, inputs)
 
     assert channel(sent(aws), "train") == uri
     assert told(aws)["spec"]["dataset"] == path
@@ -383,18 +386,18 @@ def test_data_in_s3_that_are_not_there_are_refused_before_anything_is_uploaded(
     spec = order(entry_script=script, dataset=f"s3://{BUCKET}/nothing.csv", test_file=f"s3://{BUCKET}/none/").spec
 
     with pytest.raises(BadInput, match=r"dataset s3://models/nothing\.csv is neither an object") as refused:
-        launcher.check_inputs(spec, JobInputs())
+        launcher.check_inputs(spec, script_inputs(spec))
 
     assert [fault.split()[0] for fault in refused.value.faults] == ["dataset", "test_file"]
     assert aws.count("PutObject") == 0
 
 
 def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
-    payload = ProjectPayload(
-        code={}, program="run.py", document={"command": "x", "requirements": []}, inputs={"data": "s3://corp/train/"}
+    payload = UserCode(
+        program="run.py", document={"command": "x", "requirements": []}, inputs={"data": "s3://corp/train/"}
     )
 
-    launcher.submit(order(project=".", **{"sagemaker.input_mode": "FastFile"}), JobInputs(project=payload))
+    launcher.submit(order(project=".", **{"sagemaker.input_mode": "FastFile"}), JobInputs(code=payload))
 
     modes = {entry["ChannelName"]: entry["InputMode"] for entry in sent(aws)["InputDataConfig"]}
     assert (channel(sent(aws), "data"), modes["data"]) == ("s3://corp/train/", "FastFile")
@@ -458,11 +461,14 @@ def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
 def test_the_next_attempt_of_a_project_runs_the_command_of_the_first(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
-    for attempt, command in ((1, "launched"), (2, "edited")):
-        payload = ProjectPayload(code={}, program="run.py", document={"command": command, "requirements": []})
-        launcher.submit(order(attempt=attempt, project="."), JobInputs(project=payload))
+    payload = UserCode(program="run.py", document={"command": "launched", "requirements": []})
+    launcher.submit(order(attempt=1, project="."), JobInputs(code=payload))
+    launcher.submit(order(attempt=2, project="."), JobInputs())  # from any machine: all it needs is in AWS
 
+    first, second = (call.parameters for call in aws.of("CreateTrainingJob"))
     assert told(aws, "paretune-run1-2")["command"] == "launched"
+    assert second["AlgorithmSpecification"] == first["AlgorithmSpecification"]
+    assert second["ResourceConfig"] == first["ResourceConfig"]
 
 
 def test_the_default_bucket_is_made_once_in_the_right_region(

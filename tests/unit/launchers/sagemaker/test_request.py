@@ -15,15 +15,15 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, image_faults
+from paretune.projects.script import script_inputs
 from paretune.specification.catalog import REGIONS
-from paretune.specification.container import JobDocument, JobInputs, ProjectPayload
+from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.job import JobSpec
 from tests.support.stand_ins.aws import BUCKET, Aws
 
 Make = Callable[..., JobDocument]
 Ask = Callable[..., dict[str, Any]]
 
-NOTHING = JobInputs()
 GPU, P4D, CPU, V100 = "ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.m5.large", "ml.p3.2xlarge"
 CASES: dict[str, dict[str, Any]] = {
     "cpu": {"num_train_epochs": 2.0, "max_runtime_minutes": 30.5},
@@ -54,9 +54,8 @@ def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
     """The request that a launcher sends for a specification; the account refuses one that breaks the API's rules."""
 
     def make(**changes: Any) -> dict[str, Any]:
-        payload = ProjectPayload(code={}, program="run.py", document={})
-        project = payload if "project" in changes else None
-        launcher.submit(order(**changes), JobInputs(project=project))
+        project = UserCode(program="run.py") if "project" in changes else None
+        launcher.submit(order(**changes), JobInputs(code=project))
         return aws.of("CreateTrainingJob")[-1].parameters
 
     return make
@@ -172,22 +171,22 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
 def test_a_job_without_a_network_is_refused_if_it_would_install_anything_or_read_a_secret(
     launcher: SageMakerLauncher, tmp_path: Path
 ) -> None:
-    script, project = tmp_path / "train.py", ProjectPayload(code={}, program="x", document={"requirements": ["einops"]})
+    script, project = tmp_path / "train.py", UserCode(program="x", requirements=("einops",))
     script.touch()
     own = {"instance_type": GPU, "entry_script": str(script)}
 
-    def fault(inputs: JobInputs = NOTHING, image: str | None = None, **changes: Any) -> str:
-        settings = {"network_isolation": True, "training_image": image}
+    def fault(inputs: JobInputs | None = None, image: str | None = None, **changes: Any) -> str:
+        spec = JobSpec(**changes, sagemaker={"network_isolation": True, "training_image": image})
         try:
-            launcher.check_inputs(JobSpec(**changes, sagemaker=settings), inputs)
+            launcher.check_inputs(spec, inputs or (script_inputs(spec) if spec.entry_script else JobInputs()))
         except BadInput as error:
             return str(error)
         return ""
 
     for part in ("transformers==", "sagemaker.training_image"):
         assert part in fault(instance_type=CPU)
-    assert "einops" in fault(JobInputs(project=project), instance_type=GPU, project=".")
-    assert not fault(JobInputs(project=replace(project, document={})), instance_type=CPU, project=".")
+    assert "einops" in fault(JobInputs(code=project), instance_type=GPU, project=".")
+    assert not fault(JobInputs(code=replace(project, requirements=())), instance_type=CPU, project=".")
     assert not fault(**own)
     (tmp_path / "requirements.txt").write_text("einops\n")
     assert "einops" in fault(**own)
@@ -200,11 +199,12 @@ def test_a_password_in_requirements_is_refused(launcher: SageMakerLauncher, tmp_
     line = "--extra-index-url https://ada:hush@packages.example/simple"
     (tmp_path / "train.py").touch()
     (tmp_path / "requirements.txt").write_text(f"einops\n{line}\n")
-    project = ProjectPayload(code={}, program="x", document={"requirements": [line]})
+    script = JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py"))
+    project = JobInputs(code=UserCode(program="x", requirements=(line,)))
 
-    for inputs, changes in ((NOTHING, {"entry_script": str(tmp_path / "train.py")}), (JobInputs(project=project), {})):
+    for spec, inputs in ((script, script_inputs(script)), (JobSpec(instance_type=GPU), project)):
         with pytest.raises(BadInput, match="must hold no password") as refused:
-            launcher.check_inputs(JobSpec(instance_type=GPU, **changes), inputs)
+            launcher.check_inputs(spec, inputs)
         assert "hush" not in str(refused.value)
 
 
@@ -218,15 +218,16 @@ def test_a_port_and_a_variable_in_requirements_are_no_password(
     (tmp_path / "train.py").touch()
     (tmp_path / "requirements.txt").write_text(line)
 
-    launcher.check_inputs(JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py")), NOTHING)
+    spec = JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py"))
+    launcher.check_inputs(spec, script_inputs(spec))
 
 
-def test_requirements_that_are_no_utf_8_are_refused(launcher: SageMakerLauncher, tmp_path: Path) -> None:
+def test_requirements_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "requirements.txt").write_text("einops\n", encoding="utf-16")  # as PowerShell redirects pip freeze
 
     with pytest.raises(BadInput, match=r"requirements\.txt is not UTF-8 .*: save it as UTF-8"):
-        launcher.check_inputs(JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py")), NOTHING)
+        script_inputs(JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py")))
 
 
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:

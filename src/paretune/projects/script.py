@@ -1,0 +1,49 @@
+"""A user's own script as the code of a job: checked, with the files of its folder and the data that it reads."""
+
+from pathlib import Path
+
+from paretune.core.errors import collecting, refuse
+from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, read_text
+from paretune.launchers import archive
+from paretune.specification.container import CHANNELS, JobInputs, UserCode
+from paretune.specification.inputs import IN_S3, SCRIPT_CHANNELS, missing_files, s3_source
+from paretune.specification.job import JobSpec
+from paretune.specification.script_arguments import argument_faults, asked_options
+
+
+def script_inputs(spec: JobSpec) -> JobInputs:
+    """Return the inputs of the job of an `entry_script`; raises BadInput with all faults.
+
+    On this machine the script runs where it lies and reads its data there. Where files travel, its folder is sent, and
+    its data become channels.
+    """
+    faults = missing_files(spec.as_text()) or argument_faults(spec)
+    script, travels = at_home(spec.entry_script or "").resolve(), spec.runs_on.files_travel
+    files, requirements, inputs, moved = dict[str, Path](), "", dict[str, Path | str](), dict[str, str]()
+    with collecting(faults):
+        sent = {**archive.project_files(script.parent), script.name: script} if travels else {}
+        if (path := sent.pop(archive.REQUIREMENTS, None)) is not None:
+            requirements, files[archive.REQUIREMENTS] = read_text(path, LARGEST_SETTINGS), path
+        files |= {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in sent.items()}
+        moved = {"entry_script": f"{CHANNELS}/code/{archive.SCRIPT_FOLDER}/{script.name}"} if travels else {}
+    refuse(faults)
+    for name, channel in SCRIPT_CHANNELS.items():
+        text = str(getattr(spec, name) or "")
+        if travels and text.startswith(IN_S3):  # nothing of it passes through this machine
+            inputs[channel], below = s3_source(text)
+            moved[name] = f"{CHANNELS}/{channel}{below}"
+        elif text and exists(text):
+            path = at_home(text).resolve() if travels else at_home(text).absolute()
+            inputs[channel] = path
+            if travels:
+                moved[name] = f"{CHANNELS}/{channel}" + ("" if path.is_dir() else f"/{path.name}")
+    return JobInputs(
+        code=UserCode(
+            files=files,
+            left_behind=archive.named_like_secrets(script.parent) if travels else (),
+            inputs=inputs,
+            requirements=tuple(requirements.split("\n")) if requirements else (),
+            moved=moved,
+            options=asked_options(spec),
+        )
+    )
