@@ -4,7 +4,8 @@
 declare. A new launcher needs no change here. It is a separate package with
 
 - a `LauncherTraits` that an entry point of the group `paretune.launchers` names;
-- a subclass of `launchers.base.Launcher`, and one of `Job`;
+- a subclass of `launchers.base.Launcher`, and one of `Job`, or of `launchers.job_folder.FolderJob` if the machine that
+  launches a job can read its files;
 - a test that runs the contract suite of all launchers (tests/support/launcher_contract.py).
 
 A folder of `examples/` has a complete one.

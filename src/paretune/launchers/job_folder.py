@@ -1,6 +1,7 @@
 """The folder of a job that reads files in place: on this machine, or on the shared file system of a cluster.
 
 `fill` creates in it what a SageMaker container finds below /opt/ml, and returns the training command.
+`FolderJob` is the part of a `Job` that follows from its folder.
 """
 
 import os
@@ -10,8 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from paretune.specification.container import JobDocument, JobFolder, JobInputs, UserCode, write_json
+from paretune.launchers.base import Job
+from paretune.specification.container import (
+    Event,
+    EventReader,
+    JobDocument,
+    JobFolder,
+    JobInputs,
+    JobReport,
+    UserCode,
+    write_json,
+)
 
+_LOG_TAIL = 2**18  # bytes of a log that are read
 _LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
 _WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
 
@@ -23,6 +35,42 @@ class JobCommand:
     words: tuple[str, ...]
     variables: Mapping[str, str]
     cwd: Path | None = None
+
+
+class FolderJob(Job):
+    """A job whose folder can be read here: events, log, report and profile come from there."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name, self.folder = name, JobFolder(root)
+        self._reader = EventReader(self.folder.events)
+
+    def events(self) -> list[Event]:
+        return list(self._reader.new())
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        if not self.folder.log.exists():
+            return []
+        with self.folder.log.open("rb") as file:
+            start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
+            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # the first one is cut
+        return [line for line in printed if line.strip() and not line.startswith('{"time"')][-lines:]
+
+    def log_location(self) -> str:
+        return str(self.folder.log)
+
+    def fetch_output(self, name: str, folder: Path) -> Path:
+        return self.folder.report.parent / name
+
+    def profile(self) -> Mapping[str, bytes]:
+        files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
+        return {path.name: path.read_bytes() for path in files}
+
+    def clean_up(self) -> None:
+        shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
+
+    def report(self) -> JobReport | None:
+        """Return the result that the job has written; None if there is none that can be read."""
+        return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
 
 
 def fill(

@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -31,25 +30,21 @@ from paretune.core.errors import BadInput, last_words
 from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
 from paretune.launchers import LOCAL
-from paretune.launchers.base import Job, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
-from paretune.launchers.job_folder import fill, project_folder
+from paretune.launchers.base import JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.job_folder import FolderJob, fill, project_folder
 from paretune.launchers.processes import living, out_of_memory_kills
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import (
-    Event,
-    EventReader,
     FailureKind,
     JobDocument,
     JobFolder,
     JobInputs,
-    JobReport,
     write_json,
     write_json_once,
 )
 from paretune.specification.job import JobSpec
 
 STOP_GRACE_S = 70.0  # seconds from `stop` until a running job is killed; torchrun kills its processes after 60
-_LOG_TAIL = 2**18  # bytes of a log that are read
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the last line of a traceback
 
 
@@ -58,12 +53,12 @@ def gpus() -> int:
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
-class LocalJob(Job):
+class LocalJob(FolderJob):
     """A job on this machine; `child` is its process if this process has started it."""
 
     def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
-        self.name, self.folder, self._clock, self._child = name, JobFolder(root), clock, child
-        self._reader = EventReader(self.folder.events)
+        super().__init__(name, root)
+        self._clock, self._child = clock, child
         self._end, self._stop = root / "end.json", root / "stop"
         raw = _read(root / "process.json")
         self._started, self._max_seconds = float(raw["started"]), float(raw["max_seconds"])
@@ -91,9 +86,6 @@ class LocalJob(Job):
             self._kill()
         return JobState.STOPPING
 
-    def events(self) -> list[Event]:
-        return list(self._reader.new())
-
     def stop(self) -> None:
         """Send SIGTERM to the job's process, which writes a checkpoint after its current step."""
         if not self.state().is_terminal:
@@ -112,7 +104,7 @@ class LocalJob(Job):
             seconds=end["time"] - self._started,
             billable_seconds=end["time"] - self._started,
             ended_at=end["time"] if state.is_terminal else None,
-            report=self._report() if has_completed else None,
+            report=self.report() if has_completed else None,
             failure=(FailureKind(end["kind"]), reason) if reason else None,
             model=str(self.folder.model) if has_completed and has_model else "",
         )
@@ -124,31 +116,10 @@ class LocalJob(Job):
             lines = [line for line in lines[:-1] if _EXCEPTION.match(line)] or lines
         return list(filter(None, [last_words(lines)]))
 
-    def log_tail(self, lines: int = 15) -> list[str]:
-        if not self.folder.log.exists():
-            return []
-        with self.folder.log.open("rb") as file:
-            start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
-            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # the first one is cut
-        return [line for line in printed if line.strip() and not line.startswith('{"time"')][-lines:]
-
-    def log_location(self) -> str:
-        return str(self.folder.log)
-
-    def fetch_output(self, name: str, folder: Path) -> Path:
-        return self.folder.report.parent / name
-
-    def profile(self) -> Mapping[str, bytes]:
-        files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
-        return {path.name: path.read_bytes() for path in files}
-
-    def clean_up(self) -> None:
-        shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
-
     def _record_end(self, code: int | None) -> JobState:
         kind, reason = FailureKind.ERROR, ""
         stop = _read(self._stop) if self._stop.exists() else None
-        if self._report() is not None and code in (0, None):
+        if self.report() is not None and code in (0, None):
             state = JobState.COMPLETED
         elif stop is not None or self.folder.stopped.exists():
             state, reason = JobState.STOPPED, stop["reason"] if stop else "stopped from outside, with a checkpoint"
@@ -163,9 +134,6 @@ class LocalJob(Job):
         """Return now in the process that started the job; in a later process, the job's last time of writing."""
         now, log = self._clock.now(), self.folder.log
         return now if self._child is not None or not log.exists() else min(now, log.stat().st_mtime)
-
-    def _report(self) -> JobReport | None:
-        return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
         if out_of_memory_kills() > self._oom_kills:

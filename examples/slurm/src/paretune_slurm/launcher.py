@@ -29,18 +29,15 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, refuse
 from paretune.core.packages import can_be_imported
-from paretune.launchers.base import Job, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
-from paretune.launchers.job_folder import fill
+from paretune.launchers.base import JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.job_folder import FolderJob, fill
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import catalog
 from paretune.specification.container import (
-    Event,
-    EventReader,
     FailureKind,
     JobDocument,
     JobFolder,
     JobInputs,
-    JobReport,
     write_json,
     write_json_once,
 )
@@ -51,7 +48,6 @@ from paretune_slurm import TRAITS
 GRACE_S = 120  # from SIGTERM until Slurm kills what still runs; training/processes.py kills its workers after 110
 _ASK_EVERY_S = 2.0  # between two calls of sacct for a job: the accounting serves the whole cluster
 _ANSWER_WITHIN_S = 60.0  # of Slurm's commands
-_LOG_TAIL = 2**18  # bytes of a log that are read
 _SINCE = "2000-01-01"  # sacct shows only the jobs of today without it
 _FIELDS = ("JobIDRaw", "State", "Start", "End", "ExitCode")
 _WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "SUSPENDED", "RESIZING")
@@ -80,13 +76,12 @@ exec srun --kill-on-bad-exit=1 {node} "$hosts" "$folder" {words}
 """
 
 
-class SlurmJob(Job):
+class SlurmJob(FolderJob):
     """A batch job."""
 
     def __init__(self, name: str, root: Path, number: str, clock: Clock, slurm: "Slurm") -> None:
-        self.name, self.folder, self.number = name, JobFolder(root), number
-        self._clock, self._slurm = clock, slurm
-        self._reader = EventReader(self.folder.events)
+        super().__init__(name, root)
+        self.number, self._clock, self._slurm = number, clock, slurm
         self._asked_at, self._row = -math.inf, dict[str, str]()
         self._stop, self._end = root / "stop", root / "end.json"
         self._order: dict[str, Any] = json.loads((root / "order.json").read_text())
@@ -108,9 +103,6 @@ class SlurmJob(Job):
         write_json_once(self._end, self._ended(state))
         return JobState(self._read_end()["state"])
 
-    def events(self) -> list[Event]:
-        return list(self._reader.new())
-
     def stop(self) -> None:
         """Signal the training, which writes a checkpoint; a job that still waits for nodes is cancelled."""
         if not self.state().is_terminal and not self._stop.exists():
@@ -129,7 +121,7 @@ class SlurmJob(Job):
             seconds=seconds,
             billable_seconds=seconds,
             ended_at=end["time"] if end else None,
-            report=self._report() if has_completed else None,
+            report=self.report() if has_completed else None,
             failure=(FailureKind(end["kind"]), reason) if end and reason else None,
             facts={"slurm_job": self.number},
             model=str(self.folder.model) if has_completed and any(self.folder.model.glob("*")) else "",
@@ -137,27 +129,6 @@ class SlurmJob(Job):
 
     def detail(self) -> str:
         return "" if self._end.exists() else self._accounted()["State"].capitalize()
-
-    def log_tail(self, lines: int = 15) -> list[str]:
-        if not self.folder.log.exists():
-            return []
-        with self.folder.log.open("rb") as file:
-            start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
-            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # the first one is cut
-        return [line for line in printed if line.strip() and not line.startswith('{"time"')][-lines:]
-
-    def log_location(self) -> str:
-        return str(self.folder.log)
-
-    def fetch_output(self, name: str, folder: Path) -> Path:
-        return self.folder.report.parent / name
-
-    def profile(self) -> Mapping[str, bytes]:
-        files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
-        return {path.name: path.read_bytes() for path in files}
-
-    def clean_up(self) -> None:
-        shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
 
     def _accounted(self) -> dict[str, str]:
         if self._clock.monotonic() - self._asked_at >= self._slurm.ask_every_s:
@@ -176,7 +147,7 @@ class SlurmJob(Job):
         row = self._accounted()
         end = {"kind": FailureKind.ERROR.value, "reason": "", "seconds": self._seconds(row)}
         end["time"] = float(row["End"]) if row["End"].isdigit() else self._clock.now()
-        if state == "COMPLETED" and self._report() is not None:
+        if state == "COMPLETED" and self.report() is not None:
             return {**end, "state": JobState.COMPLETED.value}
         if self._stop.exists():
             return {**end, "state": JobState.STOPPED.value}
@@ -191,9 +162,6 @@ class SlurmJob(Job):
             f"Slurm says {state} (exit code {row.get('ExitCode', '')}) of batch job {self.number}",
         )
         return {**end, "state": JobState.FAILED.value, "kind": kind.value, "reason": reason}
-
-    def _report(self) -> JobReport | None:
-        return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
 
     def _read_end(self) -> dict[str, Any]:
         end: dict[str, Any] = json.loads(self._end.read_text())
