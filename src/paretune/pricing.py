@@ -199,13 +199,21 @@ def cost_usd(price: Price | None, cluster: JobSpec, seconds: float) -> float | N
     return None if price is None else price.cost_usd(seconds, cluster.instance_count)
 
 
-def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
-    """Return the worst case of a job in dollars. Raises BudgetRefused if it exceeds max_cost_usd.
+def worst_case_usd(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
+    """Return the most dollars that a job is billed on instances with this price.
 
     It is the cost of the maximum runtime, of `billed_after_limit_s` seconds to stop and upload, and of its warm pool.
     """
-    minutes = job.max_runtime_minutes + job.sagemaker.keep_alive_minutes  # a warm pool is billed like a job
-    worst_usd = price.cost_usd(minutes * 60 + billed_after_limit_s, job.instance_count)
+    return price.cost_usd(_longest_minutes(job) * 60 + billed_after_limit_s, job.instance_count)
+
+
+def _longest_minutes(job: JobSpec) -> float:
+    return job.max_runtime_minutes + job.sagemaker.keep_alive_minutes  # a warm pool is billed like a job
+
+
+def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
+    """Return the same; raises BudgetRefused if it exceeds max_cost_usd."""
+    minutes, worst_usd = _longest_minutes(job), worst_case_usd(job, price, billed_after_limit_s)
     if job.max_cost_usd is not None and worst_usd > job.max_cost_usd:
         raise BudgetRefused(
             f"worst case {worst_usd:.4g} USD ({minutes:g} minutes and {billed_after_limit_s:g} s to stop and upload, x "

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from paretune.core.clock import Interruption
 from paretune.core.errors import (
     BadInput,
-    BudgetRefused,
     Interrupted,
     ParetuneError,
     TrackingUnavailable,
@@ -95,8 +94,7 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
     with of_one_run(lambda why: row.update(remark=why)):
         spec, workplace = place_of(run, workplace_of)
         row |= {"title": run_name(spec), "since_s": max(0.0, workplace.clock.now() - run.started)}
-        with suppress(BudgetRefused):
-            row["worst_usd"] = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
+        row["worst_usd"] = workplace.launcher.worst_case_usd(spec)
         if (job := _job(run, workplace)) is not None:
             row["state"] = job.detail() or job.state().value
             bill = Bill(spec, recorded_price(tags, workplace.launcher.price(spec)))
@@ -178,14 +176,9 @@ def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
     record.adopt()
     job = Attempts(record, creates=False)
-    end = None
-    while end is None and (job.current is None or job.current.state().is_terminal):  # earlier attempts come first
-        end = job.poll()
-    if end is None:
-        job.abandon(Interrupted(f"it was stopped by `{command_line('stop')}`"))
-        end = job.end
-    assert end is not None  # `abandon` has concluded it
-    return end
+    while job.poll() is None and (job.current is None or job.current.state().is_terminal):
+        pass  # earlier attempts come first
+    return job.end(Interrupted(f"it was stopped by `{command_line('stop')}`"))
 
 
 def _is_seen(run: RecordedRun, workplace_of: WorkplaceOf) -> bool:

@@ -113,9 +113,9 @@ class Workplace:
 
         Raises BudgetRefused if one does not cover it, BadInput for faults of the file, LaunchRefused for the storage.
         """
-        ledger = self.budget_ledger(spec.budget)
-        request = self._request(spec, self.attribution(spec, study), "", worst_usd)
-        return [] if ledger is None else ledger.check(request)
+        if (ledger := self.budget_ledger(spec.budget)) is None:
+            return []
+        return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
 
     def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
         """Reserve the worst case of a job in its budgets, unless that is done; raises the errors of `check_budgets`."""
@@ -148,7 +148,7 @@ class Workplace:
 
         return BudgetRequest(
             run_id=run_id,
-            worst_usd=self.launcher.worst_case_usd(spec) if worst_usd is None else worst_usd,
+            worst_usd=self.launcher.admit(spec) if worst_usd is None else worst_usd,
             tags=attribution.of_budgets(spec.tags),
             origin=self.launcher.origin,
             now=self.clock.now(),

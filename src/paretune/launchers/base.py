@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 from paretune.core.clock import Clock, SkippingClock
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.estimator import Estimate
-from paretune.pricing import Price, admit, unknown_price
+from paretune.pricing import Price, admit, unknown_price, worst_case_usd
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import LauncherTraits
@@ -163,7 +163,7 @@ class Job(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a launcher gets from the command that launches its jobs.
+    """The parts of the launching command that a launcher is made from.
 
     Attributes:
         home: folder of jobs, checkpoints and prepared data.
@@ -236,20 +236,26 @@ class Launcher(ABC):
         return ""
 
     def worst_case_usd(self, spec: JobSpec) -> float | None:
-        """Return the most that the job can cost in dollars on any of its instance types, or None without a price.
+        """Return the most dollars that the job can be billed, on its dearest instance type; None without a price."""
+        prices = [(each, self.price(each)) for each in spec.clusters()]
+        known = [
+            worst_case_usd(each, price, self.billed_after_limit_s(each) + self.exceeded_s)
+            for each, price in prices
+            if price is not None
+        ]
+        return max(known) if len(known) == len(prices) else None
 
-        Raises BudgetRefused if they exceed max_cost_usd, or a price is unknown and max_cost_usd is set.
+    def admit(self, spec: JobSpec) -> float | None:
+        """Return `worst_case_usd` of a job that max_cost_usd allows.
+
+        Raises BudgetRefused if it exceeds max_cost_usd, or if a price is unknown and max_cost_usd is set.
         """
-        worst_cases = list[float]()
-        for each in spec.clusters():
-            if (price := self.price(each)) is not None:
-                worst_cases.append(admit(each, price, self.billed_after_limit_s(each) + self.exceeded_s))
-            elif spec.max_cost_usd is None:
-                return None
-            else:
+        for each in () if spec.max_cost_usd is None else spec.clusters():
+            if (price := self.price(each)) is None:
                 consequence = f"max_cost_usd, {spec.max_cost_usd:g}, cannot be held"
                 raise BudgetRefused(unknown_price(each.instance_type, self.region(each), consequence))
-        return max(worst_cases)
+            admit(each, price, self.billed_after_limit_s(each) + self.exceeded_s)
+        return self.worst_case_usd(spec)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Return how many seconds a job may be billed beyond its maximum runtime, to stop and upload its results."""

@@ -74,7 +74,7 @@ class Money:
                 launcher.exceeded_s = max(launcher.exceeded_s, uploaded_s - bound_s)
         if (over_usd := trial.cost_usd - trial.worst_usd) <= ROUNDING_USD:
             return ""
-        usual_usd = (launcher.worst_case_usd(spec.replace(max_cost_usd=None)) or 0.0) - launcher.exceeded_s * per_second
+        usual_usd = (launcher.worst_case_usd(spec) or 0.0) - launcher.exceeded_s * per_second
         launcher.exceeded_s = max(launcher.exceeded_s, (trial.cost_usd - usual_usd) / per_second)
         return (
             f"trial {trial.number} cost {trial.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
@@ -106,7 +106,7 @@ class Money:
         With an upload of unknown length until one has been seen.
         """
         launcher = self._workplace.launcher
-        usd = launcher.worst_case_usd(spec)
+        usd = launcher.admit(spec)
         if usd is None or self._has_seen_upload or not spec.runs_on.files_travel:
             return usd
         seconds = deadlines.first_upload_s(spec, self._workplace.environment)

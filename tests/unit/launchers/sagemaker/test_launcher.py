@@ -219,7 +219,7 @@ def test_a_price_that_is_not_known_is_read_anew_in_the_region_of_the_job(
     warnings = warnings_of([foreseen(spec, JobInputs(), make_workplace(launcher=launcher, home=tmp_path))])
     assert re.search(refresh, " ".join(warnings))
     with pytest.raises(BudgetRefused, match=refresh):
-        launcher.worst_case_usd(spec.replace(max_cost_usd=1.0))
+        launcher.admit(spec.replace(max_cost_usd=1.0))
 
 
 @pytest.mark.parametrize(("instance_type", "volume"), [("ml.m5.large", 64), ("ml.g5.xlarge", 232)])
