@@ -9,9 +9,11 @@ from pathlib import Path
 from paretune.presentation.text import plain
 from paretune.specification import metrics
 from paretune.specification.catalog import short_name
-from paretune.specification.inputs import BUNDLED
+from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.job import JobSpec
-from paretune.specification.script_arguments import own_settings
+from paretune.specification.parallelism import OF_THE_BATCH
+from paretune.specification.parameters import spell
+from paretune.specification.script_arguments import OF_SCRIPTS
 
 
 def run_name(spec: JobSpec, result: str = "") -> str:
@@ -63,6 +65,13 @@ def cluster_in_name(spec: JobSpec) -> str:
     """Write number and type of instances as names of runs have them: `2 x g5.xlarge`; empty on this machine."""
     count = f"{spec.instance_count} x " if spec.instance_count > 1 else ""
     return f"{count}{short_name(spec.instance_type)}" if spec.has_instances else ""
+
+
+def own_settings(spec: JobSpec) -> str:
+    """Return the settings given to the user's own training in words, without its files: `lr=0.1 epochs=3`."""
+    names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
+    given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
+    return " ".join(f"{name}={spell(value)}" for name, value in given.items())
 
 
 def _head(spec: JobSpec) -> str:

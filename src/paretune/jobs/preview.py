@@ -14,6 +14,7 @@ from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
 from paretune.estimating.estimator import Estimate, known_architecture
+from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
@@ -25,7 +26,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, BatchPlan
 from paretune.specification.parameters import experimental_words
-from paretune.specification.script_arguments import own_settings, script_in_words
+from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 
 MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it causes a warning
@@ -52,7 +53,7 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Foreseen
         region=workplace.launcher.region(spec),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
         price=price,
-        estimate=workplace.estimate(spec, inputs),
+        estimate=workplace.forecast.of(spec, spec.plan(), inputs, price),
     )
 
 
@@ -74,7 +75,7 @@ class Admitted(ForeseenJob):
 def admitted(spec: JobSpec, workplace: Workplace) -> Admitted:
     """Admit a job: return all that its launch needs to know, or raise before anything is written."""
     launcher = workplace.launcher
-    worst_usd = launcher.worst_case_usd(spec)  # refuses a job that may cost more than max_cost_usd
+    worst_usd = launcher.admit(spec)
     if spec.budget is not None:
         BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))

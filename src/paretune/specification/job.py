@@ -7,6 +7,7 @@ page and MLflow's parameters are generated from these lines. Rules between param
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from functools import cached_property
 from statistics import NormalDist
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -375,6 +376,10 @@ class JobSpec(Parameters):
 
     def plan(self) -> BatchPlan:
         """Return the batch sizes and the learning rate that this job trains with."""
+        return self._plan
+
+    @cached_property
+    def _plan(self) -> BatchPlan:
         return plan_batch(self, devices=self.degrees.data, learning_rate=self.unscaled_learning_rate)
 
     def instance_types(self) -> tuple[str, ...]:

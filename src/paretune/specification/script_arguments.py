@@ -137,13 +137,6 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
             given.add(other)
 
 
-def own_settings(spec: JobSpec) -> str:
-    """Describe the settings given to the user's own training, except files: `lr=0.1 epochs=3`."""
-    names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
-    given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
-    return " ".join(f"{name}={spell(value)}" for name, value in given.items())
-
-
 def accumulates(spec: JobSpec) -> bool:
     """Return whether the job can use a smaller per-device batch and more accumulation; True if unknown."""
     if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
