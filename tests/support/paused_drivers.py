@@ -132,7 +132,7 @@ def drive(step: int, telling: int) -> int:
     stepwise(Tracking, "create")
     stepwise(JobRecord, "name_attempt")
     stepwise(SimulatedLauncher, "submit")
-    stepwise(outcome, "record_end")
+    stepwise(outcome, "close_run")
     return command_line(WORDS)
 
 

@@ -20,7 +20,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_ENTRY_POINT, MLFLOW_SOURCE_N
 from paretune.core.errors import BadInput, Interrupted, JobFailed, ParetuneError, refuse
 from paretune.core.shell import options
 from paretune.jobs.attempts import Attempts
-from paretune.jobs.launch import begin_job, finish_job, leave_or_abandon
+from paretune.jobs.launch import begin_job, finish_job
 from paretune.jobs.outcome import RUN_STATUS
 from paretune.jobs.progress import ProgressPrinter, say_on_stderr
 from paretune.jobs.workplace import Workplaces
@@ -132,8 +132,8 @@ class SubmittedJob(SubmittedRun):
     def cancel(self) -> None:
         """Stop the job, wait until it has stopped, and complete its run."""
         with _errors_of_mlflow():
-            if self._job.end is None:
-                leave_or_abandon(self._job, Interrupted("cancelled"))
+            if self._job.outcome is None:
+                self._job.leave(Interrupted("cancelled"))
 
     def end_command(self) -> None:
         """Wait, and end the command with exit code 1 if the job has no result."""

@@ -12,12 +12,19 @@ from itertools import dropwhile
 from typing import Any
 
 from paretune.core.clock import Clock, Interruption
-from paretune.core.errors import LaunchRefused, LostContact, ParetuneError, TrackingUnavailable
+from paretune.core.errors import (
+    BudgetRefused,
+    Interrupted,
+    LaunchRefused,
+    LostContact,
+    ParetuneError,
+    TrackingUnavailable,
+)
 from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home
 from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.names import run_name
-from paretune.jobs.outcome import JobOutcome, conclude
+from paretune.jobs.outcome import JobOutcome, end_job
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobStatus, Launcher, job_name
@@ -32,7 +39,10 @@ WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for p
 
 @dataclass(eq=False)
 class Attempts:
-    """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended."""
+    """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended.
+
+    `end` ends it early; `leave` decides after an error whether it ends or goes on without this process.
+    """
 
     record: JobRecord
     inputs: JobInputs | None = None  # made when an attempt that cannot be adopted needs them
@@ -41,7 +51,7 @@ class Attempts:
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
-    end: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
+    outcome: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
     taken_by: str = field(default="", init=False)  # the run that the job of this name belongs to, if not ours
     _memory_retries: int = field(default=0, init=False)
     _internal_errors: int = field(default=0, init=False)  # of AWS, so far
@@ -95,8 +105,8 @@ class Attempts:
             BadInput, LaunchRefused, BudgetRefused: the next attempt was not created.
             LostContact: AWS does not answer; the job may still be running.
         """
-        if self.end is not None:
-            return self.end
+        if self.outcome is not None:
+            return self.outcome
         if self.current is None:
             self.begin()
             return None
@@ -116,10 +126,10 @@ class Attempts:
         if document is not None:
             self._go_on(document, sentence)
             return None
-        self.end = conclude(self.record, self.bill, self.current, why_not_smaller=sentence)
-        if self.end.has_completed:
+        self.outcome = end_job(self.record, self.bill, self.current, why_not_smaller=sentence)
+        if self.outcome.has_completed:
             self.current.clean_up()
-        return self.end
+        return self.outcome
 
     def _may_go_on(self, document: JobDocument) -> bool:
         """Return whether the next attempt exists or may be created: never by `stop`, and by nobody after it."""
@@ -182,12 +192,46 @@ class Attempts:
 
     def wait(self, interruption: Interruption) -> JobOutcome:
         """Poll until the job has ended; raises as `poll`, and Interrupted, after which the job goes on."""
-        while (end := self.poll()) is None:
+        while (outcome := self.poll()) is None:
             interruption.check()
             self._clock.sleep(WATCH_INTERVAL_S)
-        return end
+        return outcome
 
-    def stop(self) -> None:
+    def end(self, error: BaseException, *, stops: bool = True) -> JobOutcome:
+        """End the job because of `error`, and return how it ended; a result that it has all the same is recorded.
+
+        What runs is stopped and billed first, unless `stops` is False because nothing can run. Raises LostContact if it
+        cannot be seen to stop: then its run stays open, and `sync` follows it.
+        """
+        if self.outcome is None:
+            if stops:
+                try:
+                    self._stop()
+                except LostContact:
+                    self.record.leave()
+                    raise
+            self.outcome = end_job(self.record, self.bill, self.current if stops else None, error=error)
+        return self.outcome
+
+    def leave(self, error: BaseException) -> None:
+        """Leave the job to itself if it can go on; end it after Ctrl-C, unless another process watches it, too.
+
+        A job can go on if it outlives this process, also without its next attempt. A first attempt that was refused
+        ends. Raises LostContact if `sync` has to begin the next attempt, and Interrupted if the job goes on elsewhere.
+        """
+        goes_on = self._launcher.jobs_outlive_submitter and self.outcome is None
+        if goes_on and self.document.attempt > 1 and isinstance(error, LaunchRefused | BudgetRefused):
+            self.record.leave()
+            raise LostContact(f"{error}\n`{command_line('sync')}` goes on with it from its last checkpoint") from error
+        goes_on = goes_on and self.current is not None and not isinstance(error, Interrupted | KeyboardInterrupt)
+        if not (goes_on or self.record.is_beside or isinstance(error, LostContact)):
+            self.end(error)
+            return
+        self.record.leave()
+        if not goes_on and isinstance(error, Interrupted) and self.current is not None:
+            raise Interrupted(f"{error}; {self.current.name} goes on, `{command_line('sync')}` collects it") from error
+
+    def _stop(self) -> None:
         """Stop what runs and bill it once the launcher confirms that; raises LostContact after STOP_PATIENCE_S."""
         if self._may_be_created or (self.record.is_adopted and self.current is None):
             self.current, self._may_be_created = self._find(SHOWN_WITHIN_S), False
@@ -206,27 +250,6 @@ class Attempts:
         self._take_events()
         self.bill.add(self.current)
         self._release_instances()
-
-    def abandon(self, error: BaseException) -> None:
-        """Stop and bill what runs and close its run because of `error`; after a LostContact both are left as they are.
-
-        Raises LostContact if the job cannot be seen to stop: its run stays open.
-        """
-        if isinstance(error, LostContact):
-            self.record.leave()
-            return
-        try:
-            self.stop()
-        except LostContact:
-            self.record.leave()
-            raise
-        self.close(error, self.current)
-
-    def close(self, error: BaseException, job: Job | None = None) -> JobOutcome:
-        """Close the run because of `error`; a result that `job` has all the same is recorded."""
-        if self.end is None:
-            self.end = conclude(self.record, self.bill, job, error=error)
-        return self.end
 
     def _create(self) -> Job:
         workplace = self.record.workplace

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Literal, overload
 
 from paretune.core import watchdog
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact, ParetuneError
+from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact, ParetuneError
 from paretune.core.machine import busy_sentence
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
@@ -99,12 +99,12 @@ def finish_job(job: Attempts) -> JobOutcome:
     try:
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
-        leave_or_abandon(job, error)
-        if isinstance(error, Interrupted) and job.end is not None:
+        job.leave(error)
+        if isinstance(error, Interrupted) and job.outcome is not None:
             folder = workplace.home / "checkpoints" / checkpoint_folder(job.document)  # of a job on this machine
             checkpoint = f", its checkpoint is in {folder}" if any(folder.glob("*/complete.json")) else ""
             raise Interrupted(
-                f"{error}; {job.document.job_name} has {job.end.state.value.lower()}{checkpoint}"
+                f"{error}; {job.document.job_name} has {job.outcome.state.value.lower()}{checkpoint}"
             ) from error
         raise
     if spec.runs_on.keeps_instances and not job.record.is_beside:
@@ -151,7 +151,7 @@ def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[s
             job.begin()
             workplace.interruption.check()
         except BaseException as error:
-            leave_or_abandon(job, error)
+            job.leave(error)
             raise
         if not job.taken_by:
             return job
@@ -298,26 +298,6 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
         f"twice (force=again starts another){beside}"
     )
     return record
-
-
-def leave_or_abandon(job: Attempts, error: BaseException) -> None:
-    """Stop the job and close it after Ctrl-C, unless another process watches it, too.
-
-    After any other error it goes on if it can, or waits for its next attempt. A first one that was refused is closed.
-    """
-    can_go_on = job.record.workplace.launcher.jobs_outlive_submitter and job.end is None
-    if can_go_on and job.document.attempt > 1 and isinstance(error, LaunchRefused | BudgetRefused):
-        job.record.leave()
-        raise LostContact(f"{error}\n`{command_line('sync')}` goes on with it from its last checkpoint") from error
-    if can_go_on and job.current is not None and not isinstance(error, Interrupted | KeyboardInterrupt):
-        job.record.leave()
-        return
-    if job.record.is_beside:
-        job.record.leave()
-        if isinstance(error, Interrupted) and job.current is not None:
-            raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
-        return
-    job.abandon(error)
 
 
 def _announcement(job: Admitted, name: str) -> list[str]:

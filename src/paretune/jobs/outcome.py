@@ -163,7 +163,7 @@ class JobOutcome(Result):
         return "\n\n".join([markdown(f"**{self.in_one_line()}**"), figures, *verdicts, again])
 
 
-def conclude(
+def end_job(
     record: JobRecord,
     bill: Bill,
     job: Job | None,
@@ -171,10 +171,10 @@ def conclude(
     error: BaseException | None = None,
     why_not_smaller: str = "",
 ) -> JobOutcome:
-    """Book the cost of an ended job, record how it ended and close its run.
+    """Book the cost of a job that has ended, record how it ended and close its run: every job ends here, and only here.
 
-    `error` closes the run of a job that ends early because of it, and `job` is None if none was created; the result of
-    a job that completed all the same is kept. What a tracking server that is away does not take, `sync` records.
+    `error` is the reason of a job that ends early, and `job` is None if none was created; the result of a job that
+    completed all the same is kept. What a tracking server that is unavailable does not take, `sync` records.
     """
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
     if spec.project is None and record.was_concluded:  # a project's command may log any
@@ -195,7 +195,7 @@ def conclude(
     tags = {schema.WARM_POOL: None if bill.pool is None else bill.pool.status}
     if job is None and bill.attempts_usd is not None:  # no other run's job may be taken for this one's by its name
         tags[schema.JOB_NAME] = bill.last_job
-    worst_usd = workplace.launcher.worst_case_usd(spec.replace(max_cost_usd=None))
+    worst_usd = workplace.launcher.worst_case_usd(spec)
     over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
     if workplace.launcher.traits.is_billed and over_usd > ROUNDING_USD:
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
@@ -225,7 +225,7 @@ def conclude(
         remarks=tuple(remarks),
         verdicts=tuple(verdicts(spec, {**record.data_facts, **report.metrics})) if report and has_completed else (),
     )
-    outcome = record_end(record, outcome, profile, tags)
+    outcome = close_run(record, outcome, profile, tags)
     return outcome if outcome.has_completed or error is not None or job is None else _with_log(outcome, job)
 
 
@@ -238,10 +238,10 @@ def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
     return replace(outcome, reason=reason, log=log[:end][-_SHOWN_LINES:], log_location=job.log_location())
 
 
-def record_end(
+def close_run(
     record: JobRecord, outcome: JobOutcome, profile: Mapping[str, bytes], tags: Mapping[str, str | None]
 ) -> JobOutcome:
-    """Fill and close the run, tagged if MLflow lacks some; returns the outcome with its model's address in MLflow."""
+    """Close and fill the run, with a tag if MLflow lacks a part; return the outcome with its model's address there."""
     run, report, model_uri = record.run, outcome.report, ""
     run.has_gap = False  # what a server that was away did not take still waits, and is written below
     # First: `sync` comes back to a run as long as its state is Running.

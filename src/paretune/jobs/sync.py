@@ -98,7 +98,7 @@ class Sync:
                 workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
                 self._say(run.run_id, "its record has gaps, which stay, because its job is no longer there")
             else:
-                self._say(run.run_id, _close_never_created(run, spec, workplace))
+                self._say(run.run_id, _end_never_created(run, spec, workplace))
             return
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
         record.adopt()
@@ -136,8 +136,8 @@ def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
     return find_job(run.run_id, run.tags, workplace, patience_s) is not None
 
 
-def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
-    """Close the run of a job that does not exist; left open while another process may be about to create the job."""
+def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
+    """End a job that does not exist, unless another process may be about to create it; return a sentence about it."""
     again = f"to start it: {run.tags.get(schema.COMMAND, 'repeat its command')}"
     lives = is_alive(run.tags.get(schema.WATCHED_BY, ""))
     is_on_another_machine = lives is None and schema.WATCHED_BY in run.tags
@@ -156,7 +156,7 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         reason = (
             "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"
         )
-    job.close(Interrupted(reason))
+    job.end(Interrupted(reason), stops=False)
     return f"{reason}, so the run is closed; {again}"
 
 

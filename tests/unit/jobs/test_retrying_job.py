@@ -149,7 +149,7 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
-    job.abandon(caught.value)
+    job.end(caught.value)
 
     assert launcher.created == desk.names(1)
     assert desk.client.get_run(desk.run_id).info.status == "KILLED"
@@ -265,8 +265,7 @@ def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk)
 
     with pytest.raises(LaunchRefused) as caught:
         desk.follow(attempts)
-    attempts.stop()
-    attempts.close(caught.value, attempts.current)
+    attempts.end(caught.value)
 
     assert launcher.created == desk.names(1)
     assert desk.tags["failure_reason"] == "quota"
@@ -281,7 +280,7 @@ def test_a_job_that_does_not_say_it_has_stopped_is_not_waited_for_without_end(de
     begun = desk.clock.monotonic()
 
     with pytest.raises(LostContact, match="sync"):
-        attempts.abandon(Interrupted("interrupted by SIGINT"))
+        attempts.end(Interrupted("interrupted by SIGINT"))
 
     assert STOP_PATIENCE_S <= desk.clock.monotonic() - begun < STOP_PATIENCE_S + 5
     assert desk.client.get_run(desk.run_id).info.status == "RUNNING"
@@ -300,7 +299,7 @@ def test_a_job_whose_end_is_recorded_when_ctrl_c_comes_is_billed_once(
         ctrl_c.setattr(Run, "end", interrupted)
         with pytest.raises(KeyboardInterrupt) as caught:
             attempts.poll()
-    attempts.abandon(caught.value)
+    attempts.end(caught.value)
 
     assert desk.metrics["cost_usd"] == pytest.approx(0.01)
     assert desk.client.get_run(desk.run_id).info.status == "FINISHED"
@@ -320,12 +319,12 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
     launcher = ScriptedLauncher([])
 
     with pytest.raises(BudgetRefused, match="worst case 4 USD"):
-        launcher.worst_case_usd(spec)
+        launcher.admit(spec)
 
-    assert launcher.worst_case_usd(spec.replace(max_cost_usd=4.0)) == 4.0  # of the dearest
+    assert launcher.admit(spec.replace(max_cost_usd=4.0)) == 4.0  # of the dearest
     with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large in \S+ is not known"):
-        launcher.worst_case_usd(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"))
-    assert launcher.worst_case_usd(spec.replace(max_cost_usd=None, fallback_instance_types="ml.m5.large")) is None
+        launcher.admit(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"))
+    assert launcher.admit(spec.replace(max_cost_usd=None, fallback_instance_types="ml.m5.large")) is None
 
 
 def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_and_those_of_a_stopped_job_too(

@@ -109,11 +109,10 @@ class TrialJob:
         if self._job.current is not None:
             self._job.current.stop()
 
-    def abandon(self, error: BaseException) -> Trial:
-        """Stop the job now, wait until it has stopped, close its run; raises LostContact if it may still run."""
-        self._job.stop()
-        end = self._job.close(error, self._job.current)
-        return self._ended(end) if end.has_completed else self._end(TrialStatus.INTERRUPTED, str(error))
+    def end(self, error: BaseException) -> Trial:
+        """Stop the job now, wait until it has stopped, and close its run; raises LostContact if it may still run."""
+        outcome = self._job.end(error)
+        return self._ended(outcome) if outcome.has_completed else self._end(TrialStatus.INTERRUPTED, str(error))
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)
@@ -129,7 +128,7 @@ class TrialJob:
 
     def _refused(self, error: BadInput | LaunchRefused | BudgetRefused | JobFailed) -> Trial:
         """Return the end if SageMaker refused the job or an attempt (quota, permission), or its data is unreadable."""
-        self._job.close(error)
+        self._job.end(error, stops=False)
         if isinstance(error, BadInput | JobFailed):
             return self._end(TrialStatus.FAILED, str(error))
         beside = 0 if isinstance(error, LaunchRefused) else None
@@ -338,7 +337,7 @@ class Driver:
             try:
                 if stops:
                     with self.table.reachable():
-                        self._conclude(job.number, job.abandon(error))
+                        self._conclude(job.number, job.end(error))
                     continue
             except ParetuneError as failure:
                 self._say(f"trial {job.number}: {failure}")
