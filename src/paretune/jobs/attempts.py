@@ -47,6 +47,7 @@ class Attempts:
     record: JobRecord
     inputs: JobInputs | None = None  # made when an attempt that cannot be adopted needs them
     creates: bool = True  # whether it may create jobs; if not, only those that exist are followed
+    worst_usd: float | None = None  # as it was admitted; by default the launcher's worst case at its end
     decides: Collection[FailureKind] = ()  # failures that its study, in this process, has tried again
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
@@ -61,6 +62,7 @@ class Attempts:
         record, spec = self.record, self.record.spec
         self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.run.run_id)
         self.bill = Bill(spec, record.price(spec))
+        self.bill.worst_usd = self.worst_usd
 
     @property
     def _launcher(self) -> Launcher:
@@ -258,19 +260,19 @@ class Attempts:
             self.record.renew_settings()
         workplace.interruption.on_check.append(self.record.beat)  # an upload may take hours
         try:
-            inputs = self.inputs
-            if self._launcher.traits.files_travel and self.document.attempt > 1:
-                inputs = (
-                    JobInputs()
-                )  # it runs the code and data of the first attempt, whatever has become of their files
-            elif inputs is None:
-                inputs = inputs_of(self.record.spec, workplace, revision=self.record.revision)
+            inputs = self._inputs_of_attempt()
             if self._launcher.traits.files_travel:
                 workplace.say("uploading code, data and model, and creating the job")
             spec = self.document.spec.replace(**self.record.settings)
             return self._launcher.submit(replace(self.document, spec=spec), inputs)
         finally:
             workplace.interruption.on_check.remove(self.record.beat)
+
+    def _inputs_of_attempt(self) -> JobInputs:
+        """Return what an attempt reads; nothing if the first one has sent it, whatever has become of its files."""
+        if self._launcher.traits.files_travel and self.document.attempt > 1:
+            return JobInputs()
+        return self.inputs or inputs_of(self.record.spec, self.record.workplace, revision=self.record.revision)
 
     def _find(self, within_s: float = 0.0) -> Job | None:
         """Find the job of this attempt, whoever started it. Raises LostContact, and then its run must stay open."""

@@ -40,6 +40,7 @@ class Bill:
         self.attempts_usd: float | None = 0.0  # dollars of these attempts; None if they are not known
         self.phases: dict[str, float] = {}  # seconds of each phase of these attempts, as `read_phases` names them
         self.pool: WarmPoolStatus | None = None  # after the last attempt, when last asked
+        self.worst_usd: float | None = None  # with which the job was admitted; None if only its launcher can tell
         self.recorded_usd: float | None = None  # recorded by an earlier process; a recorded cost is never lowered
         self._last: Job | None = None
 

@@ -22,13 +22,12 @@ from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
 from paretune.jobs.names import run_name
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
-from paretune.jobs.preview import Admitted, JobPreview, admitted, batch_in_words, preview, training_in_words
+from paretune.jobs.preview import Admitted, JobPreview, admit, batch_in_words, preview, training_in_words
 from paretune.jobs.progress import watched
 from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, checkpoint_folder, job_name, job_of
 from paretune.launchers.processes import is_alive
-from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed
 from paretune.tracking import schema
@@ -122,7 +121,7 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
     with _opened_run(spec, workplace) as (opened, has_job, parent):
         if opened is not None and has_job:
             return _begun(_adopted(spec, workplace, opened.run_id, opened))
-        job = admitted(spec, workplace)
+        job = admit(spec, workplace)
         if spec.runs_on.runs_here and (busy := busy_sentence()):
             job = replace(job, warnings=(*job.warnings, busy))
         equal = _equal_runs(job, workplace)
@@ -133,12 +132,13 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
         run = None if opened is None else workplace.tracking.begin(run_name(spec))
         record = JobRecord(spec, workplace, run=run, parent=parent)
         record.job = record.job if names is None else next(names)
+        record.settings, record.prices = job.settings, {spec.instance_type: job.price}
         record.describe(job.inputs, estimate=job.estimate, warnings=job.warnings)
     workplace.say(*_announcement(job, job_name(record.job, 1)))
-    return _begun(record, job.inputs, names)
+    return _begun(record, job, names)
 
 
-def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[str] | None = None) -> Attempts:
+def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[str] | None = None) -> Attempts:
     """Create or find the job of a record, or follow the same job of another run, which AWS created first.
 
     All who type one command at the same moment name their jobs alike. AWS takes a name once, and the job tells its run:
@@ -146,7 +146,7 @@ def _begun(record: JobRecord, inputs: JobInputs | None = None, names: Iterator[s
     """
     workplace = record.workplace
     while True:
-        job = Attempts(record, inputs)
+        job = Attempts(record) if admitted is None else Attempts(record, admitted.inputs, worst_usd=admitted.worst_usd)
         try:
             job.begin()
             workplace.interruption.check()

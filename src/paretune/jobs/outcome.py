@@ -187,23 +187,17 @@ def end_job(
     if status is not None and error is None:
         state, report, failure = status.state, status.report, status.failure
     has_completed = state is JobState.COMPLETED
-    remarks = [*([] if job is None else record.collect_results(job)), *script_remarks(spec, report)]
-    profile: Mapping[str, bytes] = {}
-    if spec.profile_steps is not None and has_completed and job is not None:
-        profile, remark = _profile(job)
-        remarks.append(remark)
+    profile, *profiled = _profile(job) if spec.profile_steps and has_completed and job is not None else ({},)
+    remarks = [*([] if job is None else record.collect_results(job)), *script_remarks(spec, report), *profiled]
     tags = {schema.WARM_POOL: None if bill.pool is None else bill.pool.status}
     if job is None and bill.attempts_usd is not None:  # no other run's job may be taken for this one's by its name
         tags[schema.JOB_NAME] = bill.last_job
-    worst_usd = workplace.launcher.worst_case_usd(spec)
-    over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
-    if workplace.launcher.traits.is_billed and over_usd > ROUNDING_USD:
+    if over_usd := _above_worst_case(record, bill):
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
         longer = "stopping or uploading has taken longer than that counts with; it is booked in full"
         remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
     # Booked before the run is closed, so that `sync` books it if this process is killed in between.
-    if problem := workplace.book(spec, run_id, bill.cost_usd, bill.kept_usd):
-        remarks.append(problem)
+    remarks += filter(None, [workplace.book(spec, run_id, bill.cost_usd, bill.kept_usd)])
     outcome = JobOutcome(
         run_id=run_id,
         job_name="" if job is None else job.name,
@@ -227,6 +221,14 @@ def end_job(
     )
     outcome = close_run(record, outcome, profile, tags)
     return outcome if outcome.has_completed or error is not None or job is None else _with_log(outcome, job)
+
+
+def _above_worst_case(record: JobRecord, bill: Bill) -> float:
+    """Return the dollars that a job cost beyond its worst case; 0 if it did not, or if nobody is billed."""
+    launcher, worst_usd = record.workplace.launcher, bill.worst_usd
+    worst_usd = launcher.worst_case_usd(record.spec) if worst_usd is None else worst_usd
+    over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
+    return over_usd if launcher.traits.is_billed and over_usd > ROUNDING_USD else 0.0
 
 
 def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:

@@ -63,6 +63,7 @@ class Admitted(ForeseenJob):
 
     inputs: JobInputs
     plan: BatchPlan
+    settings: Mapping[str, Any]  # parameters that follow from the launcher's configuration, such as its role
     worst_usd: float | None  # at its limit on its dearest instance type; None if a price is unknown
     warnings: tuple[str, ...]
 
@@ -72,19 +73,22 @@ class Admitted(ForeseenJob):
         return None if self.inputs.dataset is None else self.inputs.dataset.key
 
 
-def admitted(spec: JobSpec, workplace: Workplace) -> Admitted:
+def admit(spec: JobSpec, workplace: Workplace) -> Admitted:
     """Admit a job: return all that its launch needs to know, or raise before anything is written."""
     launcher = workplace.launcher
     worst_usd = launcher.admit(spec)
     if spec.budget is not None:
         BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    launcher.check_inputs(spec, inputs)
+    settings = launcher.settings(spec)
+    launcher.check_inputs(spec.replace(**settings) if settings else spec, inputs)
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
     warnings = (*warnings_of([job]), *data_warnings(spec, inputs), *left_behind_warnings(inputs))
-    return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), worst_usd=worst_usd, warnings=warnings)
+    return Admitted(
+        **vars(job), inputs=inputs, plan=spec.plan(), settings=settings, worst_usd=worst_usd, warnings=warnings
+    )
 
 
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
@@ -248,7 +252,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     launcher = workplace.launcher
     require_answer(tracking_uri())
     budgets = workplace.check_budgets(spec)  # before anything is prepared
-    job = admitted(spec, workplace)
+    job = admit(spec, workplace)
     inputs, worst_usd = job.inputs, job.worst_usd
     document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
     parts = {

@@ -64,6 +64,7 @@ class JobRecord:
         self.job = self.run.run_id  # what the names of all its attempts have in common
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
         self.settings: Mapping[str, Any] = {}  # of the launcher when the job was created; AWS knows better later
+        self.prices: dict[str, Price | None] = {}  # today's, by instance type, as far as somebody has asked for them
         self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
         self.revision: str | None = None  # commit of a model of the hub that the first attempt trains
         self.retries = frozenset(FailureKind)  # failures that may be followed by another attempt, where that helps
@@ -122,7 +123,9 @@ class JobRecord:
 
     def price(self, spec: JobSpec) -> Price | None:
         """Return today's price of an instance, or the recorded price of an adopted job's type; None if unknown."""
-        today, tags = self.workplace.launcher.price(spec), self._adopted_tags
+        if spec.instance_type not in self.prices:
+            self.prices[spec.instance_type] = self.workplace.launcher.price(spec)
+        today, tags = self.prices[spec.instance_type], self._adopted_tags
         if spec.instance_type != tags.get(schema.USED_INSTANCE_TYPE, self.spec.instance_type):
             return today
         return recorded_price(tags, today) or today

@@ -284,7 +284,7 @@ class Launcher(ABC):
         """Check all that can be checked for free; raises BadInput with all faults, LaunchRefused without an answer."""
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:  # noqa: B027  # a disk may be of any size
-        """Raise BadInput if what the job reads and writes does not fit on its instances."""
+        """Raise BadInput if a job with all its `settings` cannot run with its inputs, such as on too small a disk."""
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """Return the request that `submit` would send, with masked secrets; empty if it sends none. Sends nothing."""

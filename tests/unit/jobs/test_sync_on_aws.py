@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -204,6 +205,26 @@ def test_the_next_attempt_of_a_job_runs_the_script_and_reads_the_data_of_the_fir
         packed = archive.extractfile("script/train.py")
         assert packed is not None
         assert packed.read().decode() == launched
+
+
+def test_the_next_attempt_of_a_project_needs_no_project_on_this_machine(
+    aws: Aws, clock: FakeClock, workplace: Path, process: Callable[..., Workplaces]
+) -> None:
+    project, here = workplace / "theirs", process({"PARETUNE_ROLE": "Trainer", "PARETUNE_BUCKET": BUCKET})
+    project.mkdir()
+    (project / "run.sh").write_text("echo f1: 0.5")
+    spec = JobSpec(project=str(project), entry_point="run.sh", instance_type="ml.g5.xlarge")
+    begin_job(spec, here.of(spec)).record.leave()
+    (name,) = aws.training.jobs
+    aws.end(name, "Failed", reason=INTERNAL, BillableTimeInSeconds=60)
+    shutil.rmtree(project)
+    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it
+
+    Sync(workplace_of=here.of, tracking=Tracking({}, clock), interruption=Interruption()).run()
+
+    first, second = (call.parameters for call in aws.of("CreateTrainingJob"))
+    for part in ("AlgorithmSpecification", "ResourceConfig", "Environment", "CheckpointConfig"):
+        assert second[part] == first[part]
 
 
 @pytest.mark.parametrize(("billed_s", "goes_on"), [(60, True), (3390, True), (3405, False), (3599, False)])

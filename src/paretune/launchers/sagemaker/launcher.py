@@ -147,7 +147,7 @@ class SageMakerLauncher(Launcher):
         """Check that data in S3 exist and all fits on the disks, and that a job without a network needs none."""
         addresses = inputs.code.in_s3.items() if inputs.code is not None else ()
         refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
-        self._volume_gib(spec.replace(**self.account.usual(spec)), inputs)
+        self._volume_gib(spec, inputs)
 
     def _volume_gib(self, spec: JobSpec, inputs: JobInputs) -> int:
         """Return the GiB that a job needs on an instance; raises BadInput if it cannot run with its inputs."""
