@@ -187,8 +187,9 @@ def end_job(
     if status is not None and error is None:
         state, report, failure = status.state, status.report, status.failure
     has_completed = state is JobState.COMPLETED
-    profile, *profiled = _profile(job) if spec.profile_steps and has_completed and job is not None else ({},)
-    remarks = [*([] if job is None else record.collect_results(job)), *script_remarks(spec, report), *profiled]
+    profile, profiled = _profile(job) if spec.profile_steps and has_completed and job is not None else ({}, "")
+    remarks = [*([] if job is None else record.collect_results(job)), *script_remarks(spec, report)]
+    remarks += filter(None, [profiled])
     tags = {schema.WARM_POOL: None if bill.pool is None else bill.pool.status}
     if job is None and bill.attempts_usd is not None:  # no other run's job may be taken for this one's by its name
         tags[schema.JOB_NAME] = bill.last_job

@@ -90,7 +90,8 @@ def fill(
         variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{path}"
         words = [sys.executable, code.program, str(folder.root)]
     else:
-        write_json(folder.document, replace(document, script_options=code and code.options).as_json())
+        options = None if code is None else code.options
+        write_json(folder.document, replace(document, script_options=options).as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
         if inputs.model is not None:

@@ -1,1 +1,1 @@
-"""MLflow projects of other people as jobs: their commands, their environments, and what they record."""
+"""Trainings of the user's own as jobs: scripts and MLflow projects, their code, their commands and their records."""

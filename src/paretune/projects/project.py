@@ -22,8 +22,8 @@ from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
-from paretune.specification.container import CHANNELS, JobInputs, UserCode
-from paretune.specification.inputs import IN_S3, missing_files, s3_source
+from paretune.specification.container import JobInputs, UserCode
+from paretune.specification.inputs import IN_S3, in_channel, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell
@@ -208,8 +208,7 @@ def _entry_command(
         if channel in _RESERVED_CHANNELS or channel in inputs:
             channel = f"{channel}_{position}"
         if spec.runs_on.files_travel and value.startswith(IN_S3):
-            inputs[channel], below = s3_source(value)
-            values[name] = f"{CHANNELS}/{channel}{below}"
+            inputs[channel], values[name] = in_channel(channel, value)
             continue
         if not Path(value).exists() and (root / value).exists():
             value = str(root / value)
@@ -223,8 +222,7 @@ def _entry_command(
             continue
         if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
             faults.append(f"{name} must hold files, because SageMaker drops empty folders: {path} holds none")
-        inputs[channel] = path
-        values[name] = f"{CHANNELS}/{channel}" + ("" if path.is_dir() else f"/{path.name}")
+        inputs[channel], values[name] = in_channel(channel, path)
     refuse(faults)
     try:
         return str(entry.compute_command(values, None)), inputs

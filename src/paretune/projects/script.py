@@ -5,8 +5,8 @@ from pathlib import Path
 from paretune.core.errors import collecting, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, read_text
 from paretune.launchers import archive
-from paretune.specification.container import CHANNELS, JobInputs, UserCode
-from paretune.specification.inputs import IN_S3, SCRIPT_CHANNELS, missing_files, s3_source
+from paretune.specification.container import JobInputs, UserCode
+from paretune.specification.inputs import CHANNELS, IN_S3, SCRIPT_CHANNELS, in_channel, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.script_arguments import argument_faults, asked_options
 
@@ -21,7 +21,8 @@ def script_inputs(spec: JobSpec) -> JobInputs:
     script, travels = at_home(spec.entry_script or "").resolve(), spec.runs_on.files_travel
     files, requirements, inputs, moved = dict[str, Path](), "", dict[str, Path | str](), dict[str, str]()
     with collecting(faults):
-        sent = {**archive.project_files(script.parent), script.name: script} if travels else {}
+        is_sent = travels and script.is_file()
+        sent = {**archive.project_files(script.parent), script.name: script} if is_sent else {}
         if (path := sent.pop(archive.REQUIREMENTS, None)) is not None:
             requirements, files[archive.REQUIREMENTS] = read_text(path, LARGEST_SETTINGS), path
         files |= {f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in sent.items()}
@@ -30,13 +31,11 @@ def script_inputs(spec: JobSpec) -> JobInputs:
     for name, channel in SCRIPT_CHANNELS.items():
         text = str(getattr(spec, name) or "")
         if travels and text.startswith(IN_S3):  # nothing of it passes through this machine
-            inputs[channel], below = s3_source(text)
-            moved[name] = f"{CHANNELS}/{channel}{below}"
+            inputs[channel], moved[name] = in_channel(channel, text)
+        elif travels and text and exists(text):
+            inputs[channel], moved[name] = in_channel(channel, at_home(text).resolve())
         elif text and exists(text):
-            path = at_home(text).resolve() if travels else at_home(text).absolute()
-            inputs[channel] = path
-            if travels:
-                moved[name] = f"{CHANNELS}/{channel}" + ("" if path.is_dir() else f"/{path.name}")
+            inputs[channel] = at_home(text).absolute()
     return JobInputs(
         code=UserCode(
             files=files,

@@ -36,7 +36,6 @@ from paretune.specification.parallelism import BatchPlan
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable that is 1 on an emulated account: jobs on GPU instances may train without a GPU."""
-CHANNELS = "/opt/ml/input/data"  # folder of a job's channels in a container
 PROFILE = "profile"  # folder of a profile in a job's output and in the artifacts of its run
 PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
 CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3
@@ -196,7 +195,7 @@ class UserCode:
 
     @property
     def in_s3(self) -> dict[str, str]:
-        """Parameter of the job, or channel of a project, to the address in S3 of what it reads there."""
+        """Return the addresses in S3 that it reads, by parameter of the job, or by channel of a project."""
         names = {} if self.program else {channel: name for name, channel in SCRIPT_CHANNELS.items()}
         return {names.get(name, name): path for name, path in self.inputs.items() if isinstance(path, str)}
 

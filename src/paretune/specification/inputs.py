@@ -10,7 +10,7 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ user's own script, named as SageMaker's examples do: SM_CHANNEL_TRAIN, SM_CHANNE
 INPUT_FILES = tuple(SCRIPT_CHANNELS)
 PATHS = (*INPUT_FILES, "entry_script", "budget")
 """Parameters of a job that may name files or folders; so may `simulation.runs`."""
+CHANNELS = "/opt/ml/input/data"  # folder of the channels in the container of a job
 IN_S3 = "s3://"  # prefix of a file or folder in S3; a script or project on SageMaker reads it there
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffixes of files with rows, and their readers in the `datasets` library."""
@@ -97,13 +98,16 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
     return faults
 
 
-def s3_source(address: str) -> tuple[str, str]:
-    """Return the address of a file or folder in S3 as a channel takes it, and its path below the channel.
+def in_channel(channel: str, source: Path | str) -> tuple[Path | str, str]:
+    """Return what a channel takes of a file or folder, on this machine or in S3, and the path that it has in the job.
 
-    A name without a suffix is a folder: its address ends in a slash, because S3 knows only prefixes.
+    In S3 a name without a suffix is a folder: its address ends in a slash, because S3 knows only prefixes.
     """
-    name = address.rpartition("/")[2]
-    return (address, f"/{name}") if Path(name).suffix else (f"{address.rstrip('/')}/", "")
+    folder = f"{CHANNELS}/{channel}"
+    if isinstance(source, Path):
+        return source, folder if source.is_dir() else f"{folder}/{source.name}"
+    name = source.rpartition("/")[2]
+    return (source, f"{folder}/{name}") if Path(name).suffix else (f"{source.rstrip('/')}/", folder)
 
 
 def data_faults(spec: "JobSpec") -> list[str]:

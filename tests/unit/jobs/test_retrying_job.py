@@ -338,7 +338,7 @@ def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_a
     first, second = launcher.created
     assert (launcher.pools[first].is_kept, launcher.pools[second].is_kept) == (False, True)
 
-    job.stop()
+    job.end(Interrupted("interrupted by SIGINT"))
 
     assert not launcher.pools[second].is_kept
     assert job.bill.cost_usd == pytest.approx((2 * SECONDS + 2 * 9) / 3600)
@@ -426,7 +426,7 @@ def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_i
     while again.document.attempt == 1:
         again.poll()
 
-    again.stop()
+    again.end(Interrupted("interrupted by SIGINT"))
 
     assert again.current is not None
     assert (again.current.name, again.current.state()) == (desk.names(2)[1], JobState.STOPPED)

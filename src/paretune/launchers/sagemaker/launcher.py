@@ -43,8 +43,8 @@ from paretune.launchers.sagemaker.jobs import NOT_DESCRIBED, OUR_TRAINING, RUN_V
 from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent
 from paretune.pricing import Price, PriceList
-from paretune.specification.container import ALLOW_NO_GPU, CHANNELS, JobDocument, JobInputs, UserCode
-from paretune.specification.inputs import INPUT_FILES
+from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs, UserCode
+from paretune.specification.inputs import CHANNELS, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.parameters import affecting
