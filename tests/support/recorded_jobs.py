@@ -10,25 +10,23 @@ from mlflow.entities import Metric, Param, RunTag
 
 from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 
 _numbers = itertools.count(1)
 
 
 def recorded(
     *, tags: dict[str, str] | None = None, metrics: dict[str, float] | None = None, started: float = 1.7e9, **spec: Any
-) -> RecordedJob:
+) -> RecordedRun:
     """A completed measured job; `spec` are its parameters, `tags` are named without their prefix."""
     custom = {"origin": "measured", "state": "Completed"} | (tags or {})
     job = JobSpec(**spec)
-    return RecordedJob(
-        RecordedRun(
-            run_id=f"{next(_numbers):032x}",
-            params=params_of(job),
-            tags={name if name.startswith("mlflow.") else f"paretune.{name}": text for name, text in custom.items()},
-            metrics=metrics or {},
-            started=started,
-        )
+    return RecordedRun(
+        run_id=f"{next(_numbers):032x}",
+        params=params_of(job),
+        tags={name if name.startswith("mlflow.") else f"paretune.{name}": text for name, text in custom.items()},
+        metrics=metrics or {},
+        started=started,
     )
 
 
@@ -46,7 +44,7 @@ def put_run(
     return run_id
 
 
-def on_p3(count: int, seconds: Sequence[float], f1: float = 0.9, **also: Any) -> list[RecordedJob]:
+def on_p3(count: int, seconds: Sequence[float], f1: float = 0.9, **also: Any) -> list[RecordedRun]:
     """Jobs on so many ml.p3.2xlarge (one GPU each) at 3.6 USD an hour: a dollar is 1000 seconds of one instance."""
     metrics = also.pop("metrics", {})
     return [

@@ -31,7 +31,7 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Parameters, parameter
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import DATASET_SIZE, RecordedJob
+from paretune.tracking.recorded_run import DATASET_SIZE
 
 if TYPE_CHECKING:
     from paretune.tracking.run import Run
@@ -114,7 +114,7 @@ def import_runs(
     from paretune.jobs.names import run_name
 
     table = request.table
-    published = map(RecordedJob, tracking.runs(f"tags.`{schema.ORIGIN}` = '{_ORIGIN}'"))
+    published = tracking.runs(f"tags.`{schema.ORIGIN}` = '{_ORIGIN}'")
     imported = {job.row_key: job for job in published}
     added, remarks, counts = list[str](), Counter[str](), Counter[str]()
     for row in table.rows:
@@ -145,7 +145,7 @@ def import_runs(
     if table.ignored:
         lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
     lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
-    if others := sum(job.run.tags.get(schema.SOURCE) == table.name for job in imported.values()):
+    if others := sum(job.tags.get(schema.SOURCE) == table.name for job in imported.values()):
         others_text = (
             f"runs imported before from a table {table.name}, from other rows or with other values typed: {others}"
         )

@@ -44,7 +44,7 @@ from paretune.tracking import schema
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-    from paretune.tracking.recorded_job import RecordedRun
+    from paretune.tracking.recorded_run import RecordedRun
 
 _INSTRUCTIONS = """paretune answers which SageMaker cluster, batch size and learning rate to pay for.
 One estimate compares all clusters: describe the training and give a list of instance types, the cheapest comes first.

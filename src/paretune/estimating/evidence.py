@@ -18,7 +18,7 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 
 if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
@@ -69,17 +69,17 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
         for condition, newest in (NEWEST | _OUT_OF_MEMORY).items():
             runs |= {run.run_id: run for run in tracking.runs(f"{finished} and {condition}", newest=newest)}
 
-    def ran_elsewhere(job: RecordedJob) -> bool:
+    def ran_elsewhere(job: RecordedRun) -> bool:
         return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
 
-    return read(run for run in runs.values() if not (machine and ran_elsewhere(RecordedJob(run))))
+    return read(run for run in runs.values() if not (machine and ran_elsewhere(run)))
 
 
 def read(runs: Iterable[RecordedRun]) -> Evidence:
     """Read the evidence in these runs, skipping those that cannot be read."""
     times, peaks, did_not_fit = list[Measurement](), list[tuple[MemorySetting, float]](), list[Footprint]()
     own = list[tuple[JobSpec, float]]()
-    for job in map(RecordedJob, runs):
+    for job in runs:
         try:
             spec = job.spec_as_run()
             if spec.runs_user_code:
@@ -97,15 +97,17 @@ def read(runs: Iterable[RecordedRun]) -> Evidence:
             continue
         if (measured := _time(job, plan, work)) is not None:
             times.append(measured)
-        if not job.param("profile_steps") and (peak := job.metric(metrics.PEAK_MEMORY_GIB)):  # a profile adds memory
+        if not job.param("profile_steps") and (
+            peak := job.metrics.get(metrics.PEAK_MEMORY_GIB)
+        ):  # a profile adds memory
             peaks.append((setting, peak))
     return Evidence(times=times, peaks=peaks, did_not_fit=did_not_fit, own=own)
 
 
-def _read(job: RecordedJob, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | None, MemorySetting | None]:
+def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | None, MemorySetting | None]:
     if job.used_precision and spec.has_instances and spec.instance().has_gpu:
         spec = spec.replace(precision=job.used_precision)  # `auto` may have gone on in fp32
-    plan, measured = job.used_plan(spec), job.run.metrics
+    plan, measured = job.used_plan(spec), job.metrics
     built = built_of(spec, measured)
     if built is None:
         return spec, plan, None, None
@@ -131,9 +133,9 @@ def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | Non
     )
 
 
-def _time(job: RecordedJob, plan: BatchPlan, work: Work) -> Measurement | None:
+def _time(job: RecordedRun, plan: BatchPlan, work: Work) -> Measurement | None:
     """Return the seconds of the run; only those per step if it was interrupted, retried, profiled or on spot."""
-    speed = job.metric(metrics.THROUGHPUT_SAMPLES)
+    speed = job.metrics.get(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
     seconds = job.billable_seconds if _is_whole(job) else None
     values = [value for value in (step, seconds) if value is not None]
@@ -142,11 +144,11 @@ def _time(job: RecordedJob, plan: BatchPlan, work: Work) -> Measurement | None:
     return Measurement(work=work, seconds=seconds, step_seconds=step, origin=job.origin)
 
 
-def _is_whole(job: RecordedJob) -> bool:
-    return not (job.was_retried or job.is_spot or job.metric("resumed") or job.param("profile_steps"))
+def _is_whole(job: RecordedRun) -> bool:
+    return not (job.was_retried or job.is_spot or job.metrics.get("resumed") or job.param("profile_steps"))
 
 
-def _batch_that_did_not_fit(job: RecordedJob, spec: JobSpec, plan: BatchPlan) -> int | None:
+def _batch_that_did_not_fit(job: RecordedRun, spec: JobSpec, plan: BatchPlan) -> int | None:
     """Return the smallest per-device batch with which the run ran out of memory: its plan's, or the one before."""
     if job.ran_out_of_memory:
         return plan.per_device_train_batch_size

@@ -19,7 +19,7 @@ from paretune.pricing import Price, cost_usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun, number_in
+from paretune.tracking.recorded_run import RecordedRun, number_in
 from paretune.tracking.store import Tracking
 
 _PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}
@@ -43,6 +43,23 @@ class Bill:
         self.worst_usd: float | None = None  # with which the job was admitted; None if only its launcher can tell
         self.recorded_usd: float | None = None  # recorded by an earlier process; a recorded cost is never lowered
         self._last: Job | None = None
+
+    @classmethod
+    def of_run(cls, run: RecordedRun, workplace: Workplace) -> "Bill":
+        """Return the bill of a recorded job that has ended, without instances that are kept after it.
+
+        Raises LaunchRefused or BadInput if its job cannot be looked at.
+        """
+        if location := workplace.elsewhere(run.tags):
+            raise LaunchRefused(location)
+        spec = run.spec()
+        bill = cls(
+            spec if run.instance_type == spec.instance_type else spec.on_instance_type(run.instance_type),
+            recorded_price(run.tags, None),
+        )
+        bill.attempts_usd = run.cost_usd
+        bill._last = workplace.launcher.attach(run.tags.get(schema.JOB_NAME, ""))
+        return bill
 
     def add(self, job: Job) -> None:
         """Add an attempt that has ended, once, at the price of the instances in `ran`."""
@@ -129,6 +146,39 @@ class Bill:
             if self.pool is None and self.ran.sagemaker.keep_alive_minutes:
                 self.pool = WarmPoolStatus(status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0)
 
+    def settle(self, run: RecordedRun, workplace: Workplace) -> tuple[float | None, str]:
+        """Record what kept instances have cost in the run of their job; return the dollars and a sentence.
+
+        The dollars are None while the instances are kept, and if their price is unknown. Doing it again changes
+        nothing. Raises LostContact if AWS does not answer.
+        """
+        name, pool = run.tags.get(schema.JOB_NAME, ""), None if self._last is None else self._last.warm_pool()
+        # A job can be deleted once nothing is kept.
+        self.pool = pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
+        usd = cost_usd(self.price, self.ran, self._pool_s)
+        if pool.is_kept:
+            return None, (
+                f"the instances of {name} are kept for the next job like it, for at most {_in_words(usd)}: "
+                f"`{command_line('sync')}` books them once they are given back"
+            )
+        is_new, values = metrics.WARM_POOL_SECONDS not in run.metrics, self.metrics()
+        names = (metrics.WARM_POOL_SECONDS, metrics.COST_USD)
+        values = {name: values[name] for name in names if is_new and name in values}
+        with suppress(BadInput):  # the file of the budgets is gone
+            if (ledger := workplace.budget_ledger(run.budget)) is not None:
+                ledger.book(run.run_id, values.get(metrics.COST_USD, run.cost_usd))
+        written, title = workplace.tracking.run(run.run_id), None
+        if metrics.COST_USD in values and run.cost_usd is not None:
+            title = run.name.replace(dollars_in_name(run.cost_usd), dollars_in_name(values[metrics.COST_USD]))
+        with written.later():
+            written.log_metrics(metrics.to_known_digits(values))
+            written.set_tags({schema.WARM_POOL: pool.status, schema.RUN_NAME: title or None})
+        written.flush()
+        end = "reused" if pool.status == "Reused" else "given back"
+        billed = f"billed for {self._pool_s:,.0f} s each until they were {end}"
+        cost = "; the price is unknown" if usd is None else f": {_in_words(usd)}, in its cost_usd now"
+        return usd, f"the instances kept after {name} were {billed}{cost}"
+
 
 def price_tags(price: Price | None) -> dict[str, str | None]:
     """Return tags with a cost's price, if known, with all digits: AWS's bill is compared with it."""
@@ -156,60 +206,6 @@ def recorded_price(tags: Mapping[str, str], today: Price | None) -> Price | None
     )
 
 
-class KeptPool:
-    """Instances kept after a recorded job that has ended, until they are booked; raises LaunchRefused, BadInput."""
-
-    def __init__(self, run: RecordedRun, workplace: Workplace) -> None:
-        self.job = RecordedJob(run)
-        self.name = run.tags.get(schema.JOB_NAME, "")
-        self._workplace = workplace
-        if location := workplace.elsewhere(run.tags):
-            raise LaunchRefused(location)
-        self._attached = workplace.launcher.attach(self.name)
-
-    def release(self) -> None:
-        """Give the instances back; raises LostContact if AWS does not answer."""
-        if self._attached is not None:
-            self._attached.release_warm_pool()
-
-    def settle(self) -> tuple[float | None, str]:
-        """Record what the instances have cost, once they are not kept; return the dollars and a sentence.
-
-        The dollars are None while the instances are kept, and if their price is unknown. Raises LostContact if AWS does
-        not answer.
-        """
-        job, pool = self.job, None if self._attached is None else self._attached.warm_pool()
-        # A job can be deleted once nothing is kept.
-        pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
-        seconds = pool.billed_s(60 * job.spec().sagemaker.keep_alive_minutes)
-        price = job.price_usd_per_hour
-        usd = None if price is None else seconds * price * job.instance_count / 3600
-        if pool.is_kept:
-            return None, (
-                f"the instances of {self.name} are kept for the next job like it, for at most {_in_words(usd)}: "
-                f"`{command_line('sync')}` books them once they are given back"
-            )
-        values = dict[str, float]()
-        if metrics.WARM_POOL_SECONDS not in job.run.metrics:
-            values[metrics.WARM_POOL_SECONDS] = seconds
-            if job.cost_usd is not None and usd is not None:
-                values[metrics.COST_USD] = job.cost_usd + usd
-        with suppress(BadInput):  # the file of the budgets is gone
-            if (ledger := self._workplace.budget_ledger(job.budget)) is not None:
-                ledger.book(job.run_id, values.get(metrics.COST_USD, job.cost_usd))
-        run, name = self._workplace.tracking.run(job.run_id), None
-        if metrics.COST_USD in values and job.cost_usd is not None:
-            name = job.name.replace(dollars_in_name(job.cost_usd), dollars_in_name(values[metrics.COST_USD]))
-        with run.later():
-            run.log_metrics(metrics.to_known_digits(values))
-            run.set_tags({schema.WARM_POOL: pool.status, schema.RUN_NAME: name or None})
-        run.flush()
-        end = "reused" if pool.status == "Reused" else "given back"
-        billed = f"billed for {seconds:,.0f} s each until they were {end}"
-        cost = "; the price is unknown" if usd is None else f": {_in_words(usd)}, in its cost_usd now"
-        return usd, f"the instances kept after {self.name} were {billed}{cost}"
-
-
 def _in_words(usd: float | None) -> str:
     return "an unknown price" if usd is None else f"{usd:.4g} USD"
 
@@ -225,7 +221,7 @@ def settle_pools(
         try:
             if (workplace := workplace_of(run)) is None:
                 continue
-            sentence = KeptPool(run, workplace).settle()[1]
+            sentence = Bill.of_run(run, workplace).settle(run, workplace)[1]
         except (BadInput, LaunchRefused, LostContact) as error:
             yield run.run_id, f"the warm pool of {run.tags.get(schema.JOB_NAME)} cannot be looked at: {error}"
         else:

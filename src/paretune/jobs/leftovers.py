@@ -15,7 +15,7 @@ from paretune.jobs.record import ENDED
 from paretune.launchers.base import job_of
 from paretune.presentation.text import plain
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.store import Tracking
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _leftovers(
     Kept is what may still be used: by a job that runs, is younger, or is of another store; a registered model; with
     `keeps_front` that of a trial on the front. What jobs share is kept while a job that began lately might read it.
     """
-    owners = sorted(runs, key=lambda run: RecordedJob(run).has_job)  # the job's own run comes first
+    owners = sorted(runs, key=lambda run: run.has_job)  # last is the run that has the job, and it counts
     known = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in owners}
     places = dict[tuple[str, str, str], list[tuple[int, float]]]()  # to sizes of objects, and when they were written
     newest_job, now = 0.0, time.time()

@@ -10,7 +10,7 @@ from paretune.specification.inputs import IN_S3
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.models import CANDIDATE
-from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run import TROUBLE, Run
 from paretune.tracking.store import Tracking
 

@@ -23,7 +23,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState, job_name, job_of
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.store import Tracking
 
 WorkplaceOf = Callable[[JobSpec], Workplace]
@@ -54,7 +54,7 @@ def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
 def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Workplace]:
     """Return the specification of a run's job and where it runs. Raises BadInput or LaunchRefused."""
     try:
-        spec = RecordedJob(run).spec()
+        spec = run.spec()
     except BadInput as error:
         raise BadInput([f"it cannot be read back: {error}"]) from error
     workplace = workplace_of(spec)
@@ -75,18 +75,18 @@ def standing(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, An
 
 
 def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
-    recorded, tags = RecordedJob(run), run.tags
+    tags = run.tags
     names = [tags.get(schema.USER), tags.get(schema.STUDY) and f"study {tags[schema.STUDY]}"]
     names.append(f"trial {tags[schema.TRIAL]}" if schema.TRIAL in tags else None)
-    where = f"{recorded.instance_count} x {recorded.instance_type}" if recorded.instance_type != "local" else "local"
+    where = f"{run.instance_count} x {run.instance_type}" if run.instance_type != "local" else "local"
     row: dict[str, Any] = {
         "run_id": run.run_id,
         "job": tags.get(schema.JOB_NAME, ""),
-        "title": recorded.name,
+        "title": run.name,
         "where": where,
         "state": tags.get(schema.SECONDARY_STATUS, "not created yet"),
         "since_s": 0.0,
-        "cost_usd": recorded.cost_usd,
+        "cost_usd": run.cost_usd,
         "worst_usd": None,
         "owner": ", ".join(filter(None, names)),
         "remark": "",
@@ -98,7 +98,7 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
         if (job := _job(run, workplace)) is not None:
             row["state"] = job.detail() or job.state().value
             bill = Bill(spec, recorded_price(tags, workplace.launcher.price(spec)))
-            usd = [each for each in (bill.so_far_usd(job), recorded.cost_usd) if each is not None]
+            usd = [each for each in (bill.so_far_usd(job), run.cost_usd) if each is not None]
             row["cost_usd"] = max(usd, default=None)
     return row
 
@@ -116,7 +116,7 @@ def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = N
         attempts = job_name(job_of(re.sub(r"[^\w-]", "", name)), 1)[:-1]
         runs = tracking.runs(f"tags.`{schema.JOB_NAME}` LIKE '{attempts}%'")
         if len(runs) > 1:
-            runs = [run for run in runs if RecordedJob(run).has_job] or runs
+            runs = [run for run in runs if run.has_job] or runs
         if len(runs) > 1 and workplace_of is not None:
             runs = [run for run in runs if _is_seen(run, workplace_of)] or runs
     if len(runs) == 1:

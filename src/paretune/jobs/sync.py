@@ -25,7 +25,7 @@ from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun, number_in
+from paretune.tracking.recorded_run import RecordedRun, number_in
 from paretune.tracking.store import Tracking
 
 _RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
@@ -117,7 +117,7 @@ class Sync:
         recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
         for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
             with self._saying_why(run.run_id, "its budgets cannot be booked: "):
-                (_, workplace), budget = place_of(run, self.workplace_of), RecordedJob(run).budget
+                (_, workplace), budget = place_of(run, self.workplace_of), run.budget
                 if (ledger := workplace.budget_ledger(budget)) is None:
                     continue
                 for run_id, usd in _book_ended(ledger, self.tracking).items():

@@ -25,7 +25,7 @@ from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
 from paretune.studies.results.trials import FOREIGN, Trial, TrialStatus
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.store import Tracking
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from paretune.core.untrusted import without_secrets
 from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
-from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run import TROUBLE, Run, is_refused
 
 _PROBE_TIMEOUT_S = 5.0

@@ -19,7 +19,7 @@ from paretune.estimating.evidence import Evidence, read
 from paretune.estimating.hardware import unlisted_gpu
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.job import JobSpec
-from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
 MODEL = "bert-base-uncased"

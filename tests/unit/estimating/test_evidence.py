@@ -13,7 +13,7 @@ from paretune.estimating.architecture import well_known
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.evidence import Evidence, collect, read
 from paretune.specification.job import JobSpec
-from paretune.tracking.recorded_job import RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.store import Tracking
 from tests.support.recorded_jobs import put_run
 

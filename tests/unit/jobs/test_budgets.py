@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.jobs.bill import KeptPool
+from paretune.jobs.bill import Bill
 from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
@@ -157,10 +157,10 @@ def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> Non
 
     workspace = payer.place()
     (run,) = workspace.tracking.runs(f"attributes.run_id = '{result.run_id}'")
-    pool = KeptPool(run, workspace)
-    pool.release()
+    bill = Bill.of_run(run, workspace)
+    assert bill.release_instances() == ""
     for _ in range(2):
-        assert pool.settle()[0] == pytest.approx(9 / 3600)
+        assert bill.settle(run, workspace)[0] == pytest.approx(9 / 3600)
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01 + 9 / 3600), 0.0)
 

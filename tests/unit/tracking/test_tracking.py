@@ -24,7 +24,7 @@ from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 from tests.support.processes import free_port
@@ -298,12 +298,12 @@ def test_a_specification_is_read_back_with_the_region_where_it_ran() -> None:
     spec = JobSpec(instance_type="ml.g5.12xlarge", tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
     tags = {**schema.given_tag(spec.given()), "paretune.region": "eu-west-1"}
 
-    read = RecordedJob(RecordedRun("run", {}, tags, {})).spec()
+    read = RecordedRun("run", {}, tags, {}).spec()
     assert read == spec.replace(region="eu-west-1")
     with pytest.raises(BadInput, match="must have at most 8,000 characters as JSON"):
         schema.given_tag(JobSpec(environment={f"V{number}": "x" * 500 for number in range(20)}).given())
     with pytest.raises(BadInput, match="no specification of a job is recorded"):
-        RecordedJob(RecordedRun("run", {}, {}, {})).spec()
+        RecordedRun("run", {}, {}, {}).spec()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.parameters import split_list
 from paretune.specification.rules import launch_faults
-from paretune.tracking.recorded_job import RecordedJob
+from paretune.tracking.recorded_run import RecordedRun
 
 _ROWS_ASSUMED = 100_000  # initial guess; the number follows from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
@@ -61,13 +61,13 @@ class Reference:
     is_own_code: bool = False  # whether paretune's own training has run
 
 
-def of_run(job: RecordedJob) -> Reference:
+def of_run(job: RecordedRun) -> Reference:
     """Return the training of a recorded run. Raises BadInput if it has not completed."""
     if not job.is_completed:
         raise BadInput(
             [f"like must name a training that has completed, {job.run_id[:8]} is {job.state or 'not started'}"]
         )
-    spec, measured = job.spec_as_run(), read([job.run]).times
+    spec, measured = job.spec_as_run(), read([job]).times
     seconds, step_seconds = (
         (measured[0].seconds, measured[0].step_seconds) if measured else (job.billable_seconds, None)
     )
@@ -84,8 +84,8 @@ def of_run(job: RecordedJob) -> Reference:
         seconds=seconds,
         step_seconds=step_seconds,
         paid_usd=job.cost_usd,
-        facts={name: job.run.metrics[name] for name in DATA_FACTS if name in job.run.metrics} or None,
-        built=None if spec.runs_user_code else built_of(spec, job.run.metrics),
+        facts={name: job.metrics[name] for name in DATA_FACTS if name in job.metrics} or None,
+        built=None if spec.runs_user_code else built_of(spec, job.metrics),
         is_own_code=not spec.runs_user_code,
     )
 
@@ -128,7 +128,7 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
     with collecting(faults):
         run = find_run(open_tracking(environment, SystemClock()), name) if has_store(environment) else None
     if run is not None:
-        return of_run(RecordedJob(run))
+        return of_run(run)
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.aws_errors import refused_to
     from paretune.launchers.sagemaker.jobs import described

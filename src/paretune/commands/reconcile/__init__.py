@@ -20,7 +20,7 @@ from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
 from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     environment = dict(os.environ)
     bill = read_bill(_on_disk(request.bill, environment))
     tracking = Tracking(environment, SystemClock())
-    runs = [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).instance_type.startswith("ml.")]
+    runs = [run for run in tracking.runs(_BILLED_RUNS) if run.instance_type.startswith("ml.")]
     table = reconciled(bill, runs)
     written, remarks = _record(table, {run.run_id: run for run in runs}, tracking), _remarks(table, bill)
     files, note = {"reconcile.csv": csv_text(COLUMNS, table.to_dict("records"))}, markdown("\n\n".join(remarks))
@@ -93,7 +93,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
     jobs = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "export": set})
     keys = {run.run_id: job_of(run.tags[schema.JOB_NAME]) for run in runs}
     # A launcher that was killed before it had a job may have named the one of another run.
-    owners = {keys[run.run_id]: run for run in sorted(runs, key=lambda run: RecordedJob(run).has_job)}
+    owners = {keys[run.run_id]: run for run in sorted(runs, key=lambda run: run.has_job)}
     runs = [run for run in runs if run is owners[keys[run.run_id]]]
     rows = list[dict[str, Any]]()
     for run in runs:
@@ -115,7 +115,7 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
             remark = "the bill lacks its effective cost: export all net and effective costs of CUR 2.0, or FOCUS"
         if billed and remark and run.tags.get(schema.BILL) == schema.BILL_COMPLETE:
             remark = _WHOLE_BEFORE
-        row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": RecordedJob(run).cost_usd}
+        row = {"run_id": run.run_id, "job": run.tags[schema.JOB_NAME], "cost_usd": run.cost_usd}
         rows.append(row | billed | {"complete": not remark, "remark": remark})
     strangers = lines[~lines["run_key"].isin(keys.values())]
     for name, usd in strangers.groupby("job")["billed_usd"].agg(whole).items():
@@ -127,14 +127,14 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
 
 def _time(run: RecordedRun) -> tuple[datetime, datetime]:
     """Return the time from a run's start, before its job, to the end of the job and its warm pool."""
-    end = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=RecordedJob(run).warm_pool_seconds)
+    end = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=run.warm_pool_seconds)
     return datetime.fromtimestamp(run.started, UTC), end
 
 
 def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection[str]) -> str:
     """Return why these exports cannot contain all of a run; an empty text if they can."""
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
-    if RecordedJob(run).state in _OPEN_STATES or is_kept or not run.ended_at:
+    if run.state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"
     until = max((bill.until[export] for export in exports if export in bill.until), default=None)
     if until is None or until < end + _LATE:

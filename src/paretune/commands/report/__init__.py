@@ -78,13 +78,12 @@ def _run(request: ReportRequest) -> CommandOutput:
     from paretune.commands.report.tables import costs_report, groups_report  # pandas and MLflow take seconds to import
     from paretune.pricing import PriceList
     from paretune.tracking import schema
-    from paretune.tracking.recorded_job import RecordedJob
     from paretune.tracking.store import Tracking
 
     environment = dict(os.environ)
     prices, tracking = PriceList.read(environment), Tracking(environment, SystemClock())
     is_job = f"tags.`{schema.STATE}` != ''"  # every job has a state as soon as it is created, and no other run has one
-    jobs = [RecordedJob(run) for run in tracking.runs(" and ".join(filter(None, [is_job, request.filter])))]
+    jobs = tracking.runs(" and ".join(filter(None, [is_job, request.filter])))
     if not jobs:
         fitting = " that fits the filter" if request.filter else ""
         first = "" if fitting else f": `{command_line('train')}` records one, `{command_line('demo')}` shows a study"

@@ -29,7 +29,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.tracking import schema
-from paretune.tracking.recorded_job import DATASET_SIZE, RecordedJob
+from paretune.tracking.recorded_run import DATASET_SIZE, RecordedRun
 
 ALL = "all runs"  # key of the totals of all
 
@@ -102,7 +102,7 @@ DEFAULTS = {name: spell(field.default) for name, field in JobSpec.model_fields.i
 _PRICE = ("usd_per_hour", "region", "as_of", "source")
 
 
-def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
+def frame_of(jobs: Iterable[RecordedRun], factor: str = SHAPE) -> pd.DataFrame:
     """Return a frame with a row per job; there must be at least one.
 
     Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and the user's own
@@ -116,7 +116,7 @@ def frame_of(jobs: Iterable[RecordedJob], factor: str = SHAPE) -> pd.DataFrame:
     return frame.assign(work=frame["rows"] * pd.to_numeric(frame.num_train_epochs, errors="coerce"))
 
 
-def _row(job: RecordedJob, factor: str) -> Row:
+def _row(job: RecordedRun, factor: str) -> Row:
     try:
         spec = job.spec_as_run()
     except BadInput:
@@ -133,8 +133,8 @@ def _row(job: RecordedJob, factor: str) -> Row:
     if outer in NESTED and inner:
         values[factor] = "" if spec is None else spell(spec.model_dump(mode="json")[outer].get(inner, "not set"))
     is_notional = not job.is_billed
-    shape, has_date = f"{job.instance_count} x {job.instance_type or 'local'}", job.run.started and not job.row_key
-    day = f"{datetime.fromtimestamp(job.run.started, UTC):%Y-%m-%d}" if has_date else ""
+    shape, has_date = f"{job.instance_count} x {job.instance_type or 'local'}", job.started and not job.row_key
+    day = f"{datetime.fromtimestamp(job.started, UTC):%Y-%m-%d}" if has_date else ""
     row = {
         **values,
         "script": script,
@@ -150,21 +150,21 @@ def _row(job: RecordedJob, factor: str) -> Row:
         DEVICES: "" if devices is None else str(devices),
         VERSIONS: job.versions,
         "device_count": devices,
-        "rows": job.param(DATASET_SIZE) or job.metric("train_rows") or job.param("max_train_samples"),
+        "rows": job.param(DATASET_SIZE) or job.metrics.get("train_rows") or job.param("max_train_samples"),
         "rate": job.param("scaled_learning_rate") or job.param("learning_rate"),
-        **{name: job.metric(name) for name in _METRICS},
+        **{name: job.metrics.get(name) for name in _METRICS},
         **{f"price_{name}": getattr(job, f"price_{name}") for name in _PRICE},
-        "study": job.run.tags.get(schema.STUDY, ""),
+        "study": job.tags.get(schema.STUDY, ""),
         "month": day[:7],
-        "user": job.run.tags.get(schema.USER, ""),
-        "team": job.run.tags.get(schema.TEAM) or tags.get("team", ""),
+        "user": job.tags.get(schema.USER, ""),
+        "team": job.tags.get(schema.TEAM) or tags.get("team", ""),
         "tag": [f"{name}={value}" for name, value in sorted(tags.items())],
     }
-    own = {name: value for name, value in job.run.metrics.items() if script and name not in row and "/" not in name}
+    own = {name: value for name, value in job.metrics.items() if script and name not in row and "/" not in name}
     return row | own | {"logged": [*own]}
 
 
-def _devices(job: RecordedJob, spec: JobSpec | None) -> int | None:
+def _devices(job: RecordedRun, spec: JobSpec | None) -> int | None:
     """Count the accelerators of the whole cluster, or processes on CPUs; None if unknown."""
     if spec is not None:
         return spec.processes * spec.instance_count
@@ -230,7 +230,7 @@ _TOTALS: dict[str, Any] = {
 }
 
 
-def costs_report(request: ReportRequest, jobs: Sequence[RecordedJob], prices: PriceList, today: date) -> Report:
+def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: PriceList, today: date) -> Report:
     """Return a row per run, with new prices on request, and the totals in dollars."""
     frame = frame_of(jobs)
     is_new = bool(request.region or request.on or request.rate != "list")
@@ -277,7 +277,7 @@ def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
     return marks
 
 
-def new_cost(job: RecordedJob, prices: PriceList, request: ReportRequest, today: date) -> Row:
+def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today: date) -> Row:
     """Price a job for another region or day, or as billed; also return why the cost is unknown or doubtful."""
     if not job.is_billed:
         return {"new_cost_usd": job.cost_usd, "remark": "local, its notional price is kept"}
@@ -350,7 +350,7 @@ _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
 """Columns that compare a row with the one before or with the first: name in report.csv, heading and format."""
 
 
-def groups_report(jobs: Sequence[RecordedJob], factor: str) -> Report:
+def groups_report(jobs: Sequence[RecordedRun], factor: str) -> Report:
     """Return a table of completed jobs per kind, by the factor's values. Raises BadInput if nothing varies.
 
     Runs of one shape are compared; factors of the cluster are compared for the same rows and epochs, because F1 is only

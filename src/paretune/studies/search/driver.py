@@ -31,7 +31,7 @@ from paretune.core.errors import (
 )
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
-from paretune.jobs.bill import KeptPool
+from paretune.jobs.bill import Bill
 from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.preparation import inputs_of
@@ -48,6 +48,7 @@ from paretune.studies.search.history import MOST_REFUSED, History
 from paretune.studies.search.money import Money
 from paretune.studies.search.table import Accepts, StudyTable
 from paretune.tracking import schema
+from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run import Run
 
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
@@ -199,7 +200,9 @@ class Driver:
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
-        self._pools: dict[int, KeptPool] = {}  # warm pools that jobs have left, whichever driver ran them, by trial
+        self._pools: dict[
+            int, tuple[Bill, RecordedRun]
+        ] = {}  # warm pools that jobs have left, whichever driver ran them, by trial
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
         self._mended = frozenset[int]()  # see `History`; with `once` the drivers of all rounds count as one
@@ -349,11 +352,9 @@ class Driver:
     def finish(self) -> None:
         """Give back warm pools and record their cost; say which are still billed."""
         self._settle_pools()
-        for number, pool in self._pools.items():
-            try:
-                pool.release()
-            except LostContact as error:
-                self._say(f"trial {number}: {error}")
+        for number, (bill, _) in self._pools.items():
+            if fault := bill.release_instances():
+                self._say(f"trial {number}: {fault}")
         clock = self.workplace.clock
         until = clock.monotonic() + STOP_PATIENCE_S
         self._settle_pools()
@@ -373,8 +374,9 @@ class Driver:
             with suppress(BadInput, LaunchRefused, TrackingUnavailable, LostContact):
                 if trial.number not in self._pools:
                     run = self.workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'")[0]
-                    self._pools[trial.number] = KeptPool(run, self.workplace)
-                kept_usd, sentence = self._pools[trial.number].settle()
+                    self._pools[trial.number] = Bill.of_run(run, self.workplace), run
+                bill, run = self._pools[trial.number]
+                kept_usd, sentence = bill.settle(run, self.workplace)
                 if kept_usd is not None:
                     self.table.save(replace(trial, cost_usd=(trial.cost_usd or 0.0) + kept_usd, kept_usd=None))
                     del self._pools[trial.number]

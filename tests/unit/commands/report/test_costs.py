@@ -8,7 +8,7 @@ import pytest
 from paretune.commands.report import TOTAL_KEYS, ReportRequest
 from paretune.commands.report.tables import ALL, NONE, Report, costs_report, frame_of, new_cost, records, totals
 from paretune.pricing import Price, PriceList
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+from paretune.tracking.recorded_run import RecordedRun
 from tests.support.recorded_jobs import on_p3, recorded
 
 TODAY = date(2026, 11, 20)
@@ -27,7 +27,7 @@ PRICES = PriceList(
 )
 
 
-def run(number: int = 1, **others: Any) -> RecordedJob:
+def run(number: int = 1, **others: Any) -> RecordedRun:
     """Two instances for half an hour at 1 USD an hour each: 1 USD."""
     params = {"instance_type": "ml.g5.xlarge", "instance_count": "2"}
     metrics = {"f1": 0.9, "billable_seconds": 1800.0, "cost_usd": 1.0}
@@ -39,10 +39,10 @@ def run(number: int = 1, **others: Any) -> RecordedJob:
             metrics.pop(name, None)
             tags.pop(name, None)
     named = {f"paretune.{name}": text for name, text in tags.items()}
-    return RecordedJob(RecordedRun(f"{number:032x}", params, named, metrics))
+    return RecordedRun(f"{number:032x}", params, named, metrics)
 
 
-def report(jobs: list[RecordedJob], **terms: Any) -> Report:
+def report(jobs: list[RecordedRun], **terms: Any) -> Report:
     return costs_report(ReportRequest(**terms), jobs, PRICES, TODAY)
 
 
@@ -88,7 +88,7 @@ def test_runs_of_another_origin_script_data_set_or_kind_of_dollars_are_on_a_fron
     assert [row["on_front"] for row in report([run(1), run(2, **worse)]).rows] == [True, False]
 
 
-def total(jobs: list[RecordedJob], by: str, key: str, origin: str = "measured") -> dict[str, Any]:
+def total(jobs: list[RecordedRun], by: str, key: str, origin: str = "measured") -> dict[str, Any]:
     rows = records(totals(frame_of(jobs)))
     (row,) = (row for row in rows if (row["by"], row["key"], row["origin"]) == (by, key, origin))
     return row

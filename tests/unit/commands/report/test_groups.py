@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from paretune.commands.report.tables import Report, groups_report
-from paretune.tracking.recorded_job import RecordedJob
+from paretune.tracking.recorded_run import RecordedRun
 from tests.support.recorded_jobs import on_p3, recorded
 
 TORCH_COMPILE, COMPILED = "training_arguments.torch_compile", {"torch_compile": True}
 
 
-def tables_of(jobs: list[RecordedJob], factor: str = "shape") -> tuple[list[dict[str, list[str]]], Report]:
+def tables_of(jobs: list[RecordedRun], factor: str = "shape") -> tuple[list[dict[str, list[str]]], Report]:
     """The tables of a report as columns of texts, and the report."""
     report = groups_report(jobs, factor)
     return [{name: list(section.table[name]) for name in section.table} for section in report.sections], report

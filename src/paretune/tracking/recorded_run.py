@@ -1,0 +1,218 @@
+"""Reads a recorded run and its job back from MLflow."""
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from paretune.core.errors import BadInput
+from paretune.core.untrusted import exists
+from paretune.specification import catalog, metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.launchers import known
+from paretune.specification.parallelism import BatchPlan
+from paretune.specification.parameters import affecting
+from paretune.tracking import schema
+
+DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, if an imported table has them
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as MLflow has it, and the job that it records, read from its parameters, tags and metrics.
+
+    A number that is not recorded is None, a text is empty. Anybody may have edited a tag: reading one never raises,
+    except in `spec` and `spec_as_run`.
+
+    Attributes:
+        metrics: the latest value of each.
+        started: in seconds since the epoch.
+        ended_at: in seconds since the epoch; 0 while the run is open.
+    """
+
+    run_id: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    started: float = 0.0
+    ended_at: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of the run, as the user sees it."""
+        return self.tags.get(schema.RUN_NAME, "")
+
+    @property
+    def row_key(self) -> str:
+        """The key of the row of a table that it was imported from."""
+        return self.tags.get(schema.ROW_KEY, "")
+
+    @property
+    def versions(self) -> str:
+        """The versions that trained, such as `python 3.11.7, torch 2.13.0`."""
+        return self.tags.get(schema.USED_VERSIONS, "")
+
+    @property
+    def used_precision(self) -> str:
+        """The number format that it trained in."""
+        return self.tags.get(schema.USED_PRECISION, "")
+
+    @property
+    def state(self) -> str:
+        """The state of the job, see `schema.STATE`; empty before it is created."""
+        return self.tags.get(schema.STATE, "")
+
+    @property
+    def origin(self) -> str:
+        """The origin of its figures: `measured`, `simulated` or `published`."""
+        return self.tags.get(schema.ORIGIN) or "measured"
+
+    @property
+    def was_retried(self) -> bool:
+        """Whether it ran out of memory and got a smaller batch."""
+        return schema.OUT_OF_MEMORY_RETRIES in self.tags
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether the job has a result."""
+        return self.state == "Completed"
+
+    @property
+    def has_job(self) -> bool:
+        """Whether the job that it names has been seen to be its own; several runs may name one before it is created."""
+        was_seen = bool(self.tags.get(schema.SECONDARY_STATUS)) or self.state not in ("", "Running")
+        return bool(self.tags.get(schema.JOB_NAME)) and was_seen
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether the job failed because of that."""
+        return self.state == "Failed" and self.tags.get(schema.FAILURE_REASON, "").startswith("out of memory")
+
+    @property
+    def launcher(self) -> str:
+        """The launcher; empty for published jobs."""
+        return self.tags.get(schema.LAUNCHER, "")
+
+    @property
+    def machine(self) -> str:
+        """The name of the machine that a local job ran on."""
+        return self.tags.get(schema.MACHINE, "")
+
+    @property
+    def region(self) -> str:
+        """The region of its price, or else of the job."""
+        return self.tags.get(schema.PRICE_REGION) or self.tags.get(schema.REGION, "")
+
+    @property
+    def instance_type(self) -> str:
+        """The instance type of the last attempt."""
+        return self.tags.get(schema.USED_INSTANCE_TYPE) or self.param("instance_type")
+
+    @property
+    def instance_count(self) -> int:
+        """The number of instances of the last attempt."""
+        return int(number_in(self.tags.get(schema.USED_INSTANCE_COUNT) or self.param("instance_count")) or 1)
+
+    @property
+    def is_spot(self) -> bool:
+        """Whether it ran on spare capacity."""
+        return bool(number_in(self.param("spot"))) or schema.TRAINING_SECONDS in self.tags
+
+    @property
+    def billable_seconds(self) -> float | None:
+        """Billed seconds of all attempts, per instance."""
+        return self.metrics.get(metrics.BILLABLE_SECONDS)
+
+    @property
+    def warm_pool_seconds(self) -> float:
+        """Seconds of kept instances that were booked after the job, per instance."""
+        return self.metrics.get(metrics.WARM_POOL_SECONDS, 0.0)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Dollars of all attempts."""
+        return self.metrics.get(metrics.COST_USD)
+
+    @property
+    def effective_usd(self) -> float | None:
+        """Dollars that were paid in effect, from a complete bill."""
+        is_billed = self.tags.get(schema.BILL) == schema.BILL_COMPLETE
+        return self.metrics.get(metrics.EFFECTIVE_USD) if is_billed else None
+
+    @property
+    def price_usd_per_hour(self) -> float | None:
+        """The price of one instance that `cost_usd` was computed with."""
+        return number_in(self.tags.get(schema.PRICE_USD_PER_HOUR, ""))
+
+    @property
+    def price_region(self) -> str:
+        """The region of that price."""
+        return self.tags.get(schema.PRICE_REGION, "")
+
+    @property
+    def price_as_of(self) -> str:
+        """The year, month or day of that price."""
+        return self.tags.get(schema.PRICE_AS_OF, "")
+
+    @property
+    def price_source(self) -> str:
+        """The source of that price."""
+        return self.tags.get(schema.PRICE_SOURCE, "")
+
+    def param(self, name: str) -> str:
+        """Return a parameter as text; empty if it is not recorded."""
+        return self.params.get(name, "")
+
+    @property
+    def budget(self) -> str | None:
+        """File of the budgets that it counts against; as it was typed if the recorded path does not exist here."""
+        recorded = self.tags.get(schema.BUDGET, "")
+        typed = str((schema.given_by(self.tags) or {}).get("budget", ""))
+        return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
+
+    def spec(self) -> JobSpec:
+        """Return the specification that the job was launched with, in the region that its launcher used.
+
+        Raises BadInput if none is recorded, or another version has recorded parameters that are unknown here.
+        """
+        given = schema.given_by(self.tags)
+        if given is None:
+            raise BadInput(["no specification of a job is recorded"])
+        spec = JobSpec.read(given)
+        spec = spec if self.budget == spec.budget else spec.replace(budget=self.budget)
+        region = self.tags.get(schema.REGION)
+        return spec.replace(region=region) if region and spec.runs_on.has_regions else spec
+
+    @property
+    def is_billed(self) -> bool:
+        """Whether somebody bills its dollars, or would bill those of the job that it simulates; else notional."""
+        launcher = known().get(self.launcher)
+        return (catalog.owner(self.instance_type) if launcher is None or launcher.is_simulated else launcher).is_billed
+
+    def spec_as_run(self) -> JobSpec:
+        """Return the specification with derived batch sizes, on the instances of the last attempt.
+
+        A simulated job is returned as the real job that it stands for. What is not recorded has its default. Raises
+        BadInput if its parameters cannot be read.
+        """
+        names = JobSpec.model_fields.keys() - {*affecting(JobSpec, "launcher")}
+        spec = JobSpec.read({name: text for name, text in self.params.items() if name in names})
+        used = self.tags.get(schema.USED_INSTANCE_TYPE, "")
+        ran = spec.on_instance_type(used) if used not in ("", spec.instance_type) else spec
+        return ran if ran.instance_count == self.instance_count else ran.replace(instance_count=self.instance_count)
+
+    def used_plan(self, spec: JobSpec) -> BatchPlan:
+        """Return the batch sizes of the last attempt, or those of `spec` if none are recorded."""
+        plan = spec.plan()
+        size, steps = (number_in(self.tags.get(name, "")) for name in (schema.USED_BATCH, schema.USED_ACCUMULATION))
+        if not size or not steps:
+            return plan
+        return replace(plan, per_device_train_batch_size=int(size), gradient_accumulation_steps=int(steps))
+
+
+def number_in(text: str) -> float | None:
+    """Return the nonnegative number that a parameter or tag holds, 1 for `true`; None if it holds none."""
+    with suppress(ValueError):
+        number = 1.0 if text.lower() == "true" else float(text)
+        return number if math.isfinite(number) and number >= 0 else None
+    return None
