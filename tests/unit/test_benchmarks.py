@@ -52,9 +52,7 @@ def test_readme_shows_searches_that_are_stored_and_counts_all_of_them() -> None:
     block = published.blocks((RESULTS / "search_fronts_left_out.txt").read_text())["search_fronts_left_out"]
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines() if line[:1] == "|"]
     names = next(cells for cells in lines if cells[0] == "table")
-    columns = [
-        number for method in ("stops", "plain", "tpe", "forest") for number, name in enumerate(names) if method in name
-    ]
+    columns = [number for method in ("stops", "plain", "tpe") for number, name in enumerate(names) if method in name]
     stored = {
         table: [cells[number - 1].partition(" / ")[0] for number in columns]
         for table, *cells in lines
@@ -62,13 +60,13 @@ def test_readme_shows_searches_that_are_stored_and_counts_all_of_them() -> None:
     }
     summary = {cells[0]: cells[1] for cells in lines if len(cells) != len(names)}
 
-    shown = re.findall(r"^\| `([\w/-]+)`.*?((?: \| \**[\w.]+\**){4}) \|$", readme, re.MULTILINE)
+    shown = re.findall(r"^\| `([\w/-]+)`.*?((?: \| \**[\w.]+\**){3}) \|$", readme, re.MULTILINE)
     assert len(shown) == 5
     for table, cells in shown:
         assert re.findall(r"[\w.]+", cells) == stored[table]
     (medians,) = re.findall(r"^\| median of all (\d+) tables \| (.+) \|$", readme, re.MULTILINE)
     assert int(medians[0]) == len(stored)
-    assert re.findall(r"[\w.]+", medians[1]) == [summary[name] for name in ("stops", "plain", "tpe", "forest")]
+    assert re.findall(r"[\w.]+", medians[1]) == [summary[name] for name in ("stops", "plain", "tpe")]
 
     def usd(text: str) -> float:
         return math.inf if text == "not" else float(text)
