@@ -138,6 +138,8 @@ def test_two_instances_return_the_best_model_although_each_has_files_of_its_own(
         ("fsdp", {"fine_tuning": "head"}),
         ("fsdp", {"fine_tuning": "lora", "task": "causal-lm"}),
         ("ddp", {"fine_tuning": "qlora", "lora": {"r": 4}}),
+        ("fsdp", {"fine_tuning": "qlora", "lora": {"r": 4}}),
+        ("fsdp", {"fine_tuning": "qlora", "task": "causal-lm"}),
     ],
     ids=str,
 )
@@ -146,7 +148,8 @@ def test_adapters_frozen_encoders_language_models_and_four_bit_weights_are_train
 ) -> None:
     if "task" in changes:
         changes = changes | {"model": str(model_without_dropout(tiny_causal_model, tmp_path / "sober-causal"))}
-    alone = make_job(tmp_path / "alone", one_process.replace(**changes))
+    together = {"strategy": "device_map"} if changes["fine_tuning"] == "qlora" else {}
+    alone = make_job(tmp_path / "alone", one_process.replace(**changes, **together))
     sharded = make_job(tmp_path / "sharded", on_two_processes(one_process, strategy=strategy, **changes))
 
     run([alone])

@@ -13,6 +13,7 @@ from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.phases import BOOT_SECONDS, kind_of, usual
 from paretune.estimating.workload import (
     Workload,
+    gathered_bytes,
     model_key,
     quantised_weights,
     recomputes,
@@ -235,7 +236,7 @@ def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, f
     # Each of `tensor` rings has a part of the weights, and all share the connection of an instance.
     link, network = (within - 1) / within / (tensor * stages), (across - 1) / across / stages
     gathers = 1 if stages > 1 else 2  # a pipeline keeps what it has gathered for the way back
-    sharded = gathers * bytes_each * built.parameters + 4 * trained if is_sharded else 0.0
+    sharded = gathers * gathered_bytes(spec, built, formats) + 4 * trained if is_sharded else 0.0
     # DDP reduces gradients in the format of the weights, FSDP in fp32.
     reduced = 0.0 if is_sharded else 2 * BYTES[formats.weights] * trained
     near = max(1, here // members)  # copies of an instance

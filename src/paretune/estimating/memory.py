@@ -1,6 +1,6 @@
 """Peak memory of a device by a formula; the activations of a model are learnt from its measured peaks.
 
-    bytes       = framework + weights + training state + activations
+    bytes       = framework + weights + training state + activations + gathered
     weights     = 4 T / n,  2 T / n more if fp32 weights are multiplied in half precision,  and f F / n
     state       = 12 T / n            gradient and two moments of AdamW, of T trained weights
                   12 T                of bf16 weights, with their gradients (2 + 2): masters and moments; in the update,
@@ -8,12 +8,14 @@
                   4 T / n             more on a processor, where load_best_model_at_end keeps the best weights
     activations = a x rows x tokens x layers x hidden size,  and 12 x rows x tokens x vocabulary of a language model,
                   or 4 x those of an evaluation batch if that is more
+    gathered    = with fsdp two layers as they are computed, all weights that are in no layer, and gradients of these
+                  and of a layer
 
-F weights are frozen: f = 4 bytes; 2 with adapters if the device multiplies in half precision; half a byte and
-constants with qlora. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0 of 2 bytes). n devices share
-weights and state with fsdp, else 1. About 34 bytes a token, layer and unit of width in half precision, without the
-attention matrix, which modern kernels do not keep (Korthikanti et al., arXiv 2205.05198, section 4.1); twice that in
-fp32.
+F weights are frozen: f = 4 bytes; 2 with adapters if the device multiplies in half precision; half a byte with qlora,
+whose constants, a 32nd of that, each device has in full. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0
+of 2 bytes). n devices share weights and state with fsdp, else 1. About 34 bytes a token, layer and unit of width in
+half precision, without the attention matrix, which modern kernels do not keep (Korthikanti et al., arXiv 2205.05198,
+section 4.1); twice that in fp32.
 
 Which batches fit is also concluded from jobs that did not fit (`Footprint`). Only jobs with equal values of every
 parameter that affects memory are compared; one with other `training_arguments` (such as gradient_checkpointing) shows
@@ -30,16 +32,20 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.workload import (
+    PACKED_BYTES,
+    SCALE_BYTES,
     evaluation_batch,
     frozen_weight_bytes,
     model_key,
+    output_weights,
+    quantised_weights,
     recomputes,
     share_in_layers,
     workload,
 )
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import BatchPlan
+from paretune.specification.parallelism import SHARDED, BatchPlan
 
 GIB = 2**30
 
@@ -70,6 +76,7 @@ class MemorySetting:
     kept_bytes: float = 0.0  # of a trained weight, for its best value so far
     state_bytes: float = 16.0  # of a trained weight: it, its gradient, moments, masters or the copy that is multiplied
     update_bytes: float = 0.0  # of a trained weight, in the update only
+    whole_bytes: float = 0.0  # that each sharer has in full: constants of 4-bit weights, and what it has gathered
     offloads_weights: bool = False  # whether weights and state are in the memory of the machine
     usable_gib: float = math.inf  # memory of the device that the job may use
 
@@ -112,6 +119,7 @@ def describe(
         half=formats.is_half,
         state_bytes=_state_bytes(formats),
         update_bytes=4.0 if formats.has_masters else 0.0,
+        whole_bytes=_whole_bytes(spec, built, formats, share.sharers) / parts,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
@@ -147,6 +155,23 @@ def _state_bytes(formats: Formats) -> float:
     return 2 * weight + 2 * updated + master + copy
 
 
+def _whole_bytes(spec: JobSpec, built: Architecture, formats: Formats, sharers: int) -> float:
+    """Return the bytes of weights, beside its share of them, that a device of so many sharers has in full.
+
+    The layer that is computed and the next one are gathered, and what is in no layer stays so from the forward to the
+    end of the backward pass; so do its gradients. Those of a layer are summed in fp32.
+    """
+    packed = quantised_weights(spec, built)
+    scales = SCALE_BYTES * packed
+    if spec.strategy not in SHARDED or (sharers == 1 and not spec.cpu_offload):
+        return scales
+    of_layers, each = built.matrices - output_weights(spec, built), BYTES[formats.compute]
+    layer, rest = of_layers / built.layers, built.parameters - of_layers
+    gathered = 2 * layer * (PACKED_BYTES if packed else each) + rest * each
+    gradients = layer * (each + 4.0) + rest * each if spec.fine_tuning == "full" else 0.0
+    return scales + gathered + gradients
+
+
 def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float, float]]:
     return _OF_PROCESSOR if setting.on_processor else _OF_DEVICE
 
@@ -158,7 +183,7 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
     trained = setting.trained_parameters
     each = setting.state_bytes + setting.kept_bytes  # bytes of a trained weight
     held = (each * trained + setting.frozen_bytes * (setting.parameters - trained)) / setting.sharers
-    held = 0.0 if setting.offloads_weights else held
+    held = setting.whole_bytes + (0.0 if setting.offloads_weights else held)
     passed, updated = activations + setting.logit_bytes, setting.update_bytes * trained
     if updated > passed:
         return updated + framework + held, 0.0, framework

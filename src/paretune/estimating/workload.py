@@ -18,9 +18,10 @@ EVALUATED_LOGITS = 2**26
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of the bundled data sets."""
 
-NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
-"""Bytes of a weight in nf4 with double quantisation, 0.516: 4 bits, an 8-bit constant for 64 of them, and a 32-bit one
-for 256 such constants (Dettmers et al., arXiv 2305.14314, section 3)."""
+PACKED_BYTES = 4 / 8  # of a weight in nf4
+SCALE_BYTES = (8 / 64 + 32 / (64 * 256)) / 8
+"""Bytes of the constants of a weight in nf4 with double quantisation, 0.016: 8 bits for 64 weights, and 32 for 256 such
+constants (Dettmers et al., arXiv 2305.14314, section 3)."""
 PROBE_STEPS = 40  # steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured
 
 
@@ -239,7 +240,13 @@ def output_weights(spec: JobSpec, built: Architecture) -> int:
 def frozen_weight_bytes(spec: JobSpec, built: Architecture, formats: Formats) -> float:
     """Return the mean bytes of a frozen weight."""
     packed = quantised_weights(spec, built) / built.parameters
-    return NF4_BYTES * packed + BYTES[formats.frozen] * (1 - packed)
+    return PACKED_BYTES * packed + BYTES[formats.frozen] * (1 - packed)
+
+
+def gathered_bytes(spec: JobSpec, built: Architecture, formats: Formats) -> float:
+    """Return the bytes of all weights as shards are gathered: in the format of products, or packed in 4 bits."""
+    packed = quantised_weights(spec, built)
+    return PACKED_BYTES * packed + BYTES[formats.compute] * (built.parameters - packed)
 
 
 def quantised_weights(spec: JobSpec, built: Architecture) -> float:

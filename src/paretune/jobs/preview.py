@@ -24,7 +24,7 @@ from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, BatchPlan
+from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
 from paretune.specification.parameters import experimental_words
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
@@ -178,7 +178,8 @@ def nearly_full(job: ForeseenJob) -> str:
         other = "a larger instance" if job.spec.fine_tuning == "qlora" else options(fine_tuning="qlora")
         if job.spec.fine_tuning == "full" and job.spec.precision != "bf16-true":
             other += f", {options(precision='bf16-true')} (half the memory, but small updates are lost)"
-        mended = f"no batch fits: {other}, or a strategy that divides the model"
+        divides = job.spec.strategy in SHARDED
+        mended = f"no batch fits: {other}, or {'more devices' if divides else options(strategy='fsdp')}"
     return f"{reason}: a job that runs out of memory is paid until then; {mended}"
 
 

@@ -217,7 +217,7 @@ class JobSpec(Parameters):
         "ddp",
         "seconds memory",
         group="strategy: how one job is spread over devices",
-        experimental="smp smddp",
+        experimental="smp smddp fsdp device_map",
     )
     """how devices share the model; smp and deepspeed are for your own scripts"""
     tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)

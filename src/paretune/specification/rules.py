@@ -100,9 +100,11 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "strategy=fsdp": lambda job: job.strategy == DEVICE_MAP and job.instance_count > 1,
     "strategy=device_map goes with fine_tuning=lora or qlora, got {fine_tuning}: one device works at a time; use "
     "strategy=fsdp": lambda job: job.strategy == DEVICE_MAP and not (_adapts(job) or job.runs_user_code),
-    "fine_tuning=qlora goes with strategy ddp, or device_map on one instance, got {strategy}: paretune's training does "
-    "not shard 4-bit weights; use one of these, fine_tuning=lora, or an entry_script that does": lambda job: (
-        job.fine_tuning == "qlora" and job.strategy not in ("ddp", "smddp", DEVICE_MAP) and not job.runs_user_code
+    "fine_tuning=qlora goes with strategy fsdp, ddp or device_map, got {strategy}: use fsdp, or an entry_script that "
+    "shards 4-bit weights otherwise": lambda job: (
+        job.fine_tuning == "qlora"
+        and job.strategy not in ("fsdp", "ddp", "smddp", DEVICE_MAP)
+        and not job.runs_user_code
     ),
     "precision=bf16-true goes with fine_tuning=full, got {fine_tuning}: set precision=bf16": lambda job: (
         job.precision == "bf16-true" and job.fine_tuning != "full" and not job.runs_user_code

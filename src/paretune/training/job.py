@@ -85,9 +85,9 @@ class _Job:
             return TensorGroups(spec, self._formats, self._build)
         return Shards(spec, self._formats, self._build)
 
-    def _build(self, drawn: Sequence[str] | None = None) -> tuple[Any, list[str]]:
-        spec, source = self._spec, self._folder.model_source.resolve()
-        model, missing = build_model(spec, source, self._labels, self._tokenizer, self._formats, drawn=drawn)
+    def _build(self, drawn: Sequence[str] | None = None, *, packs: bool = True) -> tuple[Any, list[str]]:
+        spec, source, inputs = self._spec, self._folder.model_source.resolve(), (self._labels, self._tokenizer)
+        model, missing = build_model(spec, source, *inputs, self._formats, drawn=drawn, packs=packs)
         strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
             device.use_cpu_kernels(model, spec.max_seq_length)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -165,18 +166,21 @@ def build_model(
     formats: Formats,
     *,
     drawn: Sequence[str] | None = None,
+    packs: bool = True,
 ) -> tuple[Any, list[str]]:
     """Build the model with a head for `labels` and the trainable parameters of `fine_tuning`.
 
     Trained weights have the format in which they are updated; the optimiser rounds those that the model holds in
-    another. With qlora, frozen weights of linear layers have four bits. The folder lacks the weights of `drawn` layers,
-    so random ones were drawn for them. If they are given, the model is on the device meta: its layers, without memory
-    for their weights.
+    another. With qlora, frozen weights of linear layers have four bits, unless `packs` is false. The folder lacks the
+    weights of `drawn` layers, so random ones were drawn for them. If they are given, the model is on the device meta:
+    its layers, without memory for their weights.
     """
     if drawn is None:
-        model, missing = _load(spec, folder, labels, formats)
+        model, missing = _load(spec, folder, labels, formats, packs=packs)
     else:
         model, missing = _from_config(spec, folder, labels, form=_loaded_in(spec, formats)), list(drawn)
+        if spec.fine_tuning == "qlora":
+            _give_four_bits(model, formats, missing)
     config = model.config
     if config.pad_token_id is None or config.model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         config.pad_token_id = tokenizer.pad_token_id  # by which decoders find the last token of a padded row
@@ -192,7 +196,9 @@ def build_model(
     return model, missing
 
 
-def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats) -> tuple[Any, list[str]]:
+def _load(
+    spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats, *, packs: bool
+) -> tuple[Any, list[str]]:
     """Load the model with its weights, or random ones, and name the layers that the folder has no weights for."""
     if spec.init == "random":
         return _from_config(spec, folder, labels, form=_loaded_in(spec, formats), place="cpu"), []
@@ -200,7 +206,8 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats
     options: dict[str, Any] = {"dtype": _loaded_in(spec, formats)}
     if head:
         options["ignore_mismatched_sizes"] = True
-    if spec.fine_tuning == "qlora":
+    packs = packs and spec.fine_tuning == "qlora"
+    if packs:
         options |= _four_bits(formats, _heads(_from_config(spec, folder)))
     if spec.strategy == DEVICE_MAP:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
@@ -209,7 +216,7 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats
         model, loading = kind.from_pretrained(
             folder, trust_remote_code=False, output_loading_info=True, **head, **options
         )
-    if spec.fine_tuning == "qlora":
+    if packs:
         _correct_four_bits(model)
     return model, sorted({name.rpartition(".")[0] for name in loading["missing_keys"]})
 
@@ -329,6 +336,53 @@ def _correct_four_bits(model: Any) -> None:
             plain = torch.nn.Linear(layer.in_features, layer.out_features, device="meta")
             plain.weight, plain.bias = layer.weight, layer.bias
             model.set_submodule(name, plain)
+
+
+def _give_four_bits(model: Any, formats: Formats, kept: Iterable[str]) -> None:
+    """Replace the linear layers below the heads, except those `kept`, by layers of four bits, still without values.
+
+    Their weights are stored in the format of products, of which shards are made and gathered as of any weight; `pack`
+    gives their values. The layers of a model that transformers quantises while it loads them are the same ones.
+    """
+    from bitsandbytes.nn import Linear4bit, Params4bit
+    from transformers.pytorch_utils import Conv1D
+
+    form = device.DTYPES[formats.compute]
+    options: dict[str, Any] = {"compress_statistics": True, "quant_type": "nf4", "quant_storage": form}
+    left_out = {*kept, *(getattr(model, "_keep_in_fp32_modules", None) or ())}
+    for name in _linear_layers(model):
+        layer = model.get_submodule(name)
+        words, rest = divmod(layer.weight.numel(), 2 * form.itemsize)
+        if rest or left_out & {name, name.rpartition(".")[2]}:
+            continue
+        outputs, inputs = layer.weight.T.shape if isinstance(layer, Conv1D) else layer.weight.shape
+        packed = Linear4bit(inputs, outputs, bias=False, compute_dtype=form, device="meta", **options)
+        stored = torch.empty(words, 1, dtype=form, device="meta")
+        packed.weight = Params4bit(stored, bnb_quantized=True, module=packed, **options)
+        packed.bias, packed.source_cls, packed.support_avx512bf16_for_cpu = layer.bias, type(layer), False
+        model.set_submodule(name, packed.requires_grad_(False))
+    model.is_loaded_in_4bit = True  # for peft
+
+
+def pack(layer: Any, weight: torch.Tensor) -> torch.Tensor:
+    """Return the whole `weight` of a layer of four bits as the words that are stored; the layer keeps their scales."""
+    from bitsandbytes.functional import quantize_4bit
+    from transformers.pytorch_utils import Conv1D
+
+    whole = weight.T if issubclass(layer.source_cls, Conv1D) else weight
+    stored, layer.quant_state = quantize_4bit(
+        whole.contiguous(), compress_statistics=True, quant_type="nf4", quant_storage=layer.quant_storage
+    )
+    return torch.as_tensor(stored)
+
+
+def four_bit_layers(model: torch.nn.Module) -> dict[str, Any]:
+    """Return the layers of four bits by the name of their weight."""
+    if "bitsandbytes" not in sys.modules:
+        return {}
+    from bitsandbytes.nn import Linear4bit
+
+    return {f"{name}.weight": layer for name, layer in model.named_modules() if isinstance(layer, Linear4bit)}
 
 
 def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
@@ -452,17 +506,23 @@ def _merge_adapters(base: Any) -> None:
             base.set_submodule(name, layer.modules_to_save["default"])
             continue
         plain = layer.get_base_layer() if isinstance(layer, LoraLayer) else layer
-        state = getattr(getattr(plain, "weight", None), "quant_state", None)
+        state = getattr(plain, "quant_state", None)
         if plain is layer and state is None:
             continue
-        weight = plain.weight.detach()
+        weight = plain.weight.data
+        is_sharded = hasattr(weight, "full_tensor")
+        change = layer.get_delta_weight("default") if plain is not layer else None
         if state is not None:
             from bitsandbytes.functional import dequantize_4bit
 
-            weight = torch.as_tensor(dequantize_4bit(weight.data, state)).to(plain.compute_dtype)
-        if plain is not layer:
-            weight = (weight.float() + layer.get_delta_weight("default").float()).to(weight.dtype)
+            stored = processes.whole(weight).to(state.absmax.device)
+            weight = torch.as_tensor(dequantize_4bit(stored, state)).to(plain.compute_dtype)
+            change = None if change is None else processes.whole(change).to(weight.device)
+        if change is not None:
+            weight = (weight.float() + change.float()).to(weight.dtype)
             base.set_submodule(name, plain)
         if state is not None and issubclass(plain.source_cls, Conv1D):  # GPT-2's, transposed to be quantised
             weight = weight.T.contiguous()
+        if state is not None and is_sharded:  # whole, which no GPU has memory for
+            weight = weight.cpu() if processes.is_first() else weight.new_empty(0, device="cpu")
         plain.weight = torch.nn.Parameter(weight, requires_grad=False)

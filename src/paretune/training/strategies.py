@@ -29,7 +29,7 @@ from paretune.core.packages import can_be_imported
 from paretune.estimating.formats import Formats, is_plain, kind_of
 from paretune.specification.job import JobSpec
 from paretune.training import device, processes
-from paretune.training.model import layers_of, needs_masks
+from paretune.training.model import four_bit_layers, layers_of, needs_masks, pack
 from paretune.training.optimizer import MasterAdamW
 from paretune.training.rows.tokenised import masked
 
@@ -186,8 +186,10 @@ class Shards(Replicas):
 
     Every parameter, also a frozen one, is then a DTensor, sharded along its first dimension over the sharers of the
     mesh; trained ones have the format in which they are updated. With bf16 or fp16 a layer is gathered and computed in
-    that format, and gradients are summed in fp32. Several replicas have a whole copy each. With `cpu_offload` shards
-    and optimiser stay in the machine's memory. With a single sharer and replica nothing is sharded, unless offloaded.
+    that format, and gradients are summed in fp32. Weights of 4 bits are stored in that format, too, several in one
+    number: each process packs the whole weight, and keeps its shard and the constants of all its blocks. Several
+    replicas have a whole copy each. With `cpu_offload` shards and optimiser stay in the machine's memory. With a single
+    sharer and replica nothing is sharded, unless offloaded.
 
     The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism
     (transformers 5.23). Only the first process ever holds the whole model, in the machine's memory, while it sends one
@@ -204,10 +206,12 @@ class Shards(Replicas):
         stage, replica, sharer, member = map(mesh.get_local_rank, names)
         self.rank, self.shares = replica * degrees.sharers + sharer, degrees.data
         self.reports = member == 0 and stage == degrees.pipeline - 1
-        whole, drawn = build() if distributed.get_rank() == 0 else (None, [])
+        whole, drawn = build(packs=False) if distributed.get_rank() == 0 else (None, [])
         processes.wait_for_all()  # the first one reads
         self.model, _ = build(drawn=processes.of_first(drawn))
         self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
+        for layer in four_bit_layers(self.model).values():  # its own kind of parameter cannot be sharded
+            layer.weight = torch.nn.Parameter(torch.empty_like(layer.weight.data), requires_grad=False)
         self._divide(spec, mesh)
         is_sharded = degrees.replicas * degrees.sharers > 1 or spec.cpu_offload
         if is_sharded:
@@ -258,9 +262,11 @@ class Shards(Replicas):
                 if isinstance(item, DTensor):
                     value = DTensor.from_local(value, item.device_mesh, item.placements, run_check=False)
                 module._buffers[name] = value
-        parameters = dict(self.model.named_parameters())
+        parameters, packed = dict(self.model.named_parameters()), four_bit_layers(self.model)
         for name, value in sent({} if whole is None else dict(whole.named_parameters(remove_duplicate=False)), 0):
             own = parameters.get(name)
+            if name in packed:
+                value = pack(packed[name], value)
             if isinstance(own, DTensor):
                 value = distribute_tensor(value, own.device_mesh, own.placements, src_data_rank=None).to_local()
                 own = own.to_local()

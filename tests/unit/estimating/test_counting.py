@@ -132,6 +132,15 @@ def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
     assert in_turn.flops * 4 == pytest.approx(alike.flops)
 
 
+def test_shards_of_four_bit_weights_are_gathered_packed_and_all_devices_work_at_a_time() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "fine_tuning": "qlora", "per_device_train_batch_size": 4}
+    shards, in_turn = work_of(**job, strategy="fsdp"), work_of(**job, strategy="device_map")
+    trained = shards.updated * 4 / 24  # bytes of the optimiser, of which each device updates its share
+
+    assert shards.micro_link == pytest.approx(3 / 4 * (2 * (0.5 * 1000 + 2 * 500) + 4 * trained))
+    assert (shards.bubble, in_turn.bubble) == (0, 3)
+
+
 EIGHT: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "per_device_train_batch_size": 1}
 
 

@@ -120,6 +120,20 @@ def test_a_device_map_divides_the_weights() -> None:
     assert in_turn.frozen_bytes == alike.frozen_bytes
 
 
+def test_a_device_has_its_share_of_weights_in_full_what_it_computes_with_and_the_constants_of_four_bits() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "precision": "bf16"}
+    layer, rest = 1000 / 6, 500  # of 1,500 weights 1,000 are in six layers
+    scales = 1000 * (8 / 64 + 32 / (64 * 256)) / 8
+
+    assert described(**job).whole_bytes == 0
+    gradients = layer * (2 + 4) + rest * 2
+    assert described(**job, strategy="fsdp").whole_bytes == pytest.approx(2 * layer * 2 + rest * 2 + gradients)
+    assert described(**job, fine_tuning="qlora").whole_bytes == pytest.approx(scales)
+    sharded = described(**job, fine_tuning="qlora", strategy="fsdp")
+    assert sharded.whole_bytes == pytest.approx(2 * layer / 2 + rest * 2 + scales)
+    assert sharded.frozen_bytes == described(**job, fine_tuning="qlora").frozen_bytes
+
+
 @pytest.mark.parametrize(("batch", "bytes_of_rows"), [(1, 4 * 64), (64, 12 * 64)])  # 64 rows are evaluated
 def test_a_language_model_has_logits_of_a_training_or_an_evaluation_batch(batch: int, bytes_of_rows: int) -> None:
     job: dict[str, Any] = {"task": "causal-lm", "max_seq_length": 128, "per_device_train_batch_size": batch}

@@ -7,7 +7,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.formats import formats_of
-from paretune.estimating.workload import NF4_BYTES, Workload, evaluation_batch, frozen_weight_bytes, workload
+from paretune.estimating.workload import PACKED_BYTES, Workload, evaluation_batch, frozen_weight_bytes, workload
 from paretune.specification.job import JobSpec
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50, adapted_widths=360)
@@ -64,8 +64,8 @@ def test_a_causal_model_attends_to_half_of_the_tokens_and_makes_no_logits_again(
         ({"fine_tuning": "head"}, "bf16", 4 * 1500),
         ({"fine_tuning": "lora"}, "bf16", 2 * 1500),
         ({"fine_tuning": "lora", "strategy": "deepspeed", "instance_type": "ml.g5.xlarge"}, "bf16", 4 * 1500),
-        ({"fine_tuning": "qlora"}, "bf16", NF4_BYTES * 1000 + 2 * 500),
-        ({"fine_tuning": "qlora", "task": "causal-lm"}, "bf16", NF4_BYTES * 500 + 2 * 1000),  # 50 x 10 of output
+        ({"fine_tuning": "qlora"}, "bf16", PACKED_BYTES * 1000 + 2 * 500),
+        ({"fine_tuning": "qlora", "task": "causal-lm"}, "bf16", PACKED_BYTES * 500 + 2 * 1000),  # 50 x 10 of output
     ],
 )
 def test_frozen_weights_beside_adapters_take_two_bytes_or_half_a_byte(

@@ -122,7 +122,7 @@ def test_a_job_that_its_limit_will_end_is_refused_if_it_is_paid_unless_it_is_typ
         (
             {"gib": 20.0, "largest_batch": 0},
             "no batch fits: --fine_tuning qlora, --precision bf16-true (half the memory, but small updates are lost), "
-            "or a strategy that divides the model",
+            "or --strategy fsdp",
         ),
     ],
 )

@@ -133,7 +133,10 @@ WRONG = [  # what was typed, and how the one fault about it begins
     ({"instance_type": G5, "strategy": "fsdp", "tensor_parallel_degree": 3}, "tensor_parallel_degree must divide"),
     ({"instance_type": G5, "region": "us-est-1"}, "region must be an AWS region that has SageMaker, got 'us-est-1'"),
     ({"instance_type": G5, "fallback_instance_types": P4D, "global_batch_size": 4}, "fallback_instance_types: on ml.p"),
-    ({"fine_tuning": "qlora", "strategy": "fsdp"}, "fine_tuning=qlora goes with strategy ddp, or device_map"),
+    (
+        {"fine_tuning": "qlora", "strategy": "deepspeed", "instance_type": G5},
+        "fine_tuning=qlora goes with strategy fsdp",
+    ),
     ({"strategy": "device_map"}, "strategy=device_map goes with fine_tuning=lora or qlora"),
     ({"register": "a_b"}, "register must be at most 57 letters, digits and hyphens"),
     ({"register": "a", "probe_steps": 20}, "register=a needs a model"),
