@@ -121,8 +121,8 @@ def _config(model: str) -> Any:
     return AutoConfig.for_model(**{"vocab_size": 30522, **MODELS[model]})
 
 
-def make_model(model: str, path: Path, *, layers: int | None = None) -> None:
-    """Write the folder of a model with random weights, with fewer layers if their number is given."""
+def make_model(model: str, path: Path, *, layers: int | None = None, **changes: Any) -> None:
+    """Write the folder of a model with random weights, with fewer layers or other values of its configuration."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
@@ -130,6 +130,7 @@ def make_model(model: str, path: Path, *, layers: int | None = None) -> None:
 
     config = _config(model)
     config.num_hidden_layers = layers or config.num_hidden_layers
+    config.update(changes)
     kind = AutoModelForCausalLM if config.model_type == "llama" else AutoModelForMaskedLM
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         kind.from_config(config).save_pretrained(path)

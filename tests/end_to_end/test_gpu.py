@@ -1,5 +1,9 @@
-"""What only a GPU can show. One is enough: two instances share it, which NCCL takes for two hosts."""
+"""What only a GPU can show. One is enough: two instances share it, which NCCL takes for two hosts.
 
+`.ci/gpu` runs the most wanted ones. With PARETUNE_REHEARSE they run on a processor, which shows that they can.
+"""
+
+import os
 import random
 import signal
 import time
@@ -26,10 +30,13 @@ from tests.support.sentences import sentences, write_csv
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="on a machine with a GPU: pytest -m slow -k test_gpu"),
+    pytest.mark.skipif(
+        not (torch.cuda.is_available() or os.environ.get("PARETUNE_REHEARSE")),
+        reason="on a machine with a GPU: pytest -m slow -k test_gpu",
+    ),
 ]
 
-LANES, STOPS = 7, 3  # of each lane; the lanes run beside each other with `pytest -n 7`
+STOPS = 2
 ENDS_WITHIN_S = 110.0
 
 
@@ -96,12 +103,36 @@ def test_two_instances_train_the_model_of_one(spec: JobSpec, tmp_path: Path, str
     check_it_is_the_same_training(both[0], alone)
 
 
-@pytest.mark.parametrize(("strategy", "lane"), [*(("ddp", lane) for lane in range(LANES)), ("fsdp", 0)])
+def test_two_instances_with_adapters_return_the_best_model_of_one(spec: JobSpec, tmp_path: Path) -> None:
+    best = {"eval_strategy": "epoch", "load_best_model_at_end": True}
+    adapting = spec.replace(fine_tuning="lora", training_arguments={"logging_steps": 1, **best})
+    alone = make_job(tmp_path / "alone", adapting)
+    both = instances_of(make_job(tmp_path / "both", on_two_instances(adapting)), 2)
+
+    run([alone])
+    run(both)
+
+    check_it_is_the_same_training(both[0], alone)
+
+
+def test_shards_of_four_bit_weights_train_what_a_device_map_trains(spec: JobSpec, tmp_path: Path) -> None:
+    adapting = spec.replace(fine_tuning="qlora")
+    alone = make_job(tmp_path / "alone", adapting.replace(strategy="device_map"))
+    both = instances_of(make_job(tmp_path / "both", on_two_instances(adapting, strategy="fsdp")), 2)
+
+    run([alone])
+    run(both)
+
+    check_it_is_the_same_training(both[0], alone)
+    assert not [*both[0].model.glob("adapter*")]  # they are merged
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_stopped_instances_have_done_the_same_step_and_go_on_from_it(
-    spec: JobSpec, tmp_path: Path, strategy: str, lane: int
+    spec: JobSpec, tmp_path: Path, strategy: str
 ) -> None:
     """Signals come half a second apart, in either order, while NCCL's work is queued."""
-    chance = random.Random(f"{strategy}, {lane}")
+    chance = random.Random(strategy)
     endless = spec.replace(num_train_epochs=2000.0, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
     folders = instances_of(make_job(tmp_path / "job", on_two_instances(endless, strategy=strategy)), 2)
     last = 0

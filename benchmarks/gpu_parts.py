@@ -1,0 +1,226 @@
+"""Measure one part of what only a GPU can show, for `.ci/gpu`, which runs all parts.
+
+    python benchmarks/gpu_parts.py profile FOLDER         # ten steps of BERT base, and a bare loop with masters
+    python benchmarks/gpu_parts.py memory FOLDER          # checkpointing, torch.compile, fp16; peaks and their estimate
+    python benchmarks/gpu_parts.py largest FOLDER         # a causal model of 32,000 tokens at its largest batch
+    python benchmarks/gpu_parts.py kernels FOLDER         # kernels and waits of the steps that were profiled before
+
+Each figure is printed as soon as it is known. Models have random weights, and all rows are as long as max_seq_length.
+FOLDER keeps the traces of the profiles. `--small` trains models of two layers for a few steps, on any device.
+"""
+
+import argparse
+import collections
+import gzip
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import arguments
+from estimate_gpu import INSTANCE, ROWS, make_model, rows_of_words, spec_of, trained
+
+from paretune.estimating.architecture import of_config
+from paretune.estimating.estimator import Estimate, Estimator
+from paretune.estimating.evidence import Evidence
+from paretune.specification.container import JobFolder
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import MFU, PEAK_MEMORY_GIB, THROUGHPUT_SAMPLES
+
+PROFILED = 10  # steps
+ENCODER, DECODER = "BERT base", "Llama of 1.0B"
+WAYS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    (ENCODER, {"precision": "fp16"}),
+    (ENCODER, {"training_arguments": {"torch_compile": True}}),
+    (DECODER, {"training_arguments": {"gradient_checkpointing": True}}),
+)
+_CAUSAL = {"task": "causal-lm", "max_seq_length": 512}
+_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+
+
+class Bench:
+    """Trains models in a folder of its own; in small those of two layers, in the format that this device has."""
+
+    def __init__(self, folder: Path, results: Path, *, is_small: bool) -> None:
+        self.folder, self.results, self.is_small = folder, results, is_small
+        rows_of_words(folder / "rows.csv")
+
+    def model(self, name: str, **changes: Any) -> Path:
+        """Return the folder of a model with random weights, and with these changes of its configuration."""
+        path = self.folder / f"{name} {changes.get('vocab_size', '')}".strip().replace(" ", "-")
+        if not path.exists():
+            make_model(name, path, layers=2 if self.is_small else None, **changes)
+        return path
+
+    def spec(self, path: Path, batch: int, steps: int, changes: Mapping[str, Any]) -> JobSpec:
+        """Return a job of so many steps; in small of two rows each."""
+        own = {
+            "max_steps": 12 if self.is_small else steps,
+            "logging_steps": 50,
+            **changes.get("training_arguments", {}),
+        }
+        given = {"per_device_train_batch_size": 2 if self.is_small else batch, **changes, "training_arguments": own}
+        if self.is_small:
+            given |= {"precision": "auto", "max_seq_length": 32}
+        return spec_of(given, model=str(path), dataset=str(self.folder / "rows.csv"))
+
+    def train(self, label: str, path: Path, spec: JobSpec) -> None:
+        """Train, print speed and peak beside their estimates, and keep the trace of a profile."""
+        report, item = trained(spec, self.folder), estimated(spec, path)
+        rate, peak = report.metrics.get(THROUGHPUT_SAMPLES), report.metrics[PEAK_MEMORY_GIB]
+        speed = (
+            ""
+            if rate is None
+            else f"{rate:,.1f} samples/s, {1000 * spec.plan().global_batch_size / rate:.1f} ms a step"
+        )
+        expected = f"estimated {1000 * item.time.step_seconds:.1f} ms, {item.memory.gib:.1f} GiB" if item.memory else ""
+        use = f", MFU {report.metrics[MFU]:.3f}" if MFU in report.metrics else ""
+        print(f"{label}: {speed}, peak {peak:.2f} GiB{use}; {expected}", flush=True)
+        profile = JobFolder(self.folder / "job").profile
+        if profile.exists():
+            shutil.copy(
+                profile / "trace.json.gz", self.results / f"{label.split(',')[0].replace(' ', '-')}.trace.json.gz"
+            )
+            print((profile / "profile.md").read_text(), flush=True)
+
+
+def estimated(spec: JobSpec, path: Path) -> Estimate:
+    """Return the estimate of the job on INSTANCE, from data sheets alone."""
+    built = of_config(json.loads((path / "config.json").read_text()), spec.task)
+    assert built is not None
+    precision = "bf16" if spec.precision == "auto" else spec.precision
+    facts = {"train_rows": ROWS, "train_tokens": ROWS * spec.max_seq_length, "validation_rows": 500}
+    item = Estimator(Evidence()).estimate(
+        spec.replace(instance_type=INSTANCE, precision=precision), built, None, facts=facts
+    )
+    assert item is not None
+    return item
+
+
+def profile(bench: Bench) -> None:
+    """Profile a job of 64 rows of BERT base, and time a bare loop with the same masters beside it."""
+    path = bench.model(ENCODER)
+    spec = bench.spec(path, 64, 120, {"profile_steps": PROFILED})
+    bench.train(f"{ENCODER}, paretune, {spec.per_device_train_batch_size} rows", path, spec)
+    bare(
+        path,
+        rows=spec.per_device_train_batch_size or 2,
+        length=spec.max_seq_length,
+        steps=12 if bench.is_small else 120,
+    )
+
+
+def bare(path: Path, *, rows: int, length: int, steps: int) -> None:
+    """Print the time of a step of a loop with bf16 weights and fp32 masters, and the table of its profile."""
+    import torch
+    from torch.profiler import ProfilerActivity
+    from transformers import AutoModelForSequenceClassification
+
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    model = AutoModelForSequenceClassification.from_pretrained(path).to(place, torch.bfloat16).train()
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    masters = [weight.detach().float().requires_grad_() for weight in weights]
+    optimizer = torch.optim.AdamW(masters, lr=1e-5, fused=True)
+    tokens, labels = torch.randint(5, 30000, (rows, length), device=place), torch.randint(2, (rows,), device=place)
+    mask = torch.ones_like(tokens)
+
+    def step() -> None:
+        model(input_ids=tokens, attention_mask=mask, labels=labels).loss.backward()
+        for weight, master in zip(weights, masters, strict=True):
+            master.grad, weight.grad = None if weight.grad is None else weight.grad.float(), None
+        torch.nn.utils.clip_grad_norm_(masters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            torch._foreach_copy_(weights, masters)
+
+    def wait() -> float:
+        if place == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    for _ in range(steps // 6):  # memory is allocated, and kernels are chosen
+        step()
+    timed, started = steps - steps // 6, wait()
+    for _ in range(timed):
+        step()
+    print(
+        f"{ENCODER}, bare loop with masters, {rows} rows: {1000 * (wait() - started) / timed:.1f} ms a step", flush=True
+    )
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if place == "cuda" else [])]
+    with torch.profiler.profile(activities=activities) as profiler:
+        for _ in range(2 if steps < PROFILED else PROFILED):
+            step()
+        wait()
+    print(profiler.key_averages().table(sort_by=f"self_{place}_time_total", row_limit=20, max_name_column_width=60))
+
+
+def memory(bench: Bench) -> None:
+    """Train each of WAYS for 30 steps."""
+    for model, changes in WAYS:
+        path, batch = bench.model(model), 64 if model == ENCODER else 8
+        given = changes if model == ENCODER else {**_CAUSAL, **changes}
+        spec = bench.spec(path, batch, 30, given)
+        named = ", ".join(f"{name} {value}" for name, value in changes.items())
+        bench.train(f"{model}, {named}, {spec.per_device_train_batch_size} rows", path, spec)
+
+
+def largest(bench: Bench) -> None:
+    """Train a causal model of 32,000 tokens with the largest batch that is said to fit; half of it if it does not."""
+    path = bench.model(DECODER, vocab_size=32_000)
+    spec = bench.spec(path, 16, 16, {**_CAUSAL, "profile_steps": 3})
+    batch = 2 if bench.is_small else estimated(spec, path).largest_batch or 1
+    print(f"the largest batch that is said to fit on {INSTANCE}: {batch}", flush=True)
+    while batch:
+        try:
+            bench.train(f"{DECODER}, {batch} rows", path, spec.replace(per_device_train_batch_size=batch))
+            return
+        except SystemExit as error:
+            if "out of memory" not in str(error).lower():
+                raise
+            print(f"{batch} rows: out of memory", flush=True)
+            batch //= 2
+
+
+def kernels(bench: Bench) -> None:
+    """Count kernels, copies and waits of a step in the traces that other parts have left."""
+    traces = sorted(bench.results.glob("*.trace.json.gz"))
+    if not traces:
+        raise SystemExit("no part has left a trace")
+    for path in traces:
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        steps = len({event["name"] for event in events if str(event.get("name")).startswith("ProfilerStep")})
+        kinds = collections.Counter(str(event.get("cat")) for event in events)
+        waits = collections.Counter(event["name"] for event in events if event.get("name") in _WAITS)
+        counted = {kind: kinds[kind] / steps for kind in ("kernel", "gpu_memcpy", "gpu_memset", "cpu_op")}
+        shown = ", ".join(f"{value:,.0f} {kind}" for kind, value in counted.items())
+        print(
+            f"{path.name}: a step of {steps} has {shown}, and waits {sum(waits.values()) / steps:.1f} times", flush=True
+        )
+
+
+PARTS: Mapping[str, Callable[[Bench], None]] = {
+    "profile": profile,
+    "memory": memory,
+    "largest": largest,
+    "kernels": kernels,
+}
+
+
+def main() -> None:
+    """Run one part."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PARTS, nargs="?", default="profile")
+    parser.add_argument("folder", type=Path, nargs="?", help="for traces; by default none are kept")
+    options = arguments.parse(parser)
+    with tempfile.TemporaryDirectory(prefix="gpu-") as name:
+        results = options.folder or Path(name) / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        PARTS[options.part](Bench(Path(name), results, is_small=options.small))
+
+
+if __name__ == "__main__":
+    main()
