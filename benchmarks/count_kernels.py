@@ -34,7 +34,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM, CLASSIFICATION, TOKEN_CLASSIFICATION
-from paretune.training import device, meter
+from paretune.training import cpu, meter
 from paretune.training.job import train
 from paretune.training.loop import Loop
 from paretune.training.model import auto_class, load_tokenizer
@@ -212,8 +212,8 @@ def of_paretune(case: Case, precision: str) -> Step:
     """A step of paretune's own training, as on a GPU."""
     spec, step_of = case.spec.replace(precision=precision), Loop._step
     with (
-        patch.object(device, "use_cpu_kernels", lambda *_: None),
-        patch.object(device, "keep_freed_memory", lambda: None),
+        patch.object(cpu, "use_cpu_kernels", lambda *_: None),
+        patch.object(cpu, "keep_freed_memory", lambda: None),
         patch.object(meter, "AGREE_S", math.inf),
         redirect_stdout(io.StringIO()),
         _counted() as (note, notes),

@@ -65,9 +65,9 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
 
 _UNSUITED = """
 import runpy
-from paretune.training import device
-device.use_cpu_kernels = lambda *_: None
-device.keep_freed_memory = lambda: None
+from paretune.training import cpu
+cpu.use_cpu_kernels = lambda *_: None
+cpu.keep_freed_memory = lambda: None
 runpy.run_module("paretune.training", run_name="__main__", alter_sys=True)
 """
 

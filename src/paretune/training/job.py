@@ -14,7 +14,7 @@ from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import evaluation_batch, flops_of_row, training_steps
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
-from paretune.training import device, mlflow_model, processes, strategies
+from paretune.training import cpu, device, mlflow_model, processes, strategies
 from paretune.training.arguments import training_arguments
 from paretune.training.evaluation import evaluate
 from paretune.training.loop import Loop
@@ -27,7 +27,7 @@ from paretune.training.model import (
     write_model,
 )
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, pad_multiple
-from paretune.training.strategies import Replicas, Shards
+from paretune.training.strategies import Shards
 from paretune.training.tasks import Evaluation, summed_loss
 
 
@@ -39,7 +39,7 @@ def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[],
     """
     spec = document.spec
     if not device.has_gpu():
-        device.keep_freed_memory()
+        cpu.keep_freed_memory()
     # On Hopper, PyTorch takes cuDNN's attention, which makes a plan for each new shape of a batch: a second each, on a
     # B200 (modelscope/FunASR issue 3704). Only the blocks of a language model all have one shape.
     torch.backends.cuda.enable_cudnn_sdp(spec.task == metrics.CAUSAL_LM)
@@ -65,43 +65,29 @@ class _Job:
         self._labels = PreparedDataset.read(folder.dataset).labels
         self._tokenizer = load_tokenizer(folder.model_source.resolve())
         self._formats = find_formats(self._spec, folder.model_source.resolve())
-        self._strategy = self._make_strategy()
-        self._architecture = of_config(self._strategy.model.config.to_dict(), self._spec.task)
         is_judged = self._spec.task != metrics.CAUSAL_LM  # a language model has a loss only
         self._judge = Evaluation(self._spec.task, self._labels) if is_judged else None
         self.loop = self._make_loop()
-
-    def _make_strategy(self) -> Replicas:
-        spec = self._spec
-        if not strategies.divides(spec):
-            return Replicas(spec, self._formats, self._build)
-        if spec.degrees.pipeline > 1:
-            from paretune.training.experiments.pipeline import Stages
-
-            return Stages(spec, self._formats, self._build)
-        if spec.degrees.tensor > 1:
-            from paretune.training.experiments.tensor import TensorGroups
-
-            return TensorGroups(spec, self._formats, self._build)
-        return Shards(spec, self._formats, self._build)
+        self._strategy = self.loop.strategy
+        self._architecture = of_config(self._strategy.model.config.to_dict(), self._spec.task)
 
     def _build(self, drawn: Sequence[str] | None = None, *, packs: bool = True) -> tuple[Any, list[str]]:
         spec, source, inputs = self._spec, self._folder.model_source.resolve(), (self._labels, self._tokenizer)
         model, missing = build_model(spec, source, *inputs, self._formats, drawn=drawn, packs=packs)
         strategies.checkpoint_activations(model, spec)
         if not device.has_gpu() and not spec.is_compiled:
-            device.use_cpu_kernels(model, spec.max_seq_length)
+            cpu.use_cpu_kernels(model, spec.max_seq_length)
         use_causal_attention(model, spec, self._formats)
         use_fused_norms(model, spec)
         return model, missing
 
     def _make_loop(self) -> Loop:
-        spec, plan, strategy = self._spec, self._document.plan, self._strategy
-        rows = self._rows("train")
+        spec, plan, rows = self._spec, self._document.plan, self._rows("train")
         arguments = training_arguments(spec, spec.probe_steps or training_steps(spec, plan, len(rows)))
+        strategy, optimizer = strategies.begin_training(spec, self._formats, self._build, arguments, plan.learning_rate)
         return Loop(
             strategy,
-            strategy.optimizer(arguments, plan.learning_rate),
+            optimizer,
             rows,
             GlobalBatchSampler(rows.lengths, plan, rank=strategy.rank, seed=spec.seed),
             arguments,

@@ -13,8 +13,7 @@ import torch
 from transformers import TrainingArguments
 
 from paretune.estimating.formats import Formats
-from paretune.training import device
-from paretune.training.device import LARGEST_KEPT
+from paretune.training import cpu, device
 
 _FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # of PyTorch's GradScaler
 
@@ -46,10 +45,7 @@ class MasterAdamW:
                 weight.data = master.to(rounded)
                 self._rounded.append((weight, master))
         self._all = list(self._masters.values())
-        # Memory for large fp32 gradients is kept on a processor, where the system would zero it anew in each step: for
-        # the embedding of MiniLM 12 of 100 ms.
-        on_processor = [master for _, master in self._rounded if master.device.type == "cpu"]
-        self._wide = {master: torch.empty_like(master) for master in on_processor if master.nbytes > LARGEST_KEPT}
+        self._wide = cpu.kept_for_gradients(master for _, master in self._rounded)
         decaying = [weight for name, weight in self._masters.items() if weight.ndim >= 2 and "bias" not in name]
         others = [weight for name, weight in self._masters.items() if weight.ndim < 2 or "bias" in name]
         groups = [

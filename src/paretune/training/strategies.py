@@ -89,7 +89,7 @@ class Replicas:
     """The whole model in each process. Processes have separate rows, and average their gradients.
 
     `rank` is the index of this process's rows among the `shares` of all. Of several processes with equal rows one
-    `reports` what it has evaluated. Make the `optimizer` before the first step.
+    `reports` what it has evaluated. `begin_training` makes one that trains.
     """
 
     reports = True
@@ -112,14 +112,8 @@ class Replicas:
         if getattr(self.model, "hf_device_map", None) is None:  # else it is where it belongs
             self.model.to(self.device)
 
-    def optimizer(self, arguments: Any, learning_rate: float) -> MasterAdamW:
-        """Return the optimiser of the model, whose weights now have the format in which they are trained."""
-        optimizer = MasterAdamW(self.model.named_parameters(), arguments, learning_rate, self.formats)
-        self._wrap(arguments)  # DDP and the compiler take the weights as they are now
-        return optimizer
-
-    def _wrap(self, arguments: Any) -> None:
-        """Add the exchange of gradients and the compiler."""
+    def wrap(self, arguments: Any) -> None:
+        """Add the exchange of gradients and the compiler, which take the weights as they are now (`begin_training`)."""
         if self.shares > 1:
             self._wrapped = DistributedDataParallel(
                 self.model,
@@ -237,7 +231,7 @@ class Shards(Replicas):
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
         """Divide the model further before it is sharded; here it is not."""
 
-    def _wrap(self, arguments: Any) -> None:
+    def wrap(self, arguments: Any) -> None:
         """Leave the model to its shards, which exchange gradients and are not compiled."""
 
     @torch.no_grad()
@@ -290,6 +284,34 @@ class Shards(Replicas):
         """Name and value of each weight and buffer of a model in files; a tied weight once."""
         copies = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
         return ((name, processes.whole(item)) for name, item in model.state_dict().items() if name not in copies)
+
+
+def begin_training(
+    spec: JobSpec, formats: Formats, build: Build, arguments: Any, learning_rate: float
+) -> tuple[Replicas, MasterAdamW]:
+    """Return the model of the job, spread over its processes, and its optimiser.
+
+    The order matters: the model is built and divided, then the optimiser casts its weights to the format in which they
+    are trained, and then DDP and the compiler take the weights as they are.
+    """
+    strategy = _kind_for(spec)(spec, formats, build)
+    optimizer = MasterAdamW(strategy.model.named_parameters(), arguments, learning_rate, formats)
+    strategy.wrap(arguments)
+    return strategy, optimizer
+
+
+def _kind_for(spec: JobSpec) -> type[Replicas]:
+    if not divides(spec):
+        return Replicas
+    if spec.degrees.pipeline > 1:
+        from paretune.training.experiments.pipeline import Stages
+
+        return Stages
+    if spec.degrees.tensor > 1:
+        from paretune.training.experiments.tensor import TensorGroups
+
+        return TensorGroups
+    return Shards
 
 
 def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:

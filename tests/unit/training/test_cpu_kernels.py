@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from paretune.training.device import dropout, use_cpu_kernels
+from paretune.training.cpu import dropout, use_cpu_kernels
 from tests.support.small_models import batch_of, small
 
 

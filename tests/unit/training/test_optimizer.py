@@ -9,7 +9,7 @@ from transformers import Trainer
 
 from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
-from paretune.training import optimizer as module
+from paretune.training import cpu
 from paretune.training.arguments import training_arguments
 from paretune.training.optimizer import MasterAdamW
 from paretune.training.strategies import Replicas
@@ -37,7 +37,7 @@ def step(optimizer: MasterAdamW, gradients: list[Any] | None = None) -> float:
 def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoint(
     largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LARGEST_KEPT", largest)
+    monkeypatch.setattr(cpu, "LARGEST_KEPT", largest)
     start = torch.linspace(1, 2, 12).reshape(3, 4).bfloat16().float()
     weight, plain = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
     optimizer, reference = optimizer_of(weight, precision="bf16"), optimizer_of(plain)
