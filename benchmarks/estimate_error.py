@@ -30,6 +30,7 @@ import arguments
 import numpy as np
 import pandas as pd
 import published
+import stacks
 from scipy.optimize import nnls
 
 from paretune.estimating.architecture import well_known
@@ -52,13 +53,15 @@ class Job:
     seconds: float
 
     @classmethod
-    def of(cls, spec: JobSpec, seconds: float) -> "Job":
-        """A job of a well-known model with `max_train_samples`."""
+    def of(cls, spec: JobSpec, seconds: float, *, is_of_2022: bool = False) -> "Job":
+        """A job of a well-known model with `max_train_samples`, by the Trainer of that year if it `is_of_2022`."""
         built, rows = well_known(spec.model), spec.max_train_samples
         assert built is not None
         assert rows is not None
         work = describe(spec, spec.plan(), built)
         assert work is not None
+        if is_of_2022:
+            work = stacks.keeping_scores(stacks.updating_in_a_loop(work, built), spec, built)
         shape, trained = f"{spec.instance_count} x {spec.instance_type}", rows * spec.num_train_epochs
         return cls(work=work, shape=shape, devices=spec.degrees.data, rows=trained, seconds=seconds)
 
@@ -118,6 +121,7 @@ def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
                 training_arguments={"eval_strategy": "epoch"},
             ),
             float(row["billable_seconds"]),
+            is_of_2022=True,
         )
         for row in table.to_dict("records")
     ]

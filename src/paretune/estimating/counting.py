@@ -28,7 +28,7 @@ from paretune.specification.parameters import spell
 TCP = "tcp"
 """Name of the constant of networks without EFA."""
 # Share of peak arithmetic that matrix products reach on a GPU in fp32 and in half precision, and on processors.
-_MATMUL_FP32, _MATMUL = 0.64, 0.5
+_MATMUL_FP32, _MATMUL = 0.7, 0.5
 _STREAM = 0.75  # share of memory bandwidth that a GPU reaches between the products
 _ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
 _GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
@@ -48,11 +48,9 @@ _READ_BYTES, _READ_BYTES_BF16, _READ_BYTES_UNPACKED = 20.0, 10.0, 22.0
 # a Llama of 16 layers as transformers has it (torch 2.13), dropout as one. Ours launches 69 in one precision, but most
 # jobs that the constants were fitted to did not.
 _KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
-# AdamW in fp32, in few fused kernels: gradient, weight and two moments read, the last three written; rounded. In a loop
-# over tensors every intermediate is written and read, in ten kernels for each of the 15 tensors of a layer. Masters of
-# bf16 weights take 6 bytes for their gradient and 6 to be rounded into the model.
+# AdamW in fp32, in few fused kernels: gradient, weight and two moments read, the last three written; rounded. Masters
+# of bf16 weights take 6 bytes for their gradient and 6 to be rounded into the model.
 _UPDATE_BYTES, _MASTER_BYTES, _UPDATE_KERNELS = 24.0, 12.0, 41
-_LOOP_BYTES, _LOOP_KERNELS = 84.0, 150
 # Parameters that divide the devices, with their defaults.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in DIVISIONS}
 
@@ -138,10 +136,7 @@ def describe(
     per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts] * fused
     # Adapters have as many again: two products, a dropout, casts, a factor and a sum for each linear layer.
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
-    optimiser = str(spec.training_arguments.get("optim", "adamw_torch_fused"))
-    is_loop = optimiser == "adamw_torch"
-    updated = (_LOOP_BYTES if is_loop else _UPDATE_BYTES) * BYTES[formats.updated] / 4
-    updated += _MASTER_BYTES if rounds else 0.0
+    updated = _UPDATE_BYTES * BYTES[formats.updated] / 4 + (_MASTER_BYTES if rounds else 0.0)
 
     # A small instance uses up its burst within minutes. SageMaker's own library sends to all nodes at a time, others in
     # a ring, in few flows. A local cluster is one machine.
@@ -156,7 +151,7 @@ def describe(
     divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
     cluster = f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}"
     return Work(
-        constants=_constants(spec, share, cluster, optimiser, stack, by_tcp=by_tcp),
+        constants=_constants(spec, share, cluster, stack, by_tcp=by_tcp),
         cluster=cluster,
         is_local=is_local,
         is_ahead=not share.on_processor,
@@ -169,7 +164,7 @@ def describe(
         moved=moved + (0.0 if share.on_processor else read),
         kernels=kernels / degrees.pipeline * parts,
         updated=updated * work.trained_parameters / (row_devices * share.sharers),
-        update_kernels=_LOOP_KERNELS * built.layers if is_loop else _UPDATE_KERNELS,
+        update_kernels=_UPDATE_KERNELS,
         bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
         **_sent(spec, plan, built, work, formats),
         evaluated_flops=dearer * evaluated / (share.instances * share.devices),
@@ -192,10 +187,8 @@ def _arithmetic(share: DeviceShare, formats: Formats) -> float:
     return (_MATMUL if share.on_processor else _MATMUL_FP32) * device.fp32_flops * device.sustained_fp32
 
 
-def _constants(
-    spec: JobSpec, share: DeviceShare, cluster: str, optimiser: str, stack: str, *, by_tcp: bool
-) -> dict[str, str]:
-    """Return the name of the constant for each role in the time of a job, or an empty text."""
+def _constants(spec: JobSpec, share: DeviceShare, cluster: str, stack: str, *, by_tcp: bool) -> dict[str, str]:
+    """The name of the constant for each role in the time of a job, or an empty text."""
     device, instance, is_local = share.device, share.instance, not spec.has_instances
     is_alone, is_gpu = share.instances * share.devices == 1, not share.on_processor
     chip = device.name or "local"
@@ -209,7 +202,7 @@ def _constants(
         "stack": f"stack:{stack}",
         "cluster": "" if is_alone else "processes" if is_local else f"cluster:{cluster}",
         "launch": f"launch:{family}" if is_gpu else "launch local",
-        "update": f"update:{stack} {optimiser}" if is_gpu else "update local",
+        "update": f"update:{stack}" if is_gpu else "update local",
         "link": "link",
         "network": "" if share.instances == 1 else TCP if by_tcp else "efa",
         "between": "" if share.instances == 1 else f"between:{cluster}",

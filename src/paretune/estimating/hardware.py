@@ -51,9 +51,11 @@ class Accelerator:
 _ACCELERATORS = {
     "NVIDIA K80": Accelerator(4.1e12, 4.1e12, 240e9, 16e9, 11441 / 1024, has_bf16=False, compute_capability=(3, 7)),
     "NVIDIA T4": Accelerator(
-        8.1e12, 65e12, 320e9, 16e9, 16, has_bf16=False, sustained=0.5, sustained_fp32=0.7, compute_capability=(7, 5)
+        8.1e12, 65e12, 320e9, 16e9, 16, has_bf16=False, sustained=0.5, sustained_fp32=0.62, compute_capability=(7, 5)
     ),
-    "NVIDIA V100": Accelerator(15.7e12, 125e12, 900e9, 150e9, 16.0, has_bf16=False, compute_capability=(7, 0)),
+    "NVIDIA V100": Accelerator(
+        15.7e12, 125e12, 900e9, 150e9, 16.0, has_bf16=False, sustained=1.3, compute_capability=(7, 0)
+    ),
     "NVIDIA A10G": Accelerator(31.2e12, 70e12, 600e9, 32e9, 22888 / 1024, sustained=0.85, compute_capability=(8, 6)),
     "NVIDIA L4": Accelerator(30.3e12, 121e12, 300e9, 32e9, 22888 / 1024, sustained=0.75, compute_capability=(8, 9)),
     "NVIDIA L40S": Accelerator(91.6e12, 362e12, 864e9, 32e9, 45776 / 1024, compute_capability=(8, 9)),

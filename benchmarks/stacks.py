@@ -1,0 +1,38 @@
+"""What trainings of other people do otherwise than ours, as work of a device.
+
+    work = stacks.keeping_scores(work, spec, built)     # attention that writes its matrices
+    work = stacks.updating_in_a_loop(work, built)       # an optimiser that updates one weight after another
+
+The product predicts its own training, which does neither. Published rates are of both kinds.
+"""
+
+from dataclasses import replace
+
+from paretune.estimating.architecture import Architecture
+from paretune.estimating.counting import Work
+from paretune.specification.job import JobSpec
+
+_HEAD_WIDTH = 64  # of BERT and its kin
+_PASSES = 19.5
+"""How often a training step reads or writes a matrix of scores, if each operation does: the product, the mask (2), the
+softmax (2), the dropout (2.25, its mask is a byte) and the product with the values read or write it 8.25 times forward,
+and their gradients 11.25 times."""
+_LOOP_BYTES, _FUSED_BYTES, _LOOP_KERNELS = (84.0 + 12.0) / 2, 24.0, 12 * 15 / 2
+"""Bytes of each weight in a loop over tensors, which writes and reads every intermediate, with its norm and clipping,
+and by fused kernels; twelve kernels for each of the 15 tensors of a layer. Both halved: the constant of an update,
+twice what is counted, stands for norm, clipping and copies beside a fused optimiser, and here these are counted."""
+
+
+def keeping_scores(work: Work, spec: JobSpec, built: Architecture) -> Work:
+    """Return the work with the traffic of attention before PyTorch's fused kernels.
+
+    PyTorch has them since 2.0 (2023-03), and transformers has used them in BERT since 4.41 (2024-05).
+    """
+    rows, tokens = spec.plan().per_device_train_batch_size, float(spec.max_seq_length)
+    scores = rows * built.hidden_size / _HEAD_WIDTH * tokens**2 * built.layers
+    return replace(work, moved=work.moved + _PASSES * scores * (4 if spec.precision == "fp32" else 2))
+
+
+def updating_in_a_loop(work: Work, built: Architecture) -> Work:
+    """Return the work with the optimiser of the Trainer before 2023, and of scripts of that time."""
+    return replace(work, updated=work.updated * _LOOP_BYTES / _FUSED_BYTES, update_kernels=_LOOP_KERNELS * built.layers)
