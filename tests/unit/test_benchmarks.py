@@ -152,3 +152,12 @@ def test_a_search_without_the_driver_buys_probes_and_ends_by_itself(tmp_path: Pa
     assert course.run[3:5] == (0.0, course.run[4])  # four probes, then a training
     assert course.run[4] > 0.0
     assert course.usd[-1] < 40.0
+
+
+def test_the_parts_of_what_a_gpu_shows_fit_into_nine_minutes_and_stand_in_its_page() -> None:
+    text, page = (REPOSITORY / ".ci" / "gpu").read_text(), (REPOSITORY / "docs" / "gpu.md").read_text()
+    limits = dict(re.findall(r"^(?:part|measure|try) (\w+) (\d+)", text, re.MULTILINE))
+    shown = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
+
+    assert sum(map(int, limits.values())) <= 540
+    assert {name: limit for name, limit in limits.items() if name != "device"} == shown
