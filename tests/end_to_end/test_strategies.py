@@ -156,6 +156,7 @@ def test_adapters_frozen_encoders_language_models_and_four_bit_weights_are_train
     run([sharded], environment={"GLOO_SOCKET_IFNAME": "lo"})
 
     check_it_is_the_same_training(sharded, alone)
+    assert not [*sharded.model.glob("adapter*"), *alone.model.glob("adapter*")]  # they are merged
     parameters = JobReport.model_validate_json(alone.report.read_text()).metrics
     assert 0 < parameters["trainable_parameters"] < parameters["total_parameters"] / 3
 

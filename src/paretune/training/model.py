@@ -515,7 +515,9 @@ def _merge_adapters(base: Any) -> None:
         if state is not None:
             from bitsandbytes.functional import dequantize_4bit
 
-            stored = processes.whole(weight).to(state.absmax.device)
+            stored = processes.whole(weight)
+            if stored.device != state.absmax.device:  # offloaded; `to` would pack a weight of bitsandbytes again
+                stored = stored.to(state.absmax.device)
             weight = torch.as_tensor(dequantize_4bit(stored, state)).to(plain.compute_dtype)
             change = None if change is None else processes.whole(change).to(weight.device)
         if change is not None:
@@ -525,4 +527,4 @@ def _merge_adapters(base: Any) -> None:
             weight = weight.T.contiguous()
         if state is not None and is_sharded:  # whole, which no GPU has memory for
             weight = weight.cpu() if processes.is_first() else weight.new_empty(0, device="cpu")
-        plain.weight = torch.nn.Parameter(weight, requires_grad=False)
+        plain.weight, plain.quant_state = torch.nn.Parameter(weight, requires_grad=False), None

@@ -1,11 +1,14 @@
 """What strategies ask of the image and of a model; real trainings are in end_to_end."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import transformers
+from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -13,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
-from paretune.training import device, processes, strategies
+from paretune.training import device, model, processes, strategies
 from paretune.training.experiments.tensor import divide_matrices
 from tests.support.small_models import small
 
@@ -84,7 +87,8 @@ def test_copies_of_shards_exchange_gradients_after_the_last_micro_batch_only(mon
     monkeypatch.setattr(processes, "wait_for_all", lambda: None)  # the second process never comes
     spec = JobSpec(strategy="fsdp", instance_count=2, hybrid_shard_degree=1)
 
-    def build(drawn: Any = None) -> Any:
+    def build(drawn: Any = None, *, packs: bool = True) -> Any:
+        assert packs is (drawn is not None)  # the shards pack what the first process has read
         with torch.device("cpu" if drawn is None else "meta"):
             return small("gpt2"), []
 
@@ -99,3 +103,40 @@ def test_copies_of_shards_exchange_gradients_after_the_last_micro_batch_only(mon
 
     assert counts[:2] == [0, 0]
     assert counts[2] > 0
+
+
+@pytest.fixture
+def group_of_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ends the process group that a job of one process begins to offload its weights."""
+    monkeypatch.delenv("RANK", raising=False)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_shards_of_four_bit_weights_are_merged_into_a_folder_that_answers_as_they_did(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    options = {"fine_tuning": "qlora", "strategy": "fsdp", "cpu_offload": True, "precision": "fp32"}
+    spec, messages = JobSpec(model=str(tiny_model), lora={"r": 4}, **options), list[str]()
+    strategies.begin(spec)
+    formats, tokenizer = model.find_formats(spec, tiny_model), model.load_tokenizer(tiny_model)
+
+    def build(drawn: Any = None, *, packs: bool = True) -> Any:
+        return model.build_model(spec, tiny_model, ("bad", "good"), tokenizer, formats, drawn=drawn, packs=packs)
+
+    shards = strategies.Shards(spec, formats, build)
+    trained = shards.model.eval()
+    with torch.no_grad():
+        for name, weight in trained.named_parameters():
+            if "lora_B" in name:  # zero at first
+                weight.to_local().normal_(generator=torch.Generator().manual_seed(1))
+        tokens = torch.arange(5, 13).reshape(1, 8)
+        expected = trained(input_ids=tokens).logits
+    shards.reshard()
+    model.write_model(trained, tmp_path / "model", spec, formats, messages.append, shards)
+
+    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    assert model.four_bit_layers(trained)
+    assert messages == []
+    assert torch.allclose(loaded(input_ids=tokens).logits, expected, atol=1e-3)
