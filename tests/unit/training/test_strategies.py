@@ -117,8 +117,8 @@ def group_of_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_shards_of_four_bit_weights_are_merged_into_a_folder_that_answers_as_they_did(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    options = {"fine_tuning": "qlora", "strategy": "fsdp", "cpu_offload": True, "precision": "fp32"}
-    spec, messages = JobSpec(model=str(tiny_model), lora={"r": 4}, **options), list[str]()
+    options: dict[str, Any] = {"fine_tuning": "qlora", "lora": {"r": 4}, "strategy": "fsdp", "cpu_offload": True}
+    spec, messages = JobSpec(model=str(tiny_model), precision="fp32", **options), list[str]()
     strategies.begin(spec)
     formats, tokenizer = model.find_formats(spec, tiny_model), model.load_tokenizer(tiny_model)
 
