@@ -14,6 +14,7 @@ from paretune.estimating.architecture import of_config
 from paretune.estimating.workload import evaluation_batch, flops_of_row, training_steps
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification.job import JobSpec
 from paretune.training import cpu, device, mlflow_model, processes, strategies
 from paretune.training.arguments import training_arguments
 from paretune.training.evaluation import evaluate
@@ -27,7 +28,7 @@ from paretune.training.model import (
     write_model,
 )
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, pad_multiple
-from paretune.training.strategies import Shards
+from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
 
 
@@ -84,7 +85,9 @@ class _Job:
     def _make_loop(self) -> Loop:
         spec, plan, rows = self._spec, self._document.plan, self._rows("train")
         arguments = training_arguments(spec, spec.probe_steps or training_steps(spec, plan, len(rows)))
-        strategy, optimizer = strategies.begin_training(spec, self._formats, self._build, arguments, plan.learning_rate)
+        strategy, optimizer = strategies.begin_training(
+            _kind_for(spec), spec, self._formats, self._build, arguments, plan.learning_rate
+        )
         return Loop(
             strategy,
             optimizer,
@@ -184,3 +187,18 @@ class _Job:
             flops = flops_of_row(self._spec, built, float(self.loop.rows.lengths.mean())).once
             measured[metrics.MFU] = flops * throughput[0] / (peak * self._spec.degrees.devices)
         return measured
+
+
+def _kind_for(spec: JobSpec) -> type[Replicas]:
+    """Return the class by which the processes of the job share its model."""
+    if not strategies.divides(spec):
+        return Replicas
+    if spec.degrees.pipeline > 1:
+        from paretune.training.experiments.pipeline import Stages
+
+        return Stages
+    if spec.degrees.tensor > 1:
+        from paretune.training.experiments.tensor import TensorGroups
+
+        return TensorGroups
+    return Shards

@@ -287,31 +287,17 @@ class Shards(Replicas):
 
 
 def begin_training(
-    spec: JobSpec, formats: Formats, build: Build, arguments: Any, learning_rate: float
+    kind: type[Replicas], spec: JobSpec, formats: Formats, build: Build, arguments: Any, learning_rate: float
 ) -> tuple[Replicas, MasterAdamW]:
-    """Return the model of the job, spread over its processes, and its optimiser.
+    """Return the model of the job, spread over its processes in one `kind` of way, and its optimiser.
 
     The order matters: the model is built and divided, then the optimiser casts its weights to the format in which they
     are trained, and then DDP and the compiler take the weights as they are.
     """
-    strategy = _kind_for(spec)(spec, formats, build)
+    strategy = kind(spec, formats, build)
     optimizer = MasterAdamW(strategy.model.named_parameters(), arguments, learning_rate, formats)
     strategy.wrap(arguments)
     return strategy, optimizer
-
-
-def _kind_for(spec: JobSpec) -> type[Replicas]:
-    if not divides(spec):
-        return Replicas
-    if spec.degrees.pipeline > 1:
-        from paretune.training.experiments.pipeline import Stages
-
-        return Stages
-    if spec.degrees.tensor > 1:
-        from paretune.training.experiments.tensor import TensorGroups
-
-        return TensorGroups
-    return Shards
 
 
 def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
