@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from paretune.training.rows.hub import BUNDLED_MODEL, bundled_model
+from paretune.specification.inputs import BUNDLED_MODEL
+from paretune.training.rows.hub import bundled_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 FIGURE = re.compile(r"[0-9a-f]{32}|\d+(?:\.\d+)?(?:e-?\d+)?")
