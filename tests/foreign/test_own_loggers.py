@@ -22,6 +22,7 @@ from tests.support.cloud import Cloud
 from tests.support.stand_ins.sagemaker.emulator import Emulator
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 TRAININGS: dict[str, tuple[str, dict[str, Any], str]] = {
     "mlflow_explicit": ("mlflow", {"lr": 0.3, "epochs": 3}, "MLflow"),
     "mlflow_autolog": ("mlflow", {"alpha": 0.001, "max-iter": 40}, "MLflow"),
@@ -33,6 +34,7 @@ TRAININGS: dict[str, tuple[str, dict[str, Any], str]] = {
     "yaml_config": ("yaml", {"cfg": "yaml_config/fast.yaml"}, "printed in per cent and recorded as a share"),
     "keras_fit": ("keras", {"learning-rate": 0.02, "batch-size": 128}, "printed"),
     "xgboost_callback": ("xgboost", {"eta": 0.1, "max_depth": 2}, "printed"),
+    "setfit_few_shot": ("setfit", {"sentence-model": "tiny", "body-learning-rate": 0.001, "batch-size": 8}, "printed"),
     "accelerate_tracker": ("accelerate", {"learning_rate": 0.02, "per_device_train_batch_size": 32}, "printed"),
 }
 """Name to the module that it needs, what it is given, and where its metrics come from."""
@@ -56,6 +58,8 @@ def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"needs {module}: `.ci/full foreign` runs it")
     shutil.copytree(HERE / name, home / name, ignore=shutil.ignore_patterns("__pycache__", "study.yaml"))
+    if name == "setfit_few_shot":
+        save_tiny_sentence_model(home / "tiny")
     own = {setting: value for setting, value in given.items() if setting not in paretune.JobSpec.model_fields}
     parameters = {setting: value for setting, value in given.items() if setting not in own}
     spec = paretune.JobSpec(entry_script=f"{name}/train.py", training_arguments=own, **parameters)
@@ -68,6 +72,23 @@ def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
         run_id = paretune.launch(spec, quiet=True).run_id
     truth = next(path for path in home.parent.rglob("truth.json"))
     return MlflowClient(mlflow.get_tracking_uri()).get_run(run_id), json.loads(truth.read_text())
+
+
+def save_tiny_sentence_model(folder: Path) -> None:
+    """Save a model of some thousand weights in the form of sentence-transformers."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "studies" / "tiny_gpt2")
+    tokenizer.add_special_tokens({"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"})
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    BertModel(BertConfig(**size, vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)).save_pretrained(
+        folder
+    )
+    tokenizer.save_pretrained(folder)
+    words = Transformer(str(folder))
+    SentenceTransformer(modules=[words, Pooling(16)], device="cpu").save(str(folder))
 
 
 @pytest.mark.foreign
