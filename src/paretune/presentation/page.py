@@ -26,6 +26,7 @@ class Look(NamedTuple):
 MARKS = {
     "dominated": Look("dominated", "#8C8C8C", "circle", 7),
     "unmet": Look("a constraint is not met", "#B5651D", "x", 8),
+    "elsewhere": Look("on the front by another objective", "#0072B2", "diamond-open", 9),
     "front": Look("on the front", "#0072B2", "diamond", 10),
 }
 """Each kind of mark; later ones are drawn over earlier ones."""
@@ -37,12 +38,16 @@ def new_nonce() -> str:
     return secrets.token_hex(16)
 
 
-def chart_html(figure: Any, about: str, nonce: str = "") -> Markup:
-    """Return the figure as HTML with the id `plot`, and plotly's script; `about` is for screen readers."""
+def chart_html(figure: Any, about: str, nonce: str = "", name: str = "plot", *, with_script: bool = True) -> Markup:
+    """Return the figure as HTML with the id `name`, and plotly's script; `about` is for screen readers.
+
+    Only the first chart of a page needs the script.
+    """
     config = {"responsive": True, "displayModeBar": False}  # the bar would cover the legend
-    drawn = dressed(figure).to_html(full_html=False, include_plotlyjs=False, config=config, div_id="plot")
+    drawn = dressed(figure).to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name)
     drawn = drawn.replace("<script", f'<script nonce="{nonce}"')  # plotly escapes < in texts of the figure
-    drawn = f'<script nonce="{nonce}">{plotly_script()}</script>{drawn}'
+    if with_script:
+        drawn = f'<script nonce="{nonce}">{plotly_script()}</script>{drawn}'
     return Markup('<div role="group" aria-label="{}">{}</div>').format(about, Markup(drawn))  # noqa: S704  # plotly escapes
 
 

@@ -58,6 +58,11 @@ def duration(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
 
 
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit for durations that are usually so long: its seconds, and its name."""
+    return (3600.0, "h") if seconds >= 7200 else (60.0, "min") if seconds >= 120 else (1.0, "s")
+
+
 def texts(frame: "DataFrame", columns: Mapping[str, str | tuple[str, Format]]) -> "DataFrame":
     """Return columns of a frame as text. Unknown values are empty, and empty columns are left out.
 

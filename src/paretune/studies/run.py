@@ -365,8 +365,10 @@ class StudyRun:
             quality=file.judged_by,
             is_floor=file.goals != file.objectives,
         )
+        levels = {} if file.design is None else {trial.number: file.design.levels_of(trial.point) for trial in trials}
         return StudyAnswer(
             name=file.name,
+            levels=levels,
             front=front,
             budget_usd=file.budget_usd,
             committed_usd=balance.committed_usd,

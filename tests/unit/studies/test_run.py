@@ -408,6 +408,23 @@ def test_a_design_is_read_by_its_factors_and_its_table_adds_up_to_what_was_spent
     assert sorted(design["row"]) == [1, 2, 3, 4]
 
 
+def test_pareto_csv_has_the_factors_of_a_design_and_tells_its_replicates_apart(workplace: Path) -> None:
+    job = {"launcher": "simulated", "num_train_epochs": 1}
+    clusters = [{"instance_type": "ml.g5.xlarge", "instance_count": count} for count in (1, 2)]
+    points = {"full": {"cluster": clusters}, "replicates": 2}
+    file = StudyFile.read({"name": "factors", "job": job, "points": points, "budget_usd": 20})
+    result = run_study_file(file, say=lambda _: None)
+
+    text = MlflowClient().download_artifacts(result.run_id, "pareto.csv", str(workplace))
+    frame = pd.read_csv(text).sort_values("trial")
+    assert [*frame["cluster"]] == [f"{count} x ml.g5.xlarge" for count in frame["instance_count"]]
+    first = frame.groupby("cluster")["trial"].transform("min")
+    assert [*frame["repeats"].fillna(-1)] == [
+        -1 if of == own else of for of, own in zip(first, frame["trial"], strict=True)
+    ]
+    assert [*result.to_frame()["cluster"]] == [*frame["cluster"]]
+
+
 def test_no_table_of_a_design_computes_in_a_spreadsheet(workplace: Path) -> None:
     job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "num_train_epochs": 1}
     formula = "=1+cmd|' /C calc'!A0"

@@ -17,6 +17,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -122,6 +123,14 @@ class Design:
         if len(coded) == terms:
             return ["no rows are left to measure noise, so no effect is significant: set replicates"]
         return []
+
+    def levels_of(self, point: Point) -> Labels:
+        """Return the level of each factor in the row with this point."""
+        return self._levels_of.get(spell(dict(point)), {})
+
+    @cached_property
+    def _levels_of(self) -> dict[str, Labels]:
+        return {spell(row): labels for labels, row in zip(self._labels, self.rows, strict=True)}
 
     def table(self, ended: Sequence[tuple[Point, Mapping[str, Any]]]) -> "DataFrame":
         """Return a row for each row of the design, counted from 1: its factors, and how its job ended.

@@ -53,7 +53,7 @@ class Pick:
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
-    """Return the recommended configurations, the most important first; empty if nothing is feasible.
+    """Return the recommended configurations, all on the front, the most important first; none if none is feasible.
 
     Each has one of three roles, or several: the cheapest within noise of the best quality, the fastest, and the knee of
     the front. `unverified` maps the number of a point to the reason why it has no more runs.
@@ -125,9 +125,9 @@ def _cheapest_good(front: StudyFront) -> _Role:
     name = front.quality
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
-        return min(front.feasible, key=front.cost_of), cheap, "No objective of the study says how good a model is."
+        return min(front.best, key=front.cost_of), cheap, "No objective of the study says how good a model is."
     if front.is_floor:
-        point, bounds = _cheapest(front, front.feasible), " and ".join(front.bounds(name))
+        point, bounds = _cheapest(front, front.best), " and ".join(front.bounds(name))
         return point, f"{cheap} with {bounds}", f"Its {label(name)} is {front.stated(point, name)}."
     best, equal = best_in(front, name)
     point = _cheapest(front, equal)
@@ -136,8 +136,8 @@ def _cheapest_good(front: StudyFront) -> _Role:
         loss = abs(best.means[name] - point.means[name])
         loss += front.noises[name].at_most(math.hypot(best.errors[name], point.errors[name]))
         reason = (
-            f"It is at most {loss / front.unit(name)[0]:.2g} worse ({INTERVAL:.0%}) than the best {label(name)}, "
-            f"{front.stated(best, name)} in trial {best.number}."
+            f"It is at most {loss / front.unit(name)[0]:.2g} worse ({INTERVAL:.0%}) than the best {label(name)} on the "
+            f"front, {front.stated(best, name)} in trial {best.number}."
         )
     return point, f"{cheap} within noise of the best {label(name)}", reason
 
@@ -148,7 +148,8 @@ def _fastest(front: StudyFront) -> _Role | None:
     )
     if name is None:
         return None
-    return _cheapest(front, best_in(front, name)[1]), "the fastest", f"The fastest is judged by {label(name)}."
+    title = "the fastest" if name in front.objectives else "the fastest on the front"
+    return _cheapest(front, best_in(front, name)[1]), title, f"The fastest is judged by {label(name)}."
 
 
 def _knee(front: StudyFront) -> _Role | None:
@@ -164,7 +165,7 @@ def _knee(front: StudyFront) -> _Role | None:
     if depths.max() <= 1e-9:
         return None  # the front bends the other way: no point is a good trade
     knee = best[int(depths.argmax())]
-    equal = [point for point in front.feasible if point.is_like(knee, front.objectives)]
+    equal = [point for point in front.best if point.is_like(knee, front.objectives)]
     reason = f"Past it a little more of {label(pair[0])} or {label(pair[1])} costs much of the other."
     return min(equal, key=front.cost_of), "the knee", reason
 
@@ -207,10 +208,13 @@ def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configurati
 
 
 def best_in(front: StudyFront, name: str) -> tuple[Configuration, list[Configuration]]:
-    """Return the best point in one objective, and all points within noise of it."""
+    """Return the best point of the front in one objective, and all points of the front within noise of it.
+
+    A point off the front may have a slightly better mean: within noise, at more dollars or seconds beyond noise.
+    """
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
-    best = min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
-    return best, [point for point in front.feasible if point.is_like(best, [name])]
+    best = min(front.best, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
+    return best, [point for point in front.best if point.is_like(best, [name])]
 
 
 _MOST_LINES = 20  # rows of a table in a terminal
@@ -228,6 +232,7 @@ class StudyAnswer:
     n_trials: int | None = None  # how many trials it may make, or None
     running: tuple[str, ...] | None = None  # the jobs under way, in words; None once the study has ended
     prices: Mapping[str, str] = field(default_factory=dict)  # instance type to why its price is in doubt or unknown
+    levels: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # trial of a design to factor to level
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
@@ -236,7 +241,7 @@ class StudyAnswer:
 
     @cached_property
     def best(self) -> Configuration | None:
-        """The feasible point with the best quality, or None."""
+        """The point on the front with the best quality, or None."""
         name = self.front.quality
         return None if name is None or not self.front.feasible else best_in(self.front, name)[0]
 
@@ -370,7 +375,7 @@ class StudyResult(Result):
 
     def rows(self) -> list[Row]:
         """Return the rows of pareto.csv: one per trial, by number, then one per predicted point."""
-        return read_rows(pareto_csv(self.answer.front))
+        return read_rows(pareto_csv(self.answer.front, self.answer.levels))
 
     @property
     def front(self) -> pd.DataFrame:
@@ -432,8 +437,11 @@ def _recommended(pick: Pick) -> dict[str, object]:
     }
 
 
-def pareto_csv(front: StudyFront) -> str:
-    """Write pareto.csv: a row per trial, by number, then per predicted point; empty cells for unknown values.
+def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None = None) -> str:
+    """Return the text of pareto.csv: a row per trial, by number, then per predicted point; unknown cells are empty.
+
+    `levels` has the level of each factor of a trial of a design. `repeats` is the number of the first trial with the
+    same job and another seed.
 
     A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
     probability `front.INTERVAL`, what its configuration reaches in the mean over seeds when it trains; both
@@ -442,11 +450,12 @@ def pareto_csv(front: StudyFront) -> str:
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
     spent_usd = {} if front.is_foreign else {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
-    rows = [_row(front, trial, spent_usd.get(trial.number)) for trial in (*front.trials, *front.predicted)]
+    of_design, trials = levels or {}, (*front.trials, *front.predicted)
+    rows = [_row(front, trial, spent_usd.get(trial.number), of_design.get(trial.number, {})) for trial in trials]
     return csv_text(list(rows[0]) if rows else [], rows)
 
 
-def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
+def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mapping[str, str]) -> Row:
     point, is_predicted = front.point_of.get(trial.number), trial.origin == PREDICTED
     values: dict[str, Row] = {}
     for name in front.objectives:
@@ -456,9 +465,11 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
             low, high = point.means[name] - margin, point.means[name] + margin
         values[name] = {name: value_of(trial, name), f"{name}_low": low, f"{name}_high": high}
     cost = values.pop(metrics.COST_USD, {}) | {metrics.COST_USD: value_of(trial, metrics.COST_USD)}
+    first = trial.number if point is None else point.number
     return {
         "trial": None if is_predicted else trial.number,
         "run_id": trial.run_id,
+        **levels,
         **{name: spell(trial.value(name)) for name in front.shown},
         **{name: value for ends in values.values() for name, value in ends.items()},
         "status": "Predicted" if is_predicted else trial.shown_status,
@@ -467,7 +478,7 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None) -> Row:
         **cost,
         "spent_usd": spent_usd,
         "collapse_probability": trial.collapse_probability if point is None else point.collapse_probability,
-        "repeats": trial.repeats,
+        "repeats": trial.repeats if first == trial.number else first,
     }
 
 

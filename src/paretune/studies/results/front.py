@@ -36,13 +36,14 @@ from paretune.core.noise import (
     binomial_error,
     posterior_deviation,
 )
-from paretune.presentation.text import to_error, with_error
+from paretune.presentation.text import time_unit, to_error, with_error
 from paretune.specification import metrics
 from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
 from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
 
+UNKNOWN_ERROR = "± unknown after one run"
 INTERVAL = 0.8  # probability that a stated interval holds the mean of a job over all seeds
 _ONE = float(ndtr(1.0))  # probability below one standard deviation
 _USUAL_SHARE = 0.4
@@ -155,8 +156,14 @@ class Configuration:
 
     @property
     def stated_errors(self) -> dict[str, float]:
-        """Metric to the standard error of its mean; without those of one run, which nobody knows yet."""
-        return {name: error for name, error in self.errors.items() if self.counts[name] > 1 or not error}
+        """Metric to the standard error of its mean, unless it is unknown because the point has run only once.
+
+        Seconds and dollars have an error only after two runs of the point itself, although their means are over all
+        jobs on the same cluster.
+        """
+        is_repeated = len(self.trials) > 1
+        known = {name for name, count in self.counts.items() if is_repeated and count > 1}
+        return {name: error for name, error in self.errors.items() if name in known or not error}
 
     def is_like(self, other: "Configuration", objectives: Iterable[str]) -> bool:
         """Return whether the two points are within noise of each other in all of these objectives."""
@@ -462,8 +469,7 @@ class StudyFront:
     @cached_property
     def _time_unit(self) -> tuple[float, str]:
         seconds = [[trial.values[name] for trial in self.trials if name in trial.values] for name in metrics.TIMES]
-        usual = median(next(filter(None, seconds), [1.0]))
-        return (3600.0, "h") if usual >= 7200 else (60.0, "min") if usual >= 120 else (1.0, "s")
+        return time_unit(median(next(filter(None, seconds), [1.0])))
 
     def heading(self, name: str) -> str:
         """Name and unit of a quantity, such as job time (h)."""
@@ -482,23 +488,32 @@ class StudyFront:
         return f"{self.number(name, value, error)} {self.unit(name)[1]}".strip()
 
     def stated(self, point: Configuration, name: str) -> str:
-        """Format a point's mean with unit and standard error, or say that the error is still unknown."""
+        """Return the mean of a point with its unit and its standard error, or that the error is unknown."""
         error = point.stated_errors.get(name)
-        return self.text(name, point.means[name], error) + " (± not known yet)" * (error is None)
+        return self.text(name, point.means[name], error) + f" ({UNKNOWN_ERROR})" * (error is None)
 
     def figures(self, point: Configuration) -> dict[str, str]:
-        """Name to value with standard error and unit: the study's objectives, and what a run of the point costs."""
-        names = [name for name in dict.fromkeys([*self.objectives, metrics.COST_USD]) if name in point.means]
-        return {label(name): self.stated(point, name) for name in names}
+        """Return name to value with unit, and standard error if known: the objectives, and what a run costs."""
+        names = self._stated_names(point)
+        return {label(name): self.text(name, point.means[name], point.stated_errors.get(name)) for name in names}
+
+    def doubt(self, point: Configuration) -> str:
+        """Return what is to be said once about the errors that `figures` lacks; empty if it lacks none."""
+        return "" if point.stated_errors.keys() >= {*self._stated_names(point)} else UNKNOWN_ERROR
 
     def in_words(self, point: Configuration) -> str:
-        """Return `figures` as one text."""
-        return "; ".join(f"{name} {value}" for name, value in self.figures(point).items())
+        """Return `figures` and `doubt` as one text."""
+        text = "; ".join(f"{name} {value}" for name, value in self.figures(point).items())
+        return f"{text} ({doubt})" if (doubt := self.doubt(point)) else text
+
+    def _stated_names(self, point: Configuration) -> list[str]:
+        return [name for name in dict.fromkeys([*self.objectives, metrics.COST_USD]) if name in point.means]
 
     def best_in_pair(self, pair: Sequence[str]) -> list[Configuration]:
-        """Return feasible points on the front over these two objectives only."""
-        pair_ranks = ranks(self.feasible, {name: self.objectives[name] for name in pair})
-        return [point for point, rank in zip(self.feasible, pair_ranks, strict=True) if not rank]
+        """Return the points of the front that no other one beats in these objectives alone."""
+        goal = {name: self.objectives[name] for name in pair}
+        is_best = pareto.front([costs(point.means, goal) for point in self.best], [False] * len(goal))
+        return list(compress(self.best, is_best))
 
     def cost_of(self, point: Configuration) -> tuple[float, ...]:
         """Sort key for "cheapest": dollars; without prices, the study's objectives, minimised ones first."""

@@ -19,6 +19,7 @@ from paretune.jobs.names import cluster_in_name, result_in_name, setting_in_name
 from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dressed, new_nonce, template
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
+from paretune.studies.definition.objectives import costs
 from paretune.studies.results.answer import Pick, StudyAnswer, failures, front_table, pareto_csv, trials_table
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import label
@@ -28,6 +29,7 @@ from paretune.tracking.store import Tracking
 
 _MOST_POINTS = 30  # rows of the table of the front
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
+_OF_THE_PAIR = ("x", "y", "error_x", "error_y", "name", "showlegend", "textposition")  # keys of traces
 _BASELINES = {
     metrics.BASELINE_TFIDF: "TF-IDF + logistic regression",
     metrics.BASELINE_WORDS: "most frequent label of each word",
@@ -38,7 +40,7 @@ _BETTER = {"minimize": "less is better", "maximize": "more is better"}
 def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last: bool = True) -> None:
     """Write page, table and note of a study into its run; the last time, the ranks of trials, too."""
     run.log_text(page(answer, tracking.address), "pareto.html")
-    run.log_text(pareto_csv(answer.front), "pareto.csv")
+    run.log_text(pareto_csv(answer.front, answer.levels), "pareto.csv")
     run.set_tags({schema.NOTE: study_note(answer)})
     for trial in answer.front.trials if is_last else ():
         if trial.run_id:
@@ -106,6 +108,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         others=front_table(front, without=[pick.point.number for pick in answer.picks]),
         about=_about(front),
         wide=[label(name) for name in front.objectives if figure is not None and _is_wide(front, name)],
+        above=figure is not None and _has_better_by_noise(front),
         most=_MOST_POINTS,
         trials_table=trials_table(front),
         web_address=web_address,
@@ -127,6 +130,14 @@ def _about(front: StudyFront) -> str:
     return f"{what}; {machines}; {ended:%Y-%m-%d}"
 
 
+def _has_better_by_noise(front: StudyFront) -> bool:
+    """Return whether a point off the front has a better quality than all on it, which is then less than the noise."""
+    if (name := front.quality) is None:
+        return False
+    best = min(costs(point.means, {name: front.objectives[name]}) for point in front.best)
+    return any(costs(point.means, {name: front.objectives[name]}) < best for point in front.feasible)
+
+
 def _is_wide(front: StudyFront, name: str) -> bool:
     """Return whether the errors of an objective are as large as its differences, so bars would hide the points."""
     values = [point.means[name] for point in front.points if name in point.means]
@@ -135,9 +146,10 @@ def _is_wide(front: StudyFront, name: str) -> bool:
 
 
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
-    """Draw all configurations over the main pair of objectives with plotly; None if there is nothing to draw.
+    """Return the plotly figure of all configurations over the main pair of objectives, or None for nothing to draw.
 
-    Its menu shows other pairs. `address` gives the URL of a run id.
+    Its menu shows other pairs. The line joins the points that no other one beats in the pair that is shown; they are on
+    the front over all objectives, and further points of that front are open marks. `address` gives the URL of a run id.
     """
     marks = _marks(front, picks, address)
     if marks.empty or front.main_pair is None:
@@ -147,7 +159,7 @@ def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[st
     buttons = []
     for pair, chart in charts.items():
         traces, axes = chart.to_plotly_json()["data"], (chart.layout.xaxis, chart.layout.yaxis)
-        data = {key: [trace.get(key) for trace in traces] for key in ("x", "y", "error_x", "error_y", "textposition")}
+        data = {key: [trace.get(key) for trace in traces] for key in _OF_THE_PAIR}
         layout: dict[str, Any] = {}
         for name, axis in zip(("xaxis", "yaxis"), axes, strict=True):
             layout |= {f"{name}.title.text": axis.title.text, f"{name}.type": axis.type, f"{name}.autorange": True}
@@ -164,9 +176,17 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
     import plotly.graph_objects as go
 
     figure, (x, y) = go.Figure(), pair
+    best = [point.number for point in front.best_in_pair(pair)]
+    others = [label(name) for name in front.objectives if name not in pair]
     for kind, look in MARKS.items():
-        if (group := marks[marks["kind"] == kind]).empty:
+        is_of_front = kind in ("front", "elsewhere")
+        # Both kinds have all points of the front, so that another pair only changes which of them are drawn.
+        group = marks[marks["kind"] == ("front" if is_of_front else kind)]
+        if group.empty or (kind == "elsewhere" and not others):
             continue
+        is_drawn = group["number"].isin(best) == (kind == "front") if is_of_front else group["number"].notna()
+        group = group.assign(**{name: group[name].where(is_drawn) for name in pair})
+        name = f"on the front by {others[0]}" if kind == "elsewhere" and len(others) == 1 else look.name
         bars = {"color": look.colour, "thickness": 1, "width": 0}
         figure.add_scatter(
             x=group[x].tolist(),
@@ -174,7 +194,8 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
             error_x={**bars, "array": group[f"{x} error"].tolist(), "visible": not _is_wide(front, x)},
             error_y={**bars, "array": group[f"{y} error"].tolist(), "visible": not _is_wide(front, y)},
             mode="markers",
-            name=f"{look.name} ({len(group)})",
+            name=f"{name} ({is_drawn.sum()})",
+            showlegend=bool(is_drawn.any()),
             marker={"symbol": look.symbol, "color": look.colour, "size": look.size},
             hovertemplate="%{hovertext}<extra></extra>",
             hovertext=group["text"],
@@ -188,15 +209,15 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         name=PICKED.name,
         marker={"symbol": PICKED.symbol, "color": PICKED.colour, "size": PICKED.size, "line": {"width": PICKED.edge}},
         text=picked["label"].map(as_html),
-        textposition=_places(picked[x], marks[x].max() - marks[x].min()),
+        textposition=_places(picked[x], marks[x].min(), marks[x].max()),
         cliponaxis=False,
         hoverinfo="skip",
     )
-    best = marks[marks["number"].isin([point.number for point in front.best_in_pair((x, y))])].sort_values([x, y])
+    joined = marks[marks["number"].isin(best)].sort_values([x, y], ascending=[True, front.objectives[x] != "minimize"])
     # Between two neighbours the line has the worse of their values.
     line = {"color": MARKS["front"].colour, "width": 1.5, "shape": "hv" if front.objectives[x] == "minimize" else "vh"}
     figure.add_scatter(
-        x=best[x].tolist(), y=best[y].tolist(), mode="lines", line=line, hoverinfo="skip", showlegend=False
+        x=joined[x].tolist(), y=joined[y].tolist(), mode="lines", line=line, hoverinfo="skip", showlegend=False
     )
     baseline = {name: value for trial in front.trials for name, value in trial.measured.items() if name in _BASELINES}
     if front.quality == metrics.F1 and baseline:
@@ -211,11 +232,16 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
     return figure
 
 
-def _places(values: pd.Series, width: float) -> list[str]:
-    """Place the labels of marks, from left to right: above them, or below one with a near neighbor."""
+def _places(values: pd.Series, low: float, high: float) -> list[str]:
+    """Return where the labels of marks stand, from left to right: above them, and below one with a near neighbour.
+
+    They stand to the right of a mark, away from the axis, and to the left of one at the right end.
+    """
     places = list[str]()
-    for near in values.diff() < width / 6:
-        places.append("bottom right" if near and places[-1] == "top center" else "top center")
+    for value, step in zip(values, values.diff(), strict=True):
+        is_near = step < (high - low) / 6 and places[-1].startswith("top")
+        side = "left" if value > high - (high - low) / 6 else "right"
+        places.append(f"{'bottom' if is_near else 'top'} {side}")
     return places
 
 
@@ -230,6 +256,7 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
         runs, pick = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}", picked.get(point.number)
         lines = [
             f"Trial {point.number}, {runs}: {MARKS[kind].name}",
+            *filter(None, [front.doubt(point)]),
             *([pick.title] if pick else []),
             *front.unmet(point),
         ]

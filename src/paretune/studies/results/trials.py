@@ -13,7 +13,7 @@ import numpy as np
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
-from paretune.specification.parameters import affecting, spell
+from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.objectives import OBJECTIVES
 
 PREDICTED = "predicted"
@@ -23,6 +23,9 @@ AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 
 _BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
 """Parameters that seconds do not depend on; the batch is compared by its numbers instead."""
+
+_NOT_OF_A_CONFIGURATION = {"seed", *affecting(JobSpec, "stopping", without=COMPUTES)}
+"""Parameters that a configuration does not have: it is the same with another seed, and within another time limit."""
 
 _SHORT_NAMES = {
     "instance_type": "instance",
@@ -147,10 +150,12 @@ class Trial:
         return "Probe" if self.is_probe and self.status is TrialStatus.COMPLETED else self.status.value
 
     def shown(self, name: str) -> str:
-        """Return `value` as text, floats with three digits: 3, 0.15, 5.08e-5; empty for None."""
+        """Return `value` as text, floats below 1,000 with three digits: 3, 0.15, 5.08e-5; empty for None."""
         value = self.value(name)
         if not isinstance(value, float):
             return spell(value)
+        if abs(value) >= 1000:
+            return f"{value:.15g}"
         text = f"{value:.3g}"
         return np.format_float_scientific(float(text), trim="-", exp_digits=1) if 0 < abs(value) < 1e-3 else text
 
@@ -162,7 +167,7 @@ class Trial:
         """Return the parts of `setting`."""
         accumulates = self.plan is not None and self.plan.gradient_accumulation_steps > 1
         names = dict.fromkeys([*self.point, "global_batch_size", *["gradient_accumulation_steps"] * accumulates])
-        names.pop("seed", None)  # a configuration is the same with any
+        names = {name: None for name in names if name not in _NOT_OF_A_CONFIGURATION}
         texts, cluster = {name: text for name in names if (text := self.shown(name))}, list[str]()
         if kind := texts.pop("instance_type", ""):
             count = texts.pop("instance_count", "1")

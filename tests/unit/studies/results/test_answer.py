@@ -161,12 +161,14 @@ def test_probes_are_counted_apart_from_the_trials_that_n_trials_limits() -> None
     assert "1 trial, 2 probes and 1 repeat, " in result.state()
 
 
-def test_the_error_of_one_run_is_not_known_yet_and_that_of_several_is_stated() -> None:
+def test_the_error_of_one_run_is_unknown_and_that_of_several_is_stated() -> None:
     trials = [trial_of(0, 1.0, 0.90), trial_of(1, 1.1, 0.92, repeats=0), trial_of(2, 3.0, 0.95)]
     shown = answer(trials, COST_AND_F1, {}, name="s")
     twice, once = shown.front.points
 
-    assert shown.front.figures(once) == {"cost": "3.000 USD (± not known yet)", "F1": "0.950 (± not known yet)"}
+    assert shown.front.figures(once) == {"cost": "3.000 USD", "F1": "0.950"}
+    assert shown.front.in_words(once) == "cost 3.000 USD; F1 0.950 (± unknown after one run)"
+    assert shown.front.stated(once, "f1") == "0.950 (± unknown after one run)"
     assert all(" ± 0" in text for text in shown.front.figures(twice).values())
     assert [" ± " in text for text in front_table(shown.front)["F1"]] == [True, False]
     drawn = {trace.name: trace.error_y.array for trace in front_figure(shown.front, shown.picks, str).data}
@@ -179,9 +181,12 @@ def test_seconds_and_dollars_of_equal_clusters_are_several_runs_of_one_figure() 
         trial_of(n, usd, 0.9, given={**same, "learning_rate": rate})
         for n, (usd, rate) in enumerate([(1.0, "1e-5"), (1.1, "1e-4")])
     ]
-    first, _ = answer(trials, COST_AND_F1, {}, name="s").front.points
+    trials.append(trial_of(2, 1.2, 0.9, given={**same, "learning_rate": "1e-5", "seed": "43"}, repeats=0))
+    first, once = answer(trials, COST_AND_F1, {}, name="s").front.points
 
-    assert first.stated_errors.keys() == {"cost_usd"}
+    assert first.means["cost_usd"] == once.means["cost_usd"] == pytest.approx(1.1)
+    assert first.errors["cost_usd"] == once.errors["cost_usd"]
+    assert (first.stated_errors.keys(), once.stated_errors.keys()) == ({"cost_usd", "f1"}, set())  # one has run once
 
 
 LADDER = [
@@ -323,11 +328,11 @@ def test_the_cheapest_that_is_good_enough_is_recommended_and_its_quality_stated(
     assert "Wanted: minimize cost, F1 at least 0.9." in page(result)
 
 
-def test_the_best_that_is_named_is_the_best_that_is_stated_also_where_luck_is_taken_out() -> None:
+def test_the_best_that_is_named_is_the_best_that_is_stated_of_the_front() -> None:
     for seed in range(5):
         front = StudyFront.of(many_trials(60, seed), COST_AND_F1, {})
         best, _ = best_in(front, "f1")
-        assert best.means["f1"] == max(point.means["f1"] for point in front.feasible)
+        assert best.means["f1"] == max(point.means["f1"] for point in front.best)
         (pick, *_) = recommend(front)
         assert pick.point.means["f1"] <= best.means["f1"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paretune.presentation.page import plotly_script
-from paretune.studies.results.answer import recommend
+from paretune.studies.results.answer import StudyAnswer, recommend
 from paretune.studies.results.page import front_figure, page, study_note
 from paretune.studies.results.trials import Trial, TrialStatus
 from tests.support.html import has_policy
@@ -158,3 +158,93 @@ def test_the_baseline_is_a_line_where_f1_is_an_axis_and_the_machine_is_named(mon
 def test_no_page_is_of_tomorrow_although_simulated_jobs_may_end_then() -> None:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     assert f"{tomorrow:%Y-%m-%d}" not in page_of([trial_of(0, 1.0, 0.9, ended_at=tomorrow.timestamp())])
+
+
+def charts_of(shown: StudyAnswer) -> list[list[dict[str, Any]]]:
+    """The traces of each pair of objectives that the menu of the chart offers, as plotly draws them."""
+    figure = json.loads(front_figure(shown.front, shown.picks, str).to_json())
+    charts = [figure["data"]]
+    for button in figure["layout"].get("updatemenus", [{"buttons": []}])[0]["buttons"]:
+        changes = button["args"][0]
+        charts.append(
+            [
+                trace | {key: values[at] for key, values in changes.items() if "." not in key}
+                for at, trace in enumerate(figure["data"])
+            ]
+        )
+    return charts
+
+
+def places(trace: dict[str, Any]) -> set[tuple[float, float]]:
+    return {(x, y) for x, y in zip(trace["x"], trace["y"], strict=True) if x is not None and y is not None}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_line_of_the_front_goes_through_every_mark_on_the_front_of_each_pair(seed: int) -> None:
+    shown = answer(many_trials(40, seed), ALL_THREE, {}, name="a")
+
+    charts = charts_of(shown)
+    assert len(charts) == 4
+    for traces in charts:
+        (line,) = (trace for trace in traces if trace["mode"] == "lines")
+        (front,) = (trace for trace in traces if str(trace.get("name")).startswith("on the front ("))
+        assert places(line) == places(front) != set()
+        assert f"({len(places(front))})" in front["name"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("objectives", [COST_AND_F1, ALL_THREE])
+def test_what_is_named_best_or_recommended_is_drawn_on_the_front(seed: int, objectives: dict[str, str]) -> None:
+    shown = answer(many_trials(40, seed), objectives, {}, name="a")
+    on_front = {point.number for point in shown.front.best}
+
+    assert shown.best is not None
+    assert shown.best.number in on_front
+    assert {pick.point.number for pick in shown.picks} <= on_front
+    (traces, *_) = charts_of(shown)
+    (front,) = (trace for trace in traces if str(trace.get("name")).startswith("on the front ("))
+    assert max(y for _, y in places(front)) == shown.best.means["f1"]
+    assert f"best F1 {shown.front.number('f1', shown.best.means['f1'])}" in shown.state()
+
+
+def test_one_run_has_no_error_bar_although_its_cluster_ran_other_rates_too() -> None:
+    same = {"per_device_train_batch_size": "8", "instance_type": "ml.g5.xlarge"}
+    trials = [
+        trial_of(n, usd, f1, given={**same, "learning_rate": rate})
+        for n, (usd, f1, rate) in enumerate([(1.0, 0.9, "1e-5"), (1.1, 0.92, "1e-4")])
+    ]
+    trials += [trial_of(3, 2.0, 0.93), trial_of(4, 2.1, 0.932, repeats=3)]
+    (traces, *_) = charts_of(answer(trials, COST_AND_F1, {}, name="a"))
+
+    bars = {
+        text.partition(":")[0]: [value for value in (of_x, of_y) if value is not None]
+        for trace in traces
+        if "hovertext" in trace
+        for text, of_x, of_y in zip(
+            trace["hovertext"], trace["error_x"]["array"], trace["error_y"]["array"], strict=True
+        )
+    }
+    assert {name for name, values in bars.items() if values} == {"Trial 3, 2 runs"}
+
+
+def test_that_the_error_of_one_run_is_unknown_is_said_once_in_each_answer() -> None:
+    trials = [trial_of(0, 1.0, 0.90), trial_of(1, 3.0, 0.95), trial_of(2, 9.0, 0.97)]
+    text = Reader(page_of(trials)).text
+
+    assert "not known yet" not in text
+    for card in re.findall(r'<section class="card".*?</section>', page_of(trials), re.DOTALL):
+        assert card.count("unknown after one run") == 1
+
+
+def test_a_doubtful_price_is_named_once() -> None:
+    doubt = "price of ml.g5.xlarge in us-east-1 is of 2021"
+    text = page_of([trial_of(0, 1.0, 0.8), trial_of(1, 5.0, 0.9)], prices={"ml.g5.xlarge": doubt})
+
+    assert text.count(doubt) == 1
+
+
+def test_a_limit_is_no_part_of_a_configuration_and_numbers_of_rows_have_all_their_digits() -> None:
+    point = {"instance_type": "ml.g5.xlarge", "max_runtime_minutes": 1800.0, "max_train_samples": 90000}
+    wide = trial_of(0, 1.0, 0.9, point={**point, "warmup_steps": 12345.0})
+
+    assert wide.setting() == "ml.g5.xlarge, rows 90000, warmup steps 12345, batch 1"
