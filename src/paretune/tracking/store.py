@@ -87,13 +87,19 @@ class Tracking:
         files: Mapping[str, str],
         params: Mapping[str, str] | None = None,
         origin: str | None = None,
+        figures: Mapping[str, Any] | None = None,
     ) -> tuple[str, str]:
-        """Keep the answer of a command in its run; returns the run's id, and the command that opens it."""
+        """Keep the answer of a command in its run: `files`, name to text, and `figures` of matplotlib.
+
+        Returns the run's id, and the command that opens it.
+        """
         run = self.begin(kind)
         run.set_tags({schema.KIND: kind, schema.ORIGIN: origin, schema.NOTE: note})
         run.log_params({name: without_secrets(text) for name, text in (params or {}).items()})
         for path, text in files.items():
             run.log_text(text, path)
+        for path, figure in (figures or {}).items():
+            run.log_figure(figure, path)
         run.end("FINISHED")
         return run.run_id, self.open_command(run.run_id)
 

@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 from paretune.commands.report import DEVICES, NESTED, SHAPE, TOTAL_KEYS, ReportRequest
+from paretune.commands.report.scaling import ABOUT_CHARTS, QUALITIES, Group, confidence, scaling_charts
 from paretune.core import pareto
 from paretune.core.errors import BadInput
 from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown, printable
-from paretune.presentation.page import new_nonce, template
+from paretune.presentation.page import chart_html, new_nonce, template
 from paretune.presentation.text import aligned, dollars, duration, plain, texts
 from paretune.pricing import PriceList, price_remarks
 from paretune.specification import catalog, metrics
@@ -51,6 +53,7 @@ class Report:
     sections: Sequence[Section]
     rows: Sequence[Row]  # of report.csv, all with the same fields
     totals: Sequence[Row] = ()  # sums of dollars by study, month, ...; only of view=runs
+    charts: Sequence[Group] = ()  # only of view=scaling
 
     @property
     def findings(self) -> list[str]:
@@ -72,8 +75,17 @@ class Report:
         return markdown(f"# {self.title}\n\n") + "".join(f"    {line}\n" for line in markdown(str(self)).splitlines())
 
     def html(self) -> str:
-        """Return the report as an HTML page whose tables can be sorted by a click."""
-        return template("paretune.commands.report", "report.html").render(report=self, nonce=new_nonce())
+        """Return the report as an HTML page with its charts, and tables that can be sorted by a click."""
+        nonce, drawn = new_nonce(), list[tuple[str, list[tuple[str, Markup]]]]()
+        for heading, charts in self.charts:
+            of_group = list[tuple[str, Markup]]()
+            for chart in charts:
+                about, is_first = f"{chart.title}; the tables below have the same values", not drawn and not of_group
+                name = f"plot{len(drawn)}-{len(of_group)}"
+                of_group.append((chart.title, chart_html(chart.figure(), about, nonce, name, with_script=is_first)))
+            drawn.append((heading, of_group))
+        page = template("paretune.commands.report", "report.html")
+        return page.render(report=self, nonce=nonce, drawn=drawn, about_charts=ABOUT_CHARTS)
 
     def __str__(self) -> str:
         blocks = [" ".join(self.about)]
@@ -350,8 +362,10 @@ _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
 """Columns that compare a row with the one before or with the first: name in report.csv, heading and format."""
 
 
-def groups_report(jobs: Sequence[RecordedRun], factor: str) -> Report:
-    """Return a table of completed jobs per kind, by the factor's values. Raises BadInput if nothing varies.
+def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = False) -> Report:
+    """Return a table of completed jobs per kind, by the factor's values, and charts if `is_drawn`.
+
+    Raises BadInput if nothing varies.
 
     Runs of one shape are compared; factors of the cluster are compared for the same rows and epochs, because F1 is only
     comparable on the same validation rows.
@@ -366,14 +380,16 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str) -> Report:
         got = "; ".join(alone) or "no completed run"
         raise BadInput([f"at least two values of {factor} are compared, got {got}: choose more runs, or another by"])
     tables = {title: numbers_of(group, factor) for title, group in several.items()}
+    numbers = pd.concat(tables.values())
     about = [dates(frame), "Origins, data sets and models stand in tables of their own: compare within one only."]
     if left := len(frame) - len(runs):
         about.append(f"Left out: {left}, not completed or probes.")
     return Report(
         title=f"Report by {factor}",
         about=about,
-        sections=[section_of(title, factor, several[title], numbers) for title, numbers in tables.items()],
-        rows=records(pd.concat(tables.values())),
+        sections=[section_of(title, factor, several[title], table) for title, table in tables.items()],
+        rows=records(numbers),
+        charts=scaling_charts(numbers) if is_drawn else (),
     )
 
 
@@ -414,6 +430,8 @@ def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
     numbers["n"] = levels.size()
     for name in _quantities(runs):
         numbers[f"{name}_mean"], numbers[f"{name}_deviation"] = levels[name].mean(), levels[name].std()
+    for name in QUALITIES:
+        numbers[[f"{name}_low", f"{name}_high"]] = confidence(runs[name], runs[factor])
     seconds, usd, f1 = (numbers[f"{name}_mean"] for name in (metrics.BILLABLE_SECONDS, metrics.COST_USD, metrics.F1))
     numbers["time_ratio"], numbers["cost_ratio"] = seconds / seconds.iloc[0], usd / usd.iloc[0]
     numbers["f1_difference"] = f1 - f1.iloc[0]

@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
+from paretune.commands.report.scaling import confidence
 from paretune.commands.report.tables import Report, groups_report
+from paretune.presentation.line_chart import picture
 from paretune.tracking.recorded_run import RecordedRun
 from tests.support.recorded_jobs import on_p3, recorded
 
@@ -99,3 +102,57 @@ def test_f1_is_compared_by_its_difference_and_what_else_differs_is_said() -> Non
         "fine_tuning is not all that differs between these runs: so does learning_rate (5e-05, 0.0005); "
         "precision (auto, fp16)."
     ]
+
+
+def test_intervals_take_one_deviation_from_all_repeats_and_are_unknown_without_any() -> None:
+    """Two degrees of freedom: t is 4.303, and the deviation of 1, 3 and of 5, 7 is 1.414 each."""
+    shape = pd.Series(["a", "a", "b", "b", "c"])
+    ends = confidence(pd.Series([1.0, 3.0, 5.0, 7.0, 9.0]), shape)
+
+    assert list(ends["high"] - ends["low"]) == pytest.approx([2 * 4.3027, 2 * 4.3027, 2 * 4.3027 * 2**0.5], rel=1e-4)
+    assert list(ends["high"] + ends["low"]) == pytest.approx([4.0, 12.0, 18.0])
+    assert confidence(pd.Series([1.0, 2.0]), pd.Series(["a", "b"])).isna().all(axis=None)
+
+
+def test_scaling_is_drawn_by_rows_and_by_shape_as_the_published_benchmark_drew_it() -> None:
+    jobs = [
+        job
+        for rows in (1000, 2000)
+        for count, seconds in ((1, [8000.0, 8400.0]), (2, [4200.0]), (4, [2500.0, 2700.0]))
+        for job in on_p3(count, [rows / 1000 * s for s in seconds], f1=0.9 - count / 1000, max_train_samples=rows)
+    ]
+    ((heading, charts),) = groups_report(jobs, "shape", is_drawn=True).charts
+    drawn = {chart.title: {trace.name: trace for trace in chart.figure().data} for chart in charts}
+    axes = {chart.title: (chart.figure().layout.xaxis.type, chart.figure().layout.yaxis.type) for chart in charts}
+
+    assert heading == "Measured: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes"
+    assert axes == {
+        "billed time over devices": ("log", "log"),
+        "cost over devices": ("log", "log"),
+        "efficiency over devices": ("log", "linear"),
+        "F1 over devices": ("log", "linear"),
+    }
+    lines = {"1,000 rows x 1 epochs", "2,000 rows x 1 epochs"}
+    shapes = [f"{count} x ml.p3.2xlarge" for count in (1, 2, 4)]
+    assert all(lines | {*shapes} <= traces.keys() for traces in drawn.values())
+    time = drawn["billed time over devices"]["1,000 rows x 1 epochs"]
+    assert (time.x, time.y) == ((1.0, 2.0, 4.0), pytest.approx((8200 / 60, 4200 / 60, 2600 / 60)))
+    assert len({*time.marker.symbol}) == 3
+    assert drawn["cost over devices"]["2,000 rows x 1 epochs"].y == pytest.approx((16.4, 16.8, 20.8))
+    assert drawn["efficiency over devices"]["1,000 rows x 1 epochs"].y == pytest.approx((1.0, 0.976, 0.788), abs=1e-3)
+    assert drawn["billed time over devices"]["ideal"].y[-1] == pytest.approx(2 * 8200 / 60 / 4)
+    assert len(drawn["F1 over devices"]["band of 1,000 rows x 1 epochs"].x) == 6
+    assert groups_report(jobs, "shape").charts == ()
+
+
+def test_a_chart_is_the_same_on_the_page_and_in_the_picture() -> None:
+    jobs = [*on_p3(1, [8000, 8400], f1=0.9), *on_p3(4, [2500, 2700], f1=0.8)]
+    groups = groups_report(jobs, "shape", is_drawn=True).charts
+    panels = [axes for part in picture(groups).subfigs for axes in part.axes]
+
+    assert [axes.get_title() for axes in panels] == [chart.title for _, charts in groups for chart in charts]
+    assert [axes.get_yscale() for axes in panels] == ["log", "log", "linear", "linear"]
+    for axes, chart in zip(panels, groups[0][1], strict=True):
+        (line,) = (line for line in axes.lines if len(line.get_xdata()) > 1 and line.get_linestyle() == "-")
+        (trace,) = (trace for trace in chart.figure().data if trace.mode == "lines+markers")
+        assert (tuple(line.get_xdata()), tuple(line.get_ydata())) == (trace.x, trace.y)

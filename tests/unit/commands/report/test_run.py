@@ -12,6 +12,7 @@ import mlflow.artifacts
 import pytest
 from mlflow import MlflowClient
 
+from paretune.presentation.page import plotly_script
 from tests.support.html import has_policy
 from tests.support.recorded_jobs import put_run
 from tests.support.typed import Run
@@ -127,3 +128,26 @@ def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., s
     assert not {"\x1b", "\u202e"} & {*out, *"".join(files)}
     assert "<img" not in files[0] + files[1]
     assert "](http" not in files[0]
+
+
+def test_scaling_is_drawn_on_its_page_and_as_a_picture_whatever_a_data_set_is_called(
+    run: Run, record: Callable[..., str], store: MlflowClient
+) -> None:
+    """A pair of dollars is a formula to matplotlib, which fails to read this one."""
+    evil = "$\\frac{</script>$"
+    for count in (1, 2):
+        for f1 in (0.90, 0.92):
+            record(instance_count=str(count), dataset=evil, f1=f1, billable_seconds=3600.0 / count)
+    code, out, _ = run("--view", "scaling")
+
+    assert code == 0
+    result, _ = own_run(store, out)
+    assert "scaling.png" in out
+    page = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.html")
+    assert has_policy(page)
+    assert page.count('class="plotly-graph-div"') == 4
+    assert page.count(plotly_script()) == 1
+    names = [file.path for file in store.list_artifacts(result.info.run_id)]
+    assert "scaling.png" in names
+    picture = Path(store.download_artifacts(result.info.run_id, "scaling.png")).read_bytes()
+    assert picture.startswith(b"\x89PNG")

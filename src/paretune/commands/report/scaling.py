@@ -1,0 +1,104 @@
+"""The charts of `report --view scaling`: time, dollars, efficiency and quality over the devices of a cluster."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from paretune.commands.report import SHAPE
+from paretune.presentation.line_chart import LineChart, Point
+from paretune.presentation.text import dollars, duration, time_unit
+from paretune.specification import metrics
+
+Group = tuple[str, Sequence[LineChart]]  # heading, and its charts
+QUALITIES = {metrics.F1: "F1", metrics.PERPLEXITY: "perplexity"}
+_CONFIDENCE = 0.95
+ABOUT_CHARTS = (
+    "A line is a number of rows and epochs; a mark is the mean of the runs on one shape. The dotted line is the time "
+    "at an efficiency of 100 %. A band holds the mean over seeds with a probability of 95 %, by Student's t with one "
+    "standard deviation for all shapes of a line; a line without repeats has none."
+)
+
+
+def confidence(values: pd.Series, by: pd.Series) -> pd.DataFrame:
+    """Return the `low` and `high` end of the interval of each group's mean, by the deviation within all groups.
+
+    They are NaN if no group has two values.
+    """
+    groups = values.groupby(by)
+    counts, degrees = groups.count(), int((groups.count() - 1).clip(lower=0).sum())
+    squares = ((counts - 1).clip(lower=0) * groups.std().fillna(0.0) ** 2).sum()
+    deviation = math.sqrt(squares / degrees) if degrees else math.nan
+    margin = stdtrit(max(degrees, 1), (1 + _CONFIDENCE) / 2) * deviation / np.sqrt(counts.where(counts > 0))
+    return pd.DataFrame({"low": groups.mean() - margin, "high": groups.mean() + margin})
+
+
+def scaling_charts(numbers: pd.DataFrame) -> list[Group]:
+    """Return the charts of the runs that differ only in cluster, rows and epochs, for rows of report.csv.
+
+    Without several numbers of devices there is nothing to draw.
+    """
+    numbers, groups = numbers[numbers.devices.notna()], list[Group]()
+    for (kind, script, model, dataset), rows in numbers.groupby(["kind", "script", "model", "dataset"], sort=False):
+        if rows.devices.nunique() > 1:
+            what = " on ".join(filter(None, [" with ".join(filter(None, [script, model])), dataset]))
+            groups.append((f"{kind[:1].upper()}{kind[1:]}: {what}", _charts(rows)))
+    return groups
+
+
+def _charts(rows: pd.DataFrame) -> list[LineChart]:
+    size, unit = time_unit(rows[f"{metrics.BILLABLE_SECONDS}_mean"].median())
+    seconds = f"{metrics.BILLABLE_SECONDS}_mean"
+    charts = [
+        _chart(rows, seconds, f"billed time ({unit})", lambda s: duration(s * size), size=size, is_ideal=True),
+        _chart(rows, f"{metrics.COST_USD}_mean", "cost (USD)", lambda usd: f"{dollars(usd)} USD", is_log=True),
+        _chart(rows, "efficiency", "efficiency", "{:.0%}".format, percent=True),
+        *(_chart(rows, f"{name}_mean", label, "{:.4g}".format, band=name) for name, label in QUALITIES.items()),
+    ]
+    return [chart for chart in charts if chart.lines]
+
+
+def _chart(
+    rows: pd.DataFrame,
+    column: str,
+    y_title: str,
+    written: Callable[[float], str],
+    *,
+    size: float = 1.0,
+    is_ideal: bool = False,
+    is_log: bool = False,
+    percent: bool = False,
+    band: str = "",
+) -> LineChart:
+    """Return the chart of a column; `size` is the unit of its values, `band` the metric whose interval is drawn."""
+    lines, ideals = dict[str, Sequence[Point]](), dict[str, Sequence[tuple[float, float]]]()
+    by_shape = (rows.factor == SHAPE).all()
+    for work, of_line in rows[rows[column] > 0].groupby("apart", sort=False):
+        of_line = of_line.sort_values(["devices", "level"])
+        points = [
+            Point(
+                x=float(row["devices"]),
+                y=row[column] / size,
+                text=f"{row['level']}, {work or 'all runs'}: {written(row[column] / size)}\nmean of {row['n']}",
+                kind=row["level"] if by_shape else "",
+                low=row[f"{band}_low"] if band else math.nan,
+                high=row[f"{band}_high"] if band else math.nan,
+            )
+            for row in of_line.to_dict("records")
+        ]
+        if len({point.x for point in points}) > 1:
+            lines[work] = points
+            if is_ideal:
+                ideals[work] = [(point.x, points[0].y * points[0].x / point.x) for point in points]
+    return LineChart(
+        title=f"{y_title.partition(' (')[0]} over devices",
+        x_title="devices",
+        y_title=y_title,
+        lines=lines,
+        ideals=ideals,
+        kinds=tuple(dict.fromkeys(rows.sort_values("devices").level)) if by_shape else (),
+        is_log_y=is_ideal or is_log,
+        percent=percent,
+    )

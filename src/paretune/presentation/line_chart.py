@@ -1,0 +1,171 @@
+"""Charts of lines over a number, such as dollars over devices: on a page by plotly, and as a picture by matplotlib."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Any
+
+from paretune.core.untrusted import printable
+from paretune.presentation.page import as_html
+
+# Okabe and Ito, Color Universal Design (2008): those with a contrast of 3 on a light and on a dark page.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_DASHES = (("solid", "-"), ("dash", "--"), ("dot", ":"))  # plotly's name, and matplotlib's
+_MARKS = (("circle", "o"), ("square", "s"), ("diamond", "D"), ("triangle-up", "^"), ("cross", "P"), ("star", "*"))
+_PLAIN = "#8C8C8C"  # of marks in the legend, and of lines that are no measurement
+_BAND = 0.18  # opacity of a band
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A mark on a line."""
+
+    x: float
+    y: float
+    text: str  # of its tooltip
+    kind: str = ""  # one of the chart's `kinds`, which have a mark each
+    low: float = math.nan  # ends of the band; NaN if there is none
+    high: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineChart:
+    """A chart whose lines have a colour each, and whose points have a mark for their kind."""
+
+    title: str
+    x_title: str
+    y_title: str
+    lines: dict[str, Sequence[Point]]  # name in the legend to points in the order of x
+    ideals: dict[str, Sequence[tuple[float, float]]]  # name of a line to (x, y) of what would be ideal
+    kinds: Sequence[str] = ()
+    is_log_y: bool = False
+    percent: bool = False  # y is a share, shown in per cent
+
+    def _looks(self) -> dict[str, tuple[str, tuple[str, str]]]:
+        """Return the colour and the dash of each line."""
+        colours = cycle((colour, dash) for dash in _DASHES for colour in _COLOURS)
+        return dict(zip(self.lines, islice(colours, len(self.lines)), strict=True))
+
+    def _mark(self, kind: str) -> tuple[str, str]:
+        return _MARKS[self.kinds.index(kind) % len(_MARKS)] if kind in self.kinds else _MARKS[0]
+
+    def _ticks(self) -> list[float]:
+        """Return the values of x, which are its ticks: a logarithmic axis has none of its own between 16 and 32."""
+        return sorted({point.x for points in self.lines.values() for point in points})
+
+    def figure(self) -> Any:
+        """Return the chart as a plotly figure."""
+        import plotly.graph_objects as go
+
+        figure = go.Figure()
+        for name, (colour, (dash, _)) in self._looks().items():
+            points, line = self.lines[name], {"color": colour, "width": 2, "dash": dash}
+            banded = [point for point in points if math.isfinite(point.low)]
+            if len(banded) > 1:
+                figure.add_scatter(
+                    x=[point.x for point in (*banded, *reversed(banded))],
+                    y=[*(point.high for point in banded), *(point.low for point in reversed(banded))],
+                    fill="toself",
+                    fillcolor=f"rgba({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))}, {_BAND})",
+                    line={"width": 0},
+                    mode="lines",
+                    hoverinfo="skip",
+                    showlegend=False,
+                    name=f"band of {as_html(name)}",
+                )
+            if ideal := self.ideals.get(name):
+                figure.add_scatter(
+                    x=[x for x, _ in ideal],
+                    y=[y for _, y in ideal],
+                    mode="lines",
+                    line={"color": _PLAIN, "width": 1, "dash": "dot"},
+                    hoverinfo="skip",
+                    name="ideal",
+                    showlegend=name == next(iter(self.ideals)),
+                )
+            figure.add_scatter(
+                x=[point.x for point in points],
+                y=[point.y for point in points],
+                mode="lines+markers",
+                line=line,
+                marker={"symbol": [self._mark(point.kind)[0] for point in points], "size": 9, "color": colour},
+                hovertext=[as_html(point.text) for point in points],
+                hovertemplate="%{hovertext}<extra></extra>",
+                name=as_html(name),
+                showlegend=bool(name),
+            )
+        for kind in self.kinds:
+            mark = {"symbol": self._mark(kind)[0], "size": 9, "color": _PLAIN}
+            figure.add_scatter(x=[None], y=[None], mode="markers", marker=mark, name=as_html(kind), showlegend=True)
+        ticks = self._ticks()
+        figure.update_xaxes(
+            title={"text": self.x_title}, type="log", tickvals=ticks, ticktext=[f"{x:g}" for x in ticks]
+        )
+        figure.update_yaxes(
+            title={"text": self.y_title},
+            type="log" if self.is_log_y else "linear",
+            tickformat=".0%" if self.percent else None,
+            rangemode="tozero" if self.percent else "normal",
+        )
+        return figure
+
+    def draw(self, axes: Any) -> None:
+        """Draw the chart on axes of matplotlib."""
+        from matplotlib.lines import Line2D
+        from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter, ScalarFormatter
+
+        for name, (colour, (_, dash)) in self._looks().items():
+            points = self.lines[name]
+            if any(math.isfinite(point.low) for point in points):
+                ends = [
+                    [point.x for point in points],
+                    [point.low for point in points],
+                    [point.high for point in points],
+                ]
+                axes.fill_between(*ends, color=colour, alpha=_BAND, linewidth=0)
+            if ideal := self.ideals.get(name):
+                axes.plot([x for x, _ in ideal], [y for _, y in ideal], ":", color=_PLAIN, linewidth=1)
+            axes.plot(
+                [point.x for point in points],
+                [point.y for point in points],
+                dash,
+                color=colour,
+                label=_for_matplotlib(name),
+            )
+            for point in points:
+                axes.plot([point.x], [point.y], self._mark(point.kind)[1], color=colour)
+        axes.set(title=self.title, xlabel=self.x_title, ylabel=self.y_title, xscale="log")
+        axes.xaxis.set(major_locator=FixedLocator(self._ticks()), minor_locator=NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        if self.is_log_y:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(ScalarFormatter())
+            axes.yaxis.set_minor_formatter(ScalarFormatter())
+        if self.percent:
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+            axes.set_ylim(bottom=0)
+        axes.grid(color="#d6d6d6", linewidth=0.5)
+        handles, names = axes.get_legend_handles_labels()
+        handles += [Line2D([], [], linestyle="", marker=self._mark(kind)[1], color=_PLAIN) for kind in self.kinds]
+        if any([*names, *self.kinds]):
+            axes.legend(handles, [*names, *map(_for_matplotlib, self.kinds)], fontsize=7)
+
+
+def _for_matplotlib(text: str) -> str:
+    """Return the text as matplotlib shows it, which reads a formula between two dollars."""
+    return printable(text).replace("$", r"\$")
+
+
+def picture(groups: Sequence[tuple[str, Sequence[LineChart]]]) -> Any:
+    """Return a matplotlib figure with a row for each group of charts, below the heading of the group."""
+    from matplotlib.figure import Figure
+
+    width = max(len(charts) for _, charts in groups)
+    figure = Figure(figsize=(4.6 * width, 4.4 * len(groups)), layout="constrained")
+    parts = figure.subfigures(len(groups), 1, squeeze=False)[:, 0]
+    for part, (heading, charts) in zip(parts, groups, strict=True):
+        part.suptitle(_for_matplotlib(heading))
+        for axes, chart in zip(part.subplots(1, width, squeeze=False)[0], [*charts, *[None] * width], strict=False):
+            axes.axis("off") if chart is None else chart.draw(axes)
+    return figure
