@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 import sys
+import time
 import webbrowser
 from collections.abc import Iterator
 from operator import itemgetter
@@ -16,6 +17,7 @@ from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
 from paretune.jobs.progress import say_on_stderr
+from paretune.presentation.text import duration
 from paretune.specification.parameters import Parameters, parameter
 from paretune.storage.files import find_file
 from paretune.studies.definition.file import StudyFile
@@ -29,6 +31,7 @@ _OURS = ("AWS_", "MLFLOW_", "PARETUNE_")
 # Means of the published runs with 100,000 rows, on 1 and on 32 V100; seconds of billed time.
 _ONE_S, _ONE_USD = 65_432.0, 69.52
 _MANY_F1, _MANY_USD = 0.899, 99.86
+_SOURCE = "github.com/aws-samples/amazon-sagemaker-huggingface-benchmark"
 
 
 class DemoRequest(Parameters):
@@ -55,10 +58,14 @@ def _played(request: DemoRequest, folder: Path) -> CommandOutput:
     if (folder / _MARK).exists():
         shutil.rmtree(folder)
     elif folder.exists():
-        raise BadInput([f"{folder} is not of an earlier demo: move it, or set PARETUNE_HOME to another folder"])
+        raise BadInput([f"{folder} was not created by the demo: move it, or set PARETUNE_HOME to another folder"])
     folder.mkdir(parents=True)
     (folder / _MARK).touch()
-    say_on_stderr("simulating a study of the published benchmark of DistilBERT on Amazon Polarity ...")
+    say_on_stderr(
+        f"simulating a study of AWS's benchmark of 2021, DistilBERT on Amazon Polarity ({_SOURCE}); "
+        "it takes about half a minute, and nothing is sent or spent ..."
+    )
+    started = time.monotonic()
     store = f"sqlite:///{folder / 'runs.db'}"  # by another name than MLflow's own, commands name it
     with _isolated(folder, store), without_waiting_for_the_disk():
         study = StudyFile.read(find_file("demo"), {})
@@ -70,7 +77,7 @@ def _played(request: DemoRequest, folder: Path) -> CommandOutput:
     is_desktop = sys.platform in {"darwin", "win32"} or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     is_opened = bool(request.open and sys.stdout.isatty() and is_desktop and webbrowser.open(page.as_uri()))
     return CommandOutput(
-        text=_text(result.answer, page, result.open_command, is_opened=is_opened),
+        text=_text(result.answer, page, result.open_command, is_opened=is_opened, took_s=time.monotonic() - started),
         document=result.to_dict() | {"page": str(page), "tracking_uri": store, "is_opened": is_opened},
     )
 
@@ -104,13 +111,13 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool) -> str:
-    """Write the answer next to the published figures, with links to its results and the next commands to type."""
-    front, picks = answer.front, answer.picks
+def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool, took_s: float) -> str:
+    """Return the answer next to the published figures, the addresses of its results, and the commands to type next."""
+    front, picks, rows = answer.front, answer.picks, {"dataset": "reviews.csv"}
     steps = {
-        command_line("study", {"study": "smoke"}): "the same with real trainings here, in a few minutes",
-        command_line("estimate", {"instance_type": "ml.g5.xlarge,ml.g6.xlarge"}): "dollars and hours before you pay",
-        command_line("train", {"dataset": "reviews.csv"}): "your own rows",
+        command_line("train", rows): "one training on this machine",
+        command_line("estimate", {**rows, "instance_type": "ml.g5.xlarge,ml.g6.xlarge"}): "hours and dollars on AWS",
+        command_line("study", {**rows, "budget_usd": "20", "dry_run": "true"}): "the search that 20 USD would buy",
     }
     lines = [
         "Published in 2021, at one learning rate: DistilBERT on Amazon Polarity takes 18 h 11 min and 69.52 USD on one",
@@ -135,10 +142,11 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         f"  page    {page}{' (opened in your browser)' if is_opened else ''}",
         f"  MLflow  {open_command}",
         "",
-        "Nothing was trained, sent or spent: seconds and F1 are formulas fitted to the published runs",
-        "(aws-samples/amazon-sagemaker-huggingface-benchmark). The demo wrote to the folder of its page only.",
+        f"Simulated in {duration(took_s)}. Nothing was trained, sent or spent: seconds and F1 are formulas fitted to",
+        f"the published runs ({_SOURCE}).",
+        "The demo wrote to the folder of its page only.",
         "",
-        "Ask it of your own training:",
+        "Next, with your own rows, here in reviews.csv with the columns text and label:",
         *(f"  {command}  # {about}" for command, about in steps.items()),
     ]
     return "\n".join(["", *lines])

@@ -1,6 +1,7 @@
 """The demo: a whole study without settings, in a folder of its own."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from paretune.core.result import as_document
 
 @pytest.mark.slow
 def test_the_demo_prints_what_readme_shows_and_leaves_the_users_store_alone(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workplace / "ours.toml").write_text("no profile of a demo")
     monkeypatch.setenv("PARETUNE_PROFILE", "ours.toml")
@@ -38,6 +39,21 @@ def test_the_demo_prints_what_readme_shows_and_leaves_the_users_store_alone(
     assert printed[: len(shown.splitlines())] == shown.splitlines()
     assert any("# then open http" in line for line in printed)  # MLflow itself begins with a page for traces
 
+    said = capsys.readouterr().err + str(answer)
+    assert said.count("github.com/aws-samples/amazon-sagemaker-huggingface-benchmark") == 2
+    assert "it takes about half a minute" in said
+    assert re.search(r"Simulated in \d[\d.]* (s|m)", said)
+    monkeypatch.delenv("PARETUNE_PROFILE")
+    monkeypatch.delenv("PARETUNE_STORAGE")
+    (workplace / "reviews.csv").write_text("text,label\n" + "good,1\nbad,0\n" * 40)
+    steps = [line.partition("#")[0].split() for line in printed[-3:]]
+    assert [words[:4] for words in steps] == [
+        ["paretune", command, "--dataset", "reviews.csv"] for command in ("train", "estimate", "study")
+    ]
+    for words in steps:
+        dry = ["--dry_run"] * (words[1] == "train")
+        assert main([*words[1:], *dry]) == 0, capsys.readouterr()
+
 
 def test_a_folder_demo_of_the_user_is_left_alone(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     thesis = workplace / ".paretune" / "demo" / "thesis.txt"
@@ -46,7 +62,7 @@ def test_a_folder_demo_of_the_user_is_left_alone(workplace: Path, capsys: pytest
 
     assert main(["demo", "--open", "false"]) == 2
 
-    assert "is not of an earlier demo: move it" in capsys.readouterr().err
+    assert "was not created by the demo: move it" in capsys.readouterr().err
     assert thesis.read_text() == "mine"
 
 
