@@ -80,7 +80,8 @@ class Storage:
 
     def read(self, key: str) -> bytes:
         """Return an object's content, up to LARGEST_READ bytes. Raises boto's errors."""
-        return self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read(LARGEST_READ)
+        content: bytes = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read(LARGEST_READ)
+        return content
 
     def entries(self, prefix: str) -> dict[str, tuple[int, float]]:
         """Return size and time of writing of the keys that start with `prefix`. Raises LaunchRefused."""
