@@ -215,7 +215,9 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(clie
         result = train(client, 32, seed).data
         low, middle, high = (result.metrics[f"estimated_seconds{end}"] for end in ("_low", "", "_high"))
         assert low < middle < high
-        assert result.metrics["estimated_cost_usd"] == pytest.approx(middle * 1.408 / 3600)
+        assert result.metrics["estimated_cost_usd"] == pytest.approx(
+            middle * 1.408 / 3600, rel=1e-3
+        )  # recorded to 4 digits
         assert result.metrics["estimated_memory_gib"] > 0
         basis = result.tags["paretune.estimate_basis"]
         off.append((abs(middle / result.metrics["billable_seconds"] - 1), high / low, basis))

@@ -331,9 +331,13 @@ class Decision:
     @cached_property
     def _usable(self) -> np.ndarray:
         """Candidates that fit into memory and are not believed to take longer than they may."""
-        most_s = np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
         fits = np.array(list(map(self._fits, self._jobs)))
-        return np.asarray(fits & (self._expected[0] <= most_s) & ~self._is_hopeless)
+        return np.asarray(fits & (self._expected[0] <= self._limits_s) & ~self._is_hopeless)
+
+    @cached_property
+    def _limits_s(self) -> np.ndarray:
+        """Seconds that each candidate may take."""
+        return np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
 
     def _worthiest(self) -> Candidate | None:
         """Choose the job with the most expected gain per dollar, by what it adds to the front or reveals."""
@@ -485,7 +489,11 @@ class Decision:
         """Why no job is begun, in words; empty if one is, or if no training has ended."""
         if not self.has_quality or self.job is not None:
             return ""
-        return (self._aims.stops and self.why_over) or "no job is left that may run"
+        if self._aims.stops and self.why_over:
+            return self.why_over
+        too_long = int(np.count_nonzero((self._expected[0] > self._limits_s) & self._is_new))
+        limit = f" within its max_runtime_minutes ({too_long} others would take longer)" if too_long else ""
+        return f"no job is left that may run{limit}"
 
     def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return expected shares of hypervolume from knowing each candidate's quality, and from running it."""
