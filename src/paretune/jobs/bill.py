@@ -68,11 +68,13 @@ class Bill:
         self._last = job
         self._look_at_pool()
         status = job.status()
-        self.seconds += status.seconds
-        self.billable_seconds += status.billable_seconds
+        # As precisely as they are recorded, so that the recorded cost is that of the recorded seconds.
+        billable_seconds = round(status.billable_seconds, 2)
+        self.seconds += round(status.seconds, 2)
+        self.billable_seconds += billable_seconds
         for phase, phase_seconds in status.phase_seconds.items():
             self.phases[phase] = self.phases.get(phase, 0.0) + phase_seconds
-        self._charge(status.billable_seconds)
+        self._charge(billable_seconds)
 
     @property
     def last_job(self) -> str:
