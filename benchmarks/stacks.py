@@ -1,4 +1,4 @@
-"""What trainings of other people do otherwise than ours, as work of a device.
+"""Describes how other trainings differ from ours, as work of a device.
 
     work = stacks.keeping_scores(work, spec, built)     # attention that writes its matrices
     work = stacks.updating_in_a_loop(work, built)       # an optimiser that updates one weight after another
@@ -20,7 +20,7 @@ and their gradients 11.25 times."""
 _LOOP_BYTES, _FUSED_BYTES, _LOOP_KERNELS = (84.0 + 12.0) / 2, 24.0, 12 * 15 / 2
 """Bytes of each weight in a loop over tensors, which writes and reads every intermediate, with its norm and clipping,
 and by fused kernels; twelve kernels for each of the 15 tensors of a layer. Both halved: the constant of an update,
-twice what is counted, stands for norm, clipping and copies beside a fused optimiser, and here these are counted."""
+twice what is counted, stands for norm, clipping and copies of a fused optimizer, which are counted here."""
 
 
 def keeping_scores(work: Work, spec: JobSpec, built: Architecture) -> Work:

@@ -161,3 +161,29 @@ def test_the_parts_of_what_a_gpu_shows_fit_into_nine_minutes_and_stand_in_its_pa
 
     assert sum(map(int, limits.values())) <= 540
     assert {name: limit for name, limit in limits.items() if name != "device"} == shown
+
+
+def test_other_trainings_write_their_scores_and_update_one_weight_after_another() -> None:
+    import stacks
+
+    from paretune.estimating.architecture import well_known
+    from paretune.estimating.counting import describe
+    from paretune.specification.job import JobSpec
+
+    bert = well_known("bert-base-uncased", "classification")
+    spec = JobSpec(
+        model="bert-base-uncased",
+        dataset="a/b",
+        instance_type="ml.p3.2xlarge",
+        precision="fp32",
+        max_seq_length=128,
+        max_train_samples=1600,
+    )
+    assert bert is not None
+    ours = describe(spec, spec.plan(), bert)
+    assert ours is not None
+
+    scores = 16 * 12 * 128**2 * 12  # rows, heads, a matrix of scores, layers
+    assert stacks.keeping_scores(ours, spec, bert).moved - ours.moved == pytest.approx(19.5 * 4 * scores)
+    looped = stacks.updating_in_a_loop(ours, bert)
+    assert (looped.updated, looped.update_kernels) == (2 * ours.updated, 90 * 12)  # 48 bytes of a weight, not 24

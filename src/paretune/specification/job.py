@@ -310,7 +310,7 @@ class JobSpec(Parameters):
 
     @property
     def runs_on(self) -> LauncherTraits:
-        """What the launcher of the job declares about itself."""
+        """The traits of the job's launcher."""
         return launchers.chosen(self.launcher, self.instance_type)
 
     def experimental(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ LOCAL = "local"  # the launcher of this machine, and the instance type of its jo
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherTraits:
-    """What a launcher declares about itself. Reading it imports no library and contacts no service.
+    """The traits that a launcher declares. Reading them imports no library and contacts no service.
 
     Attributes:
         name: its value of `JobSpec.launcher`, which is the name of its entry point.

@@ -76,7 +76,7 @@ class _Delivery:
 
 
 class AwsBill(NamedTuple):
-    """What is known of jobs from a bill.
+    """The lines of jobs on a bill, and the time that the bill covers.
 
     Attributes:
         lines: job, billed_usd (NaN if two exports have it), effective_usd, export.
@@ -211,7 +211,7 @@ class _Manifest:
 
     @property
     def rank(self) -> tuple[bool, str]:
-        """What makes a manifest of the same export and month newer: AWS's own pointer, then the time in a folder."""
+        """The order of manifests of one export and month, the newest last: AWS's pointer, then the time in a folder."""
         is_pointer = not any(self.execution in part for part in self.path.parts)
         stamps = [stamp[1] for text in (*self.keys, self.path.as_posix()) if (stamp := _STAMP.search(text))]
         return is_pointer, max(map(_without_signs, stamps), default="")

@@ -58,7 +58,7 @@ class Point(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What one logger has recorded."""
+    """The record of one logger."""
 
     values: dict[str, tuple[float, str]]  # name to its last value, and the logger or file that it comes from
     curves: dict[str, list[Point]]

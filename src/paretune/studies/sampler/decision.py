@@ -100,7 +100,7 @@ class Aims:
 
 @dataclass(frozen=True, kw_only=True)
 class Belief:
-    """What is believed of N candidates, each of shape (N,).
+    """Beliefs about N candidates, each of shape (N,).
 
     Attributes:
         seconds: billed, and the `log_deviation` of their logarithm.
