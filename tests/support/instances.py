@@ -71,6 +71,7 @@ def running(
         port = free.getsockname()[1]
     values = {name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")}
     values |= {"SM_MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1"}
+    values["PARETUNE_STARTER"] = str(os.getpid())  # so that none is left behind by tests that are killed
     values |= environment or {}
     processes = []
     try:
