@@ -15,8 +15,8 @@ from typing import Any
 
 from paretune.cli import COMMANDS, command_named
 from paretune.specification import metrics
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
 from paretune.studies.definition.file import TRAINING_KEYS, StudyFile
 from paretune.tracking import schema
 

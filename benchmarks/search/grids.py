@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from paretune.launchers.simulated.recorded_runs import COMPLETED
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, share_of
-from paretune.specification.parameters import spell
 from search.measured import AXES, FLAVORS, SOURCES, three_runs
 from search.tables import Costs, Outcome, Point
 

@@ -23,8 +23,8 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.launchers.simulated.own_runs import OwnRuns
 from paretune.pricing import VARIABLE, PriceList, usual_price
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
 from search.tables import Costs, Outcome, Point
 
 FLAVORS = {  # vCPU, USD an hour on demand, and the name it stands under

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.pareto import front
-from paretune.specification.parameters import spell
+from paretune.specification.declaration import spell
 from paretune.studies.definition.file import full_name
 from paretune.studies.results.answer import recommend
 from paretune.studies.results.front import StudyFront, hypervolume

@@ -11,8 +11,8 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY, RecordedRow, ReplayedJob, RunTable
 from paretune.pricing import PriceList, usual_price
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, JobValues
-from paretune.specification.parameters import spell
 
 Point = Mapping[str, Any]
 Costs = tuple[float, float]

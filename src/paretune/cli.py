@@ -217,7 +217,7 @@ def help_of(name: str, *, with_all: bool) -> str:
 
 
 def _help_row(option: str, schema: Mapping[str, Any]) -> tuple[str, str]:
-    from paretune.specification.parameters import spell
+    from paretune.specification.declaration import spell
 
     kinds = {"integer": "NUMBER", "number": "NUMBER", "array": "A,B", "object": "JSON", "boolean": "[true|false]"}
     values = "|".join(schema.get("enum", ())) or kinds.get(str(schema.get("type", "")), "TEXT")
@@ -246,7 +246,7 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
 
     Dashes and underscores in names are equal. Texts are `Plain`: they become numbers where nothing says otherwise.
     """
-    from paretune.specification.parameters import Plain
+    from paretune.specification.declaration import Plain
 
     texts: dict[str, str] = {}
     faults = []

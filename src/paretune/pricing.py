@@ -21,8 +21,8 @@ from paretune.core.result import csv_text
 from paretune.core.untrusted import read_table
 from paretune.specification import catalog
 from paretune.specification.catalog import REGIONS, region_faults, usual_region
+from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
 from paretune.storage.files import find_path
 
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV

@@ -13,9 +13,9 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import collecting, refuse
 from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import markdown
+from paretune.specification.declaration import Parameters
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Parameters
 from paretune.specification.profile import with_profile
 
 

@@ -18,7 +18,7 @@ from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
 from paretune.jobs.progress import say_on_stderr
 from paretune.presentation.text import duration
-from paretune.specification.parameters import Parameters, parameter
+from paretune.specification.declaration import Parameters, parameter
 from paretune.storage.files import find_file
 from paretune.studies.definition.file import StudyFile
 

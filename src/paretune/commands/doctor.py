@@ -21,8 +21,8 @@ from paretune.core.errors import BadInput, ParetuneError, TrackingUnavailable, c
 from paretune.core.packages import missing, pinned, version_of
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable, without_secrets
+from paretune.specification.declaration import Parameters, affecting, parameter
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Parameters, affecting, parameter
 from paretune.specification.profile import CHARGED, with_profile
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from paretune.launchers.simulated.recorded_runs import (
 )
 from paretune.pricing import Price, PriceList, cost_usd, usual_price
 from paretune.specification import metrics
+from paretune.specification.declaration import Parameters, parameter
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Parameters, parameter
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import DATASET_SIZE
 

@@ -13,7 +13,7 @@ from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput
 from paretune.core.shell import command_line
 from paretune.core.untrusted import printable
-from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
+from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
 
 if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplaces

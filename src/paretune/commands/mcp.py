@@ -34,10 +34,10 @@ from paretune.core.result import CommandOutput
 from paretune.core.untrusted import absolute, is_file, parse_json, printable
 from paretune.launchers.processes import is_alive, process_text
 from paretune.specification.catalog import instances
+from paretune.specification.declaration import Parameters, Rules, parameter, spell
 from paretune.specification.inputs import IN_S3, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH
-from paretune.specification.parameters import Parameters, Rules, parameter, spell
 from paretune.specification.profile import with_profile
 from paretune.tracking import schema
 

@@ -16,7 +16,7 @@ from paretune.core.untrusted import printable
 from paretune.presentation.text import aligned, texts
 from paretune.pricing import VARIABLE, Price, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region
-from paretune.specification.parameters import Parameters, Rules, parameter, split_list
+from paretune.specification.declaration import Parameters, Rules, parameter, split_list
 from paretune.specification.profile import read_profile
 
 _API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions

@@ -16,10 +16,10 @@ from paretune.core.own_script import read_own_script
 from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification.catalog import instances
+from paretune.specification.declaration import parameter, split_list
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
-from paretune.specification.parameters import parameter, split_list
 from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
 from paretune.studies.definition.file import IN_THE_FILE, StudyFile
 from paretune.studies.definition.wish import Wish

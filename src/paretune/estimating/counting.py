@@ -20,10 +20,10 @@ from paretune.estimating.workload import (
     share_in_layers,
     workload,
 )
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DEVICE_MAP, DIVISIONS, SHARDED, BatchPlan, pipeline_parts
-from paretune.specification.parameters import spell
 
 TCP = "tcp"
 """Name of the constant of networks without EFA."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from paretune.presentation.text import plain
 from paretune.specification import metrics
 from paretune.specification.catalog import short_name
+from paretune.specification.declaration import spell
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
-from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import OF_SCRIPTS
 
 

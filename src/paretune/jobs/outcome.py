@@ -23,8 +23,8 @@ from paretune.launchers.base import Job, JobState
 from paretune.pricing import ROUNDING_USD, Price
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
+from paretune.specification.declaration import experimental_words
 from paretune.specification.job import JobSpec, default_learning_rate
-from paretune.specification.parameters import experimental_words
 from paretune.specification.script_arguments import ADD_A_METRIC
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table

@@ -21,9 +21,9 @@ from paretune.estimating.architecture import config_in, length_faults, positions
 from paretune.jobs.workplace import Workplace
 from paretune.projects.script import script_inputs
 from paretune.specification.container import TELLS, DataFindings, JobInputs, PreparedDataset, write_json
+from paretune.specification.declaration import affecting
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import affecting
 
 _POLL_S = 0.1
 _FETCHED = "fetched"

@@ -23,9 +23,9 @@ from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, price_remarks
 from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.declaration import experimental_words
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import REFERENCE_BATCH_SIZE, SHARDED, BatchPlan
-from paretune.specification.parameters import experimental_words
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 

@@ -26,9 +26,9 @@ from paretune.projects.collection import collect, problem
 from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
 from paretune.specification.container import Event, FailureKind, JobInputs
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
-from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import takes_seed
 from paretune.tracking import schema
 from paretune.tracking.data_sets import data_sets_of

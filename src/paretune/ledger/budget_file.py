@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import at_home, is_file
-from paretune.specification.parameters import Fault, Parameters, parameter, rules_of
+from paretune.specification.declaration import Fault, Parameters, parameter, rules_of
 from paretune.storage.database import address_fault
 from paretune.storage.files import Document, FileKind
 

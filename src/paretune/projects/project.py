@@ -23,10 +23,10 @@ from paretune.core.untrusted import at_home, exists
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
 from paretune.specification.container import JobInputs, UserCode
+from paretune.specification.declaration import spell
 from paretune.specification.inputs import IN_S3, in_channel, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
-from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import (
     option_words,
     script_of,

@@ -20,7 +20,7 @@ from paretune.core.errors import BadInput, collecting, did_you_mean
 from paretune.core.shell import options
 from paretune.core.untrusted import at_home, exists, is_file, is_folder
 from paretune.specification import metrics
-from paretune.specification.parameters import split_list
+from paretune.specification.declaration import split_list
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec

@@ -15,10 +15,7 @@ from pydantic import AfterValidator
 
 from paretune.core.shell import command_line
 from paretune.specification import catalog, launchers, metrics
-from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
-from paretune.specification.launchers import AUTO, LOCAL, LauncherTraits, known_launcher
-from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
-from paretune.specification.parameters import (
+from paretune.specification.declaration import (
     ANY,
     COMPUTES,
     Effect,
@@ -29,6 +26,9 @@ from paretune.specification.parameters import (
     parameter,
     spell,
 )
+from paretune.specification.inputs import BUNDLED_DATASET, BUNDLED_MODEL, INPUT_FILES, OTHER_TASKS, current_name
+from paretune.specification.launchers import AUTO, LOCAL, LauncherTraits, known_launcher
+from paretune.specification.parallelism import DEVICE_MAP, LARGEST_BATCH_SIZE, BatchPlan, ParallelDegrees, plan_batch
 from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters and freeze the weights

@@ -21,9 +21,9 @@ from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, parse_json, read_text
+from paretune.specification.declaration import Parameters, affecting, spell, split_list
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.launchers import AUTO, LOCAL, known, uses_instances
-from paretune.specification.parameters import Parameters, affecting, spell, split_list
 
 FILE = "paretune.toml"
 OWN_FILE = f"~/.paretune/{FILE}"

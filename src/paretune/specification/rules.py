@@ -14,10 +14,10 @@ from paretune.core.tags import tag_faults
 from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification import catalog, launchers, metrics
 from paretune.specification.catalog import region_faults
+from paretune.specification.declaration import Fault, Rules, affecting, rules_of, spell
 from paretune.specification.inputs import BUNDLED, INPUT_FILES
 from paretune.specification.launchers import LOCAL, LauncherTraits
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
-from paretune.specification.parameters import Fault, Rules, affecting, rules_of, spell
 
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec

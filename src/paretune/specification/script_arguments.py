@@ -18,11 +18,11 @@ from paretune.core.script_help import ask_options
 from paretune.core.script_options import LITERAL, OF_LIGHTNING, OFF, SWITCH, SWITCHED_OFF, TEXT_OF_BOOL, Options
 from paretune.core.shell import options
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
+from paretune.specification.declaration import affecting, extra_of, spell
 from paretune.specification.inputs import IN_S3, INPUT_FILES, split_configuration
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH, BatchPlan
-from paretune.specification.parameters import affecting, extra_of, spell
 
 LOGGING_STEPS = 10
 ADD_A_METRIC = (

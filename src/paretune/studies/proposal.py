@@ -25,9 +25,9 @@ from paretune.pricing import Price
 from paretune.specification import metrics
 from paretune.specification.catalog import instances
 from paretune.specification.container import JobInputs
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.parallelism import OF_THE_BATCH, REFERENCE_BATCH_SIZE
-from paretune.specification.parameters import spell
 from paretune.specification.script_arguments import argument_of
 from paretune.storage.files import as_yaml
 from paretune.studies.definition.file import StudyFile

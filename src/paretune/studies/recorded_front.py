@@ -18,7 +18,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.text import aligned
-from paretune.specification.parameters import spell
+from paretune.specification.declaration import spell
 from paretune.studies.definition.objectives import DIRECTIONS, default_objectives, judged_by
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront

@@ -41,8 +41,8 @@ from paretune.presentation.text import plain
 from paretune.pricing import dates_of, price_remarks
 from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted

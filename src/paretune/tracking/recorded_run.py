@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
 from paretune.specification import catalog, metrics
+from paretune.specification.declaration import affecting
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
 from paretune.specification.parallelism import BatchPlan
-from paretune.specification.parameters import affecting
 from paretune.tracking import schema
 
 DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, if an imported table has them

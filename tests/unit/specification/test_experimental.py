@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from paretune.cli import main
+from paretune.specification.declaration import experimental_names
 from paretune.specification.job import JobSpec
 from paretune.specification.launchers import known
-from paretune.specification.parameters import experimental_names
 
 SAGEMAKER = "launcher=sagemaker"
 ROOT = Path(__file__).parents[3]

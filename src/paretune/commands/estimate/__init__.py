@@ -12,10 +12,10 @@ from paretune.commands.command import Command, read_with_profile
 from paretune.core.errors import collecting, refuse
 from paretune.core.result import Result
 from paretune.specification.catalog import region_faults
+from paretune.specification.declaration import Parameters, affecting, parameter, spell, split_list
 from paretune.specification.inputs import data_faults, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
-from paretune.specification.parameters import Parameters, affecting, parameter, spell, split_list
 from paretune.specification.rules import launch_faults
 
 # Parameters of which several can be compared. Elsewhere a comma belongs to the value.

@@ -29,9 +29,9 @@ from paretune.presentation.text import aligned
 from paretune.pricing import PriceList, dates_of, usual_price
 from paretune.specification.catalog import usual_region
 from paretune.specification.container import JobInputs
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
-from paretune.specification.parameters import spell
 from paretune.specification.profile import completed
 from paretune.tracking import schema
 

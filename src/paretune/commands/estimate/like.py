@@ -28,9 +28,9 @@ from paretune.jobs.workplace import has_store, open_tracking
 from paretune.presentation.text import duration, usd
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification.catalog import instances, usual_region
+from paretune.specification.declaration import split_list
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
-from paretune.specification.parameters import split_list
 from paretune.specification.rules import launch_faults
 from paretune.tracking.recorded_run import RecordedRun
 

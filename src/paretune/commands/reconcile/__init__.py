@@ -17,8 +17,8 @@ from paretune.core.result import CommandOutput, as_json, csv_text
 from paretune.core.untrusted import at_home, exists, markdown
 from paretune.launchers.base import job_of
 from paretune.specification import metrics
+from paretune.specification.declaration import Parameters, Rules, parameter, rules_of
 from paretune.specification.inputs import IN_S3
-from paretune.specification.parameters import Parameters, Rules, parameter, rules_of
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 

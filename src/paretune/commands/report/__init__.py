@@ -17,8 +17,8 @@ from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.core.shell import command_line
 from paretune.core.untrusted import without_secrets
 from paretune.specification.catalog import region_faults
+from paretune.specification.declaration import Parameters, Rules, parameter
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Parameters, Rules, parameter
 
 SHAPE, DEVICES = "shape", "devices"
 FACTORS = (SHAPE, DEVICES, *JobSpec.model_fields)

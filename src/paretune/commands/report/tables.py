@@ -27,9 +27,9 @@ from paretune.presentation.page import chart_html, new_nonce, template
 from paretune.presentation.text import aligned, dollars, duration, plain, texts
 from paretune.pricing import PriceList, price_remarks
 from paretune.specification import catalog, metrics
+from paretune.specification.declaration import COMPUTES, affecting, spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH
-from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import DATASET_SIZE, RecordedRun
 

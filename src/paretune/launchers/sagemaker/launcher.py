@@ -44,10 +44,10 @@ from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent
 from paretune.pricing import Price, PriceList
 from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs, UserCode
+from paretune.specification.declaration import affecting
 from paretune.specification.inputs import CHANNELS, INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
-from paretune.specification.parameters import affecting
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
 
 if TYPE_CHECKING:  # boto3-stubs, for mypy only

@@ -18,8 +18,8 @@ from paretune.core.errors import BadInput
 from paretune.core.result import value_of
 from paretune.core.untrusted import read_table
 from paretune.launchers.simulated.recorded_runs import COMPLETED, ReplayedJob
+from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, share_of
-from paretune.specification.parameters import spell
 
 _NEEDED = ("instance_type", "billable_seconds")
 _OF_A_RUN = {*_NEEDED, "status", "seed"}

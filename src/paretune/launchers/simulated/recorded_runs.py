@@ -33,9 +33,9 @@ from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.core.untrusted import read_table
 from paretune.estimating.workload import training_rows, training_steps
 from paretune.pricing import as_of_fault
+from paretune.specification.declaration import COMPUTES, Parameters, affecting, parameter, spell
 from paretune.specification.job import JobSpec, share_of
 from paretune.specification.parallelism import DEEPSPEED, SHARDED, BatchPlan
-from paretune.specification.parameters import COMPUTES, Parameters, affecting, parameter, spell
 
 COMPLETED, OUT_OF_MEMORY, FAILED = "Completed", "OutOfMemory", "Failed"
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")

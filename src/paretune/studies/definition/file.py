@@ -26,10 +26,7 @@ from paretune.core.own_script import read_own_script
 from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home
 from paretune.specification import metrics
-from paretune.specification.inputs import PATHS
-from paretune.specification.job import JobSpec, JobValues
-from paretune.specification.launchers import chosen
-from paretune.specification.parameters import (
+from paretune.specification.declaration import (
     Fault,
     Parameters,
     Plain,
@@ -41,6 +38,9 @@ from paretune.specification.parameters import (
     split_list,
     unknown,
 )
+from paretune.specification.inputs import PATHS
+from paretune.specification.job import JobSpec, JobValues
+from paretune.specification.launchers import chosen
 from paretune.specification.script_arguments import start_faults
 from paretune.storage.database import address_fault, redacted
 from paretune.storage.files import STUDY, Document, find_file, find_path

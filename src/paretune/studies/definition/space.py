@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.specification.declaration import COMPUTES, Fault, Value, effects_of, extra_of, spell, unknown, untyped
 from paretune.specification.job import JobSpec, JobValues
-from paretune.specification.parameters import COMPUTES, Fault, Value, effects_of, extra_of, spell, unknown, untyped
 from paretune.specification.rules import launch_faults
 
 _MOST_COMBINATIONS = 2000  # 250 microseconds each (measured 2026-11-25, AMD EPYC)

@@ -17,8 +17,8 @@ from paretune.presentation.text import aligned, dollars, usd
 from paretune.pricing import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.catalog import owner
+from paretune.specification.declaration import experimental_words, spell
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import experimental_words, spell
 from paretune.studies.definition.objectives import OBJECTIVES, costs, violations
 from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration, StudyFront, value_of
 from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, counted, label

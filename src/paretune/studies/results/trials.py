@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from paretune.specification import metrics
+from paretune.specification.declaration import COMPUTES, affecting, spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
-from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.objectives import OBJECTIVES
 
 PREDICTED = "predicted"

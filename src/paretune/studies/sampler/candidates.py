@@ -29,9 +29,9 @@ from paretune.core.errors import BadInput
 from paretune.estimating.hardware import accelerator_of, resolved_precision
 from paretune.estimating.memory import Footprint
 from paretune.estimating.workload import PROBE_STEPS
+from paretune.specification.declaration import Value, effects_of
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
-from paretune.specification.parameters import Value, effects_of
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
 from paretune.studies.results.trials import TrialStatus

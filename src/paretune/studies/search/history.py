@@ -7,8 +7,8 @@ from functools import cached_property
 
 from paretune.estimating.memory import Footprint
 from paretune.specification import metrics
+from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial, TrialStatus
 

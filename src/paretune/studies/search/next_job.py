@@ -15,8 +15,8 @@ from paretune.core.errors import BudgetRefused, refuse
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.jobs.preparation import known_inputs
 from paretune.specification import metrics
+from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
