@@ -13,7 +13,7 @@ from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
-from paretune.studies.results.answer import Pick
+from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import Sampled, Verification

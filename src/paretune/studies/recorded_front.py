@@ -20,9 +20,10 @@ from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.presentation.text import aligned
 from paretune.specification.declaration import spell
 from paretune.studies.definition.objectives import DIRECTIONS, default_objectives, judged_by
-from paretune.studies.results.answer import StudyAnswer, StudyResult
+from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import record_answer
+from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trials import FOREIGN, Trial, TrialStatus
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun

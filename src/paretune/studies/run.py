@@ -47,9 +47,10 @@ from paretune.specification.profile import charged
 from paretune.specification.script_arguments import script_in_words
 from paretune.storage.database import redacted
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.answer import StudyAnswer, StudyResult
+from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart, record_answer, study_name
+from paretune.studies.results.result import StudyResult
 from paretune.studies.results.trials import Trial, TrialStatus, counted, label
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.money import Money

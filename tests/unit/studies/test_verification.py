@@ -3,8 +3,8 @@
 import pytest
 
 from paretune.studies.definition.space import Choices
-from paretune.studies.results.answer import Pick
 from paretune.studies.results.front import Configuration, StudyFront
+from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.next_job import RUNS
 from paretune.tracking import schema

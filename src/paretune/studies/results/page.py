@@ -20,8 +20,10 @@ from paretune.presentation.page import MARKS, PICKED, as_html, chart_html, dress
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
 from paretune.studies.definition.objectives import costs
-from paretune.studies.results.answer import Pick, StudyAnswer, failures, front_table, pareto_csv, trials_table
+from paretune.studies.results.answer import StudyAnswer, failures
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.tables import front_table, pareto_csv, trials_table
 from paretune.studies.results.trials import label
 from paretune.tracking import schema
 from paretune.tracking.run import Run

@@ -11,19 +11,12 @@ import pytest
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.objectives import with_quality
 from paretune.studies.recorded_front import front
-from paretune.studies.results.answer import (
-    Pick,
-    StudyAnswer,
-    StudyResult,
-    best_in,
-    failures,
-    front_table,
-    launch_command,
-    pareto_csv,
-    recommend,
-)
+from paretune.studies.results.answer import StudyAnswer, failures
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import front_figure, page
+from paretune.studies.results.recommendation import Pick, best_in, launch_command, recommend
+from paretune.studies.results.result import StudyResult
+from paretune.studies.results.tables import front_table, pareto_csv
 from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial, TrialStatus
 from tests.support.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 

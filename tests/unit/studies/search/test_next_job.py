@@ -9,8 +9,8 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.launchers.deadlines import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
 from paretune.specification.container import JobInputs
-from paretune.studies.results.answer import Pick
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.recommendation import Pick
 from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.next_job import Sampled, Split, some_jobs

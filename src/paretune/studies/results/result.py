@@ -1,0 +1,97 @@
+"""The result of a study that has ended, as `run_study` and the command `study` return it."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from paretune.core.errors import BudgetRefused, JobFailed
+from paretune.core.result import Result, Row, as_json, read_rows
+from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.tables import pareto_csv
+from paretune.studies.results.trials import PREDICTED
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult(Result):
+    """A study that has ended, why, its MLflow run, and what to type or open to look at it."""
+
+    answer: StudyAnswer
+    run_id: str
+    ending: str
+    open_command: str
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # a constant for all other results
+        """4 if the study cost more than its budget, 3 if it recommends nothing, else 0."""
+        if self.answer.over_budget_usd:
+            return BudgetRefused.exit_code
+        return 0 if self.answer.picks else JobFailed.exit_code
+
+    @property
+    def title(self) -> str:
+        """The study and why it has ended."""
+        return f"study {self.answer.name}: {self.ending}"
+
+    def rows(self) -> list[Row]:
+        """Return the rows of pareto.csv: one per trial, by number, then one per predicted point."""
+        return read_rows(pareto_csv(self.answer.front, self.answer.levels))
+
+    @property
+    def front(self) -> pd.DataFrame:
+        """The trials on the Pareto front, as `trials_dataframe` has them."""
+        trials = self.trials_dataframe()
+        return trials[trials["pareto_rank"] == 0].reset_index(drop=True)
+
+    @property
+    def best(self) -> dict[str, object] | None:
+        """The recommended trial: `trial`, `parameters`, `means` and `command`, among others; None if there is none."""
+        return _recommended(self.answer.picks[0]) if self.answer.picks else None
+
+    def trials_dataframe(self) -> pd.DataFrame:
+        """Return one row per finished trial, without the predicted points that `to_frame` also has."""
+        frame = self.to_frame()
+        return frame[frame["origin"] != PREDICTED].reset_index(drop=True)
+
+    def to_dict(self) -> dict[str, object]:
+        """Run, ending, objectives, dollars, the recommended trials and all trials."""
+        front = self.answer.front
+        return {
+            "study": self.answer.name,
+            "run_id": self.run_id,
+            "ending": self.ending,
+            "origin": front.trials[0].origin if front.trials else None,
+            "objectives": dict(front.objectives),
+            "quality": front.quality,
+            "spent_usd": front.spent_usd,
+            "committed_usd": self.answer.committed_usd,
+            "budget_usd": self.answer.budget_usd,
+            "hypervolume": as_json(front.hypervolume),
+            "recommended": [_recommended(pick) for pick in self.answer.picks],
+            "trials": as_json(self.rows()),
+            "open_command": self.open_command,
+        }
+
+    def notes(self) -> list[str]:
+        """Return the answer in words, and where to look next."""
+        return [*self.answer.opening(), self.open_command]
+
+    def __str__(self) -> str:
+        """Return recommendation, front and bill for a terminal."""
+        return f"\n{self.title}\n\n{self.answer.text()}\n  {self.open_command}"
+
+
+def _recommended(pick: Pick) -> dict[str, object]:
+    point = pick.point
+    return {
+        "trial": point.number,
+        "titles": list(pick.titles),
+        "why": pick.reason,
+        "runs": pick.runs,
+        "parameters": as_json(point.trial.point),
+        "means": as_json(point.means),
+        "standard_errors": as_json(point.stated_errors),
+        "collapse_probability": point.collapse_probability,
+        "command": pick.command or None,
+        "real_command": pick.real_command or None,
+    }

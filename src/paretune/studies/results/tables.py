@@ -1,0 +1,90 @@
+"""The tables of a study: pareto.csv, its front, and all of its trials."""
+
+from collections.abc import Collection, Mapping
+from itertools import accumulate
+
+import pandas as pd
+
+from paretune.core.result import Row, csv_text
+from paretune.specification import metrics
+from paretune.specification.declaration import spell
+from paretune.studies.results.front import StudyFront, value_of
+from paretune.studies.results.recommendation import collapse_risk
+from paretune.studies.results.trials import PREDICTED, Trial
+
+
+def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None = None) -> str:
+    """Return the text of pareto.csv: a row per trial, by number, then per predicted point; unknown cells are empty.
+
+    `levels` has the level of each factor of a trial of a design. `repeats` is the number of the first trial with the
+    same job and another seed.
+
+    A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
+    probability `front.INTERVAL`, what its configuration reaches in the mean over seeds when it trains; both
+    are empty after one run.
+    """
+    in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
+    spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
+    spent_usd = {} if front.is_foreign else {trial.number: usd for trial, usd in zip(in_time, spent, strict=True)}
+    of_design, trials = levels or {}, (*front.trials, *front.predicted)
+    rows = [_row(front, trial, spent_usd.get(trial.number), of_design.get(trial.number, {})) for trial in trials]
+    return csv_text(list(rows[0]) if rows else [], rows)
+
+
+def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mapping[str, str]) -> Row:
+    point, is_predicted = front.point_of.get(trial.number), trial.origin == PREDICTED
+    values: dict[str, Row] = {}
+    for name in front.objectives:
+        low, high = trial.intervals.get(name, (None, None))
+        if point is not None and (error := point.stated_errors.get(name)) is not None:
+            margin = front.noises[name].margin(error)
+            low, high = point.means[name] - margin, point.means[name] + margin
+        values[name] = {name: value_of(trial, name), f"{name}_low": low, f"{name}_high": high}
+    cost = values.pop(metrics.COST_USD, {}) | {metrics.COST_USD: value_of(trial, metrics.COST_USD)}
+    first = trial.number if point is None else point.number
+    return {
+        "trial": None if is_predicted else trial.number,
+        "run_id": trial.run_id,
+        **levels,
+        **{name: spell(trial.value(name)) for name in front.shown},
+        **{name: value for ends in values.values() for name, value in ends.items()},
+        "status": "Predicted" if is_predicted else trial.shown_status,
+        "origin": trial.origin,
+        "pareto_rank": front.rank(trial),
+        **cost,
+        "spent_usd": spent_usd,
+        "collapse_probability": trial.collapse_probability if point is None else point.collapse_probability,
+        "repeats": trial.repeats if first == trial.number else first,
+    }
+
+
+def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
+    """Return the front without these numbers, cheapest first, with the known standard errors."""
+    rows = []
+    for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
+        names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
+        stated = {front.heading(n): front.number(n, point.means[n], point.stated_errors.get(n)) for n in names}
+        row = {"trial": str(point.number), "runs": str(len(point.trials)), **stated}
+        probability = collapse_risk(front, point)
+        risk = f"{probability:.0%}" if probability else ""
+        rows.append({**row, "configuration": point.trial.setting(), "collapse probability": risk})
+    return _frame(rows)
+
+
+def trials_table(front: StudyFront) -> pd.DataFrame:
+    """Return all trials with their own values, by number."""
+    rows = []
+    for trial in front.trials:
+        values = {name: value_of(trial, name) for name in dict.fromkeys([*front.objectives, metrics.COST_USD])}
+        repeat = "" if trial.repeats is None else f"repeats trial {trial.repeats}"
+        stated = {front.heading(n): "" if value is None else front.number(n, value) for n, value in values.items()}
+        row = {"trial": str(trial.number), "rank": spell(front.rank(trial)), **stated, "configuration": trial.setting()}
+        row |= {"status": trial.shown_status, "run id": trial.run_id}
+        rows.append(row | {"remark": "; ".join(filter(None, (repeat, trial.reason)))})
+    return _frame(rows)
+
+
+def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
+    """Return the rows, without columns that are empty in all of them."""
+    frame = pd.DataFrame(rows, dtype=object).fillna("")
+    return frame.loc[:, frame.ne("").any()]
