@@ -44,8 +44,8 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
 from paretune.studies.results.trials import Trial, TrialStatus, counted
-from paretune.studies.search.history import MOST_REFUSED, History
 from paretune.studies.search.money import Money
+from paretune.studies.search.retry_policy import MOST_REFUSED, History
 from paretune.studies.search.table import Accepts, StudyTable
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun

@@ -27,8 +27,8 @@ from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.decision import Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
-from paretune.studies.search.history import History
 from paretune.studies.search.money import OF_ESTIMATES
+from paretune.studies.search.retry_policy import History
 
 _MOST_POINTS = 5_000  # points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn
 _DRAWN = 300

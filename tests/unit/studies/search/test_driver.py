@@ -26,7 +26,7 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial, TrialStatus
 from paretune.studies.search.driver import Driver, Start
-from paretune.studies.search.history import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
+from paretune.studies.search.retry_policy import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 from tests.support.scripted_jobs import (
@@ -174,7 +174,7 @@ def test_a_quota_of_one_job_makes_the_others_wait_however_long_it_takes(
         return job
 
     monkeypatch.setattr(desk.launcher, "submit", lasting)
-    monkeypatch.setattr("paretune.studies.search.history.LIMIT_RETRY_S", 100.0)
+    monkeypatch.setattr("paretune.studies.search.retry_policy.LIMIT_RETRY_S", 100.0)
     running.append(desk.driver(n_parallel=4))
     searched(running[0])
 
