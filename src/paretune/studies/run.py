@@ -51,7 +51,8 @@ from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import live_chart, record_answer, study_name
 from paretune.studies.results.result import StudyResult
-from paretune.studies.results.trials import Trial, TrialStatus, counted, label
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import Trial, counted, label
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.money import Money
 from paretune.studies.search.next_job import Sampled, Split, Verification, some_jobs

@@ -40,7 +40,8 @@ from paretune.presentation.text import time_unit, to_error, with_error
 from paretune.specification import metrics
 from paretune.specification.script_arguments import takes_seed
 from paretune.studies.definition.objectives import OBJECTIVES, Constraints, Objective, costs, judged_by, violations
-from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, TrialStatus, label
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
 
 UNKNOWN_ERROR = "± unknown after one run"

@@ -1,10 +1,8 @@
 """A trial: its point, its job, and after its end its metrics, its cost and whether it may be retried."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +13,7 @@ from paretune.specification.declaration import COMPUTES, affecting, spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.objectives import OBJECTIVES
+from paretune.studies.results.trial_status import TrialStatus
 
 PREDICTED = "predicted"
 FOREIGN = {"project": "optuna"}  # what is given of a trial whose job is not paretune's
@@ -40,30 +39,6 @@ _SHORT_NAMES = {
 }
 
 _BATCH = ("global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps")
-
-
-class TrialStatus(Enum):
-    """The state of a trial, or how it ended."""
-
-    RUNNING = "Running"
-    COMPLETED = "Completed"
-    OUT_OF_MEMORY = "OutOfMemory"
-    DIVERGED = "Diverged"
-    CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it, with a longer limit
-    FAILED = "Failed"  # by itself: retried once if the search asks for it
-    STOPPED = "Stopped"  # by somebody
-    INTERRUPTED = "Interrupted"  # lost with its driver, which is not the point's fault: retried
-    REFUSED = "Refused"  # no capacity, quota or dollars: retried after a pause
-
-    @property
-    def is_retryable(self) -> bool:
-        """Whether it says nothing of a trial's point, so that the point is tried again."""
-        return self in (TrialStatus.INTERRUPTED, TrialStatus.REFUSED)
-
-    @property
-    def in_words(self) -> str:
-        """The status as it stands in a sentence, such as out of memory."""
-        return re.sub(r"\B([A-Z])", r" \1", self.value).lower()
 
 
 @dataclass(frozen=True, kw_only=True)

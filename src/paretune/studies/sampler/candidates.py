@@ -34,7 +34,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
-from paretune.studies.results.trials import TrialStatus
+from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.quality import CATEGORY, Hypothesis, Part, Surface, are_numbers, scaled
 
 PROBE = "probe_steps"

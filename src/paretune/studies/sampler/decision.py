@@ -14,7 +14,7 @@ from moocore import filter_dominated, hypervolume
 from paretune.specification import metrics
 from paretune.specification.job import default_learning_rate
 from paretune.studies.definition.objectives import Constraints
-from paretune.studies.results.trials import TrialStatus
+from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.candidates import Candidate, Row, SecondsModel, Space, Terms
 from paretune.studies.sampler.opinion import PlainModel
 from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, QualityModel, smooth

@@ -43,7 +43,8 @@ from paretune.specification.container import FailureKind
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
-from paretune.studies.results.trials import Trial, TrialStatus, counted
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.money import Money
 from paretune.studies.search.retry_policy import MOST_REFUSED, History
 from paretune.studies.search.table import Accepts, StudyTable
@@ -53,11 +54,6 @@ from paretune.tracking.run import Run
 
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
 _RETRIED_BY_ANYBODY = frozenset({FailureKind.CAPACITY, FailureKind.INTERNAL})
-_STATUSES = {
-    FailureKind.OUT_OF_MEMORY: TrialStatus.OUT_OF_MEMORY,
-    FailureKind.DIVERGED: TrialStatus.DIVERGED,
-    FailureKind.CAPACITY: TrialStatus.REFUSED,
-}
 
 
 class TrialJob:
@@ -143,15 +139,10 @@ class TrialJob:
         if end.has_completed:
             measured, verdicts = dict(end.metrics), tuple(end.verdicts)
             return self._end(TrialStatus.COMPLETED, "", measured=measured, verdicts=verdicts)
-        if "MaxRuntimeExceeded" in end.reason:  # as SageMaker calls it, and the other launchers
-            return self._end(TrialStatus.CUT_OFF, end.reason)
-        if kind in _STATUSES:
-            return self._end(_STATUSES[kind], end.reason)
-        if end.state is JobState.STOPPED and kind is None:
-            return self._end(TrialStatus.STOPPED, end.reason)
         # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
-        has_died = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
-        return self._end(TrialStatus.INTERRUPTED if has_died else TrialStatus.FAILED, end.reason)
+        is_lost = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
+        is_stopped = end.state is JobState.STOPPED
+        return self._end(TrialStatus.of_end(kind, end.reason, is_stopped=is_stopped, is_lost=is_lost), end.reason)
 
     def _end(self, status: TrialStatus, reason: str, **more: Any) -> Trial:
         return replace(

@@ -17,7 +17,8 @@ from paretune.pricing import ROUNDING_USD, cost_usd, unknown_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable
 
 # A job that is cut off was paid for and shows nothing, so these are generous.

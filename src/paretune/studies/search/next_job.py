@@ -22,7 +22,8 @@ from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.space import Range, is_whole
 from paretune.studies.results.front import INTERVAL, Configuration, is_feasible
 from paretune.studies.results.recommendation import Pick
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus, label
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import PREDICTED, Trial, label
 from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.decision import Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler

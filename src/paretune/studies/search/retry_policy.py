@@ -10,7 +10,8 @@ from paretune.specification import metrics
 from paretune.specification.declaration import Value
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import Trial
 
 MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
 MOST_FAILURES = 2  # times that a job is run which fails by itself or is cut off; then its point counts as impossible
@@ -21,7 +22,6 @@ _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as
 
 FEWEST_ALIKE = 2  # jobs that fail for one reason, after which a study ends in which none has completed
 FEWEST_WITHOUT = 2  # completed trials that all lack an objective, after which a study ends
-_INSISTED = (TrialStatus.FAILED, TrialStatus.CUT_OFF)
 _ERROR = re.compile(
     r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Name|UnboundLocal|Type|Attribute|Key|Index|Value|FileNotFound|"
     r"NotImplemented|Assertion)Error\b|No module named|package \S+ is missing|No matching distribution found|"
@@ -79,10 +79,10 @@ class History:
                 del self.trials[trial.number]
         # A job that was refused while others ran waits for them: that is not a try.
         tries = sum(trial.status.is_retryable and not trial.refused_beside for trial in trials)
-        failures = sum(trial.status in _INSISTED for trial in trials) + max(0, tries - MOST_TRIES)
+        failures = sum(trial.status.is_retried_on_request for trial in trials) + max(0, tries - MOST_TRIES)
         if failures and last.number not in self._mended:
             self.failed.add(identity)
-        if failures >= MOST_FAILURES or not (last.status.is_retryable or last.status in _INSISTED):
+        if failures >= MOST_FAILURES or not (last.status.is_retryable or last.status.is_retried_on_request):
             self.settled[identity] = last.number
         elif last.status.is_retryable and tries <= MOST_TRIES and not is_under_way:
             has_to_wait = last.status is TrialStatus.REFUSED and last.number not in self._mended

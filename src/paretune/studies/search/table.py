@@ -34,7 +34,8 @@ from paretune.storage.database import redacted, with_driver
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
 from paretune.studies.definition.space import Choices, Point, Range, is_whole
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import Trial
 from paretune.studies.sampler import candidates
 from paretune.studies.sampler.candidates import own_space
 

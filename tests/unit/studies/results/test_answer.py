@@ -17,7 +17,8 @@ from paretune.studies.results.page import front_figure, page
 from paretune.studies.results.recommendation import Pick, best_in, launch_command, recommend
 from paretune.studies.results.result import StudyResult
 from paretune.studies.results.tables import front_table, pareto_csv
-from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial, TrialStatus
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import FOREIGN, PREDICTED, Trial
 from tests.support.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 

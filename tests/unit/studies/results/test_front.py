@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paretune.specification.metrics import OF_THE_CLUSTER
 from paretune.studies.results.front import INTERVAL, StudyFront, hypervolume, pooled_noise
-from paretune.studies.results.trials import TrialStatus
+from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.decision import hypervolume_improvement
 from tests.support.study_examples import COST_AND_F1, failed, many_trials, trial_of
 

@@ -12,7 +12,8 @@ from paretune.presentation.page import plotly_script
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import front_figure, page, study_note
 from paretune.studies.results.recommendation import recommend
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import Trial
 from tests.support.html import has_policy
 from tests.support.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 

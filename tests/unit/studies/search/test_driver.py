@@ -24,7 +24,8 @@ from paretune.launchers.processes import process_text
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.retry_policy import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
 from paretune.tracking.run import Run

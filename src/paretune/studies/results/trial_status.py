@@ -1,0 +1,65 @@
+"""How a trial ends: by which end of its job, and whether its point is tried again.
+
+    COMPLETED                         the point is known
+    OUT_OF_MEMORY, DIVERGED, STOPPED  the point is known to have no result
+    FAILED, CUT_OFF                   tried once more if the search asks for it
+    INTERRUPTED, REFUSED              says nothing of the point: tried again, and not one of the study's n_trials
+
+How often and after which pause a point is tried again is in `studies/search/retry_policy.py`.
+"""
+
+import re
+from enum import Enum
+
+from paretune.specification.container import FailureKind
+
+_AT_ITS_LIMIT = "MaxRuntimeExceeded"  # as SageMaker calls it, and the other launchers
+_OF_FAILURES = {
+    FailureKind.OUT_OF_MEMORY: "OutOfMemory",
+    FailureKind.DIVERGED: "Diverged",
+    FailureKind.CAPACITY: "Refused",
+}
+"""Kind of failure to the value of the status; other kinds are failures of the job itself."""
+
+
+class TrialStatus(Enum):
+    """The state of a trial, or how it ended."""
+
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    DIVERGED = "Diverged"
+    CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it, with a longer limit
+    FAILED = "Failed"  # by itself: retried once if the search asks for it
+    STOPPED = "Stopped"  # by somebody
+    INTERRUPTED = "Interrupted"  # lost with its driver, which is not the point's fault: retried
+    REFUSED = "Refused"  # no capacity, quota or dollars: retried after a pause
+
+    @classmethod
+    def of_end(cls, failure: FailureKind | None, reason: str, *, is_stopped: bool, is_lost: bool) -> "TrialStatus":
+        """Return the status of a job that ended without a result: why it failed, and in the launcher's words.
+
+        A job that `is_lost` died with the driver that had started it.
+        """
+        if _AT_ITS_LIMIT in reason:
+            return cls.CUT_OFF
+        if failure in _OF_FAILURES:
+            return cls(_OF_FAILURES[failure])
+        if is_stopped and failure is None:
+            return cls.STOPPED
+        return cls.INTERRUPTED if is_lost else cls.FAILED
+
+    @property
+    def is_retried_on_request(self) -> bool:
+        """Whether the point is tried once more if the search asks for it, because chance may have decided."""
+        return self in (TrialStatus.FAILED, TrialStatus.CUT_OFF)
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether it says nothing of a trial's point, so that the point is tried again."""
+        return self in (TrialStatus.INTERRUPTED, TrialStatus.REFUSED)
+
+    @property
+    def in_words(self) -> str:
+        """The status as it stands in a sentence, such as out of memory."""
+        return re.sub(r"\B([A-Z])", r" \1", self.value).lower()
