@@ -74,3 +74,18 @@ def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Tri
         run_id = f"{source.getrandbits(128):032x}"
         trials.append(trial_of(number, cost, f1, run_id=run_id, point=point, origin=origin, **fields))
     return trials
+
+
+LADDER = [  # each dearer than the one before
+    trial_of(0, 1.0, 0.70, more={"train_seconds": 4000.0}),
+    trial_of(1, 2.0, 0.90, more={"train_seconds": 2000.0}),  # the knee
+    trial_of(2, 6.0, 0.930, more={"train_seconds": 1000.0}),  # within 0.014 of the best
+    trial_of(3, 9.0, 0.935, more={"train_seconds": 3000.0}),
+    trial_of(4, 20.0, 0.80, more={"train_seconds": 500.0}),
+]
+
+
+def words(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None) -> str:
+    """Return the opening sentences of the answer of a study of these trials."""
+    front = StudyFront.of(trials, objectives, constraints or {})
+    return " ".join(StudyAnswer(name="s", front=front).opening())

@@ -170,17 +170,17 @@ def nearly_full(job: ForeseenJob) -> str:
     reason = f"estimated memory {gib:.1f} of {usable_gib:.1f} GiB per device (above {MOST_MEMORY:.0%})"
     if failed is not None:
         reason = f"per-device batch {failed.rows} ran out of memory on as much memory before (run {failed.run_id})"
-    mended = options(fine_tuning="lora") if job.spec.fine_tuning == "full" else "a shorter max_seq_length"
+    remedy = options(fine_tuning="lora") if job.spec.fine_tuning == "full" else "a shorter max_seq_length"
     if (smaller := job.spec.plan().with_less_memory()) is not None:
         batch, steps = smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps
-        mended = options(per_device_train_batch_size=batch, gradient_accumulation_steps=steps)
+        remedy = options(per_device_train_batch_size=batch, gradient_accumulation_steps=steps)
     if estimate.largest_batch == 0:
         other = "a larger instance" if job.spec.fine_tuning == "qlora" else options(fine_tuning="qlora")
         if job.spec.fine_tuning == "full" and job.spec.precision != "bf16-true":
             other += f", {options(precision='bf16-true')} (half the memory, but small updates are lost)"
         divides = job.spec.strategy in SHARDED
-        mended = f"no batch fits: {other}, or {'more devices' if divides else options(strategy='fsdp')}"
-    return f"{reason}: a job that runs out of memory is paid until then; {mended}"
+        remedy = f"no batch fits: {other}, or {'more devices' if divides else options(strategy='fsdp')}"
+    return f"{reason}: a job that runs out of memory is paid until then; {remedy}"
 
 
 def small_disk(job: ForeseenJob) -> str:

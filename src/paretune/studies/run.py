@@ -407,9 +407,9 @@ class StudyRun:
         again = f"; recommended points were trained again, {times}" if repeats else ""
         if (name := self._file.job.register) and best is not None:
             again += f"; recommended trial {best.number}: {register(name, best.trials[0].run_id, self._tracking)}"
-        history = self.driver.history
-        if not final.front.points and history.has_enough():
-            more = f"--n_trials {history.counted + (self._file.n_trials or 0)}"
+        ended = self.driver.ended
+        if not final.front.points and ended.has_enough():
+            more = f"--n_trials {ended.counted + (self._file.n_trials or 0)}"
             again += f"; failed trials count: fix the cause, and the same command with {more} continues"
         self._tracking.offer_view(self.run_id, f"study {self._file.name}")
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)

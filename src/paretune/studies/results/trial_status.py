@@ -5,7 +5,7 @@
     FAILED, CUT_OFF                   tried once more if the search asks for it
     INTERRUPTED, REFUSED              says nothing of the point: tried again, and not one of the study's n_trials
 
-How often and after which pause a point is tried again is in `studies/search/retry_policy.py`.
+How often and after which pause a point is tried again is in `studies/search/ended_trials.py`.
 """
 
 import re

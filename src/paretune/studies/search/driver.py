@@ -45,8 +45,8 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Point
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial, counted
+from paretune.studies.search.ended_trials import MOST_REFUSED, EndedTrials
 from paretune.studies.search.money import Money
-from paretune.studies.search.retry_policy import MOST_REFUSED, History
 from paretune.studies.search.table import Accepts, StudyTable
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
@@ -187,7 +187,7 @@ class Driver:
         say: Callable[[str], None],  # prints a line
     ) -> None:
         self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
-        self.history = History(file, ())  # made anew with each trial that ends
+        self.ended = EndedTrials(file, ())  # made anew with each trial that ends
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
@@ -196,12 +196,12 @@ class Driver:
         ] = {}  # warm pools that jobs have left, whichever driver ran them, by trial
         self._heard: set[int] = set()  # trials whose ends this driver has learnt from
         self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
-        self._mended = frozenset[int]()  # see `History`; with `once` the drivers of all rounds count as one
+        self._assumed_fixed = frozenset[int]()  # see `EndedTrials`; with `once` the drivers of all rounds count as one
 
     @property
     def trials(self) -> dict[int, Trial]:
         """All trials of the study that have ended, in the order in which they were recorded."""
-        return self.history.trials
+        return self.ended.trials
 
     @property
     def running(self) -> tuple[TrialJob, ...]:
@@ -211,18 +211,18 @@ class Driver:
     @property
     def under_way(self) -> list[Trial]:
         """Trials whose jobs run, or wait for another try."""
-        return [*(job.trial for job in self.running), *(trial for trial, _ in self.history.retries.values())]
+        return [*(job.trial for job in self.running), *(trial for trial, _ in self.ended.retries.values())]
 
     def why_over(self) -> str:
         """Return why the search of a study starts no further trial; empty while it may."""
         under_way = sum(trial.repeats is None and not trial.is_probe for trial in self.under_way)
-        enough = f"{self.file.n_trials} trials were made" if self.history.has_enough(under_way) else ""
-        return self.history.lacks_objective() or enough
+        enough = f"{self.file.n_trials} trials were made" if self.ended.has_enough(under_way) else ""
+        return self.ended.lacks_objective() or enough
 
     def adopt(self) -> None:
         """Continue the trials of earlier drivers, and report to Optuna what they recorded but did not report."""
         if not self.file.once:
-            self._mended = frozenset(trial.number for trial in self.table.trials()[1])
+            self._assumed_fixed = frozenset(trial.number for trial in self.table.trials()[1])
         self._refresh()
         self._drop_abandoned()
         running, ended = self.table.trials()
@@ -245,12 +245,12 @@ class Driver:
                 self.workplace.interruption.check()
                 if self._start_given():
                     continue
-                if not reason or judged is not self.history:  # what has ended may have left dollars
-                    judged, proposal = self.history, propose()
+                if not reason or judged is not self.ended:  # what has ended may have left dollars
+                    judged, proposal = self.ended, propose()
                     reason = proposal if isinstance(proposal, str) else self.begin(proposal)
                 if reason:
                     break
-            if reason and judged is self.history and not self.under_way:
+            if reason and judged is self.ended and not self.under_way:
                 return reason
             self.workplace.interruption.check()
             if self.file.once:
@@ -259,10 +259,10 @@ class Driver:
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
 
     def _may_start(self) -> bool:
-        if len(self._jobs) >= self.file.n_parallel or self.history.hopeless():
+        if len(self._jobs) >= self.file.n_parallel or self.ended.hopeless():
             return False
         now = self.workplace.clock.now()
-        return len(self._jobs) < self.history.most_running or now >= self.history.asked_again_at
+        return len(self._jobs) < self.ended.most_running or now >= self.ended.asked_again_at
 
     def begin(self, start: Start) -> str:
         """Ask for a trial and start its job; why none was started, such as beyond a budget, or an empty text."""
@@ -288,11 +288,11 @@ class Driver:
     def why_not(self, spec: JobSpec) -> str:
         """Return why a job need not or must not run now, or would be refused by its launcher; empty if it may run."""
         identity, faults = spec.spec_hash(), list[str]()
-        if (trial := self.history.settled.get(identity)) is not None:
+        if (trial := self.ended.settled.get(identity)) is not None:
             return f"trial {trial} had the same job"
         if identity in {trial.identity for trial in self.under_way}:
             return "the same job is under way"
-        if self.history.cannot_fit(spec):
+        if self.ended.cannot_fit(spec):
             return "a job with no more rows per device ran out of memory on a device as large"
         if identity not in self._faults:
             with collecting(faults):
@@ -311,10 +311,10 @@ class Driver:
             if (end := job.poll()) is not None:
                 self._conclude(job.number, end)
         self._settle_pools()
-        if not self._jobs and (reason := self.history.hopeless()):
+        if not self._jobs and (reason := self.ended.hopeless()):
             again = "the command without once=true" if self.file.once else "the same command"
-            if self.history.has_enough():  # failed trials count, too
-                again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
+            if self.ended.has_enough():  # failed trials count, too
+                again += f" with --n_trials {self.ended.counted + (self.file.n_trials or 0)}"
             raise JobFailed("of the study", f"{reason}; then {again} continues")
 
     def stop(self, error: BaseException) -> None:
@@ -384,9 +384,9 @@ class Driver:
         if asked is not None:
             self._start(*asked, {})
             return True
-        for trial, not_before in self.history.retries.values():
+        for trial, not_before in self.ended.retries.values():
             if not_before <= self.workplace.clock.now():
-                self.history.retries.pop(trial.identity)
+                self.ended.retries.pop(trial.identity)
                 self.begin(Start(trial.point, trial.changes, trial.repeats))
                 return True
         return False
@@ -425,8 +425,8 @@ class Driver:
             end = self._jobs[number].begin(adopt=adopt)
         if end is not None:
             self._conclude(number, end)
-            if end.status.is_retryable and self.history.refused >= MOST_REFUSED:
-                raise LaunchRefused(f"{end.reason} (nothing could be launched {self.history.refused} times in a row)")
+            if end.status.is_retryable and self.ended.refused >= MOST_REFUSED:
+                raise LaunchRefused(f"{end.reason} (nothing could be launched {self.ended.refused} times in a row)")
 
     def _conclude(self, number: int, end: Trial) -> None:
         """Record how a trial ended, then report it to Optuna, so that Optuna knows only recorded ends."""
@@ -440,7 +440,7 @@ class Driver:
     def _refresh(self) -> None:
         """Read what was recorded since the last call, learn from it, and tell Optuna."""
         ended, told = self.table.trials()[1], self.table.told()
-        self.history = History(self.file, ended, [job.trial for job in self.running], self._mended)
+        self.ended = EndedTrials(self.file, ended, [job.trial for job in self.running], self._assumed_fixed)
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)
@@ -448,8 +448,8 @@ class Driver:
                     self._say(remark)
                 if trial.number not in told:
                     self.table.tell(trial)
-        self.money.learn(len(self.trials), self.history.longest_s)
+        self.money.learn(len(self.trials), self.ended.longest_s)
         if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
-            for moment in (self.history.asked_again_at, *(later for _, later in self.history.retries.values())):
+            for moment in (self.ended.asked_again_at, *(later for _, later in self.ended.retries.values())):
                 if moment > virtual_clock.now():
                     virtual_clock.wake_at(moment)

@@ -46,7 +46,7 @@ class Money:
         return self._file.budget_usd is not None or self._shared is not None
 
     def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
-        """Update the estimates each time the number of trials has doubled. For `longest_s` see `History`."""
+        """Update the estimates each time the number of trials has doubled. For `longest_s` see `EndedTrials`."""
         self._longest_s = longest_s
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()

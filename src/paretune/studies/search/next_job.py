@@ -28,8 +28,8 @@ from paretune.studies.sampler.candidates import PROBE, Candidate
 from paretune.studies.sampler.decision import Expected
 from paretune.studies.sampler.sampler import UNPRICED, SplitSampler
 from paretune.studies.search.driver import Driver, Start
+from paretune.studies.search.ended_trials import EndedTrials
 from paretune.studies.search.money import OF_ESTIMATES
-from paretune.studies.search.retry_policy import History
 
 _MOST_POINTS = 5_000  # points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn
 _DRAWN = 300
@@ -88,7 +88,7 @@ class Sampled:
         return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
 
     def _is_open(self, spec: JobSpec) -> bool:
-        return spec.spec_hash() not in self._driver.history.failed and not self._driver.why_not(spec)
+        return spec.spec_hash() not in self._driver.ended.failed and not self._driver.why_not(spec)
 
     def _can_be_paid(self, spec: JobSpec) -> bool:
         return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
@@ -154,7 +154,7 @@ class Split:
         # The search leaves dollars for two further runs of the dearest trial of the front so far: the second of them is
         # admitted by its worst case.
         goals, constraints = driver.file.goals, driver.file.constraints
-        feasible = [trial for trial in driver.history.completed if is_feasible(trial, goals, constraints)]
+        feasible = [trial for trial in driver.ended.completed if is_feasible(trial, goals, constraints)]
         is_best = pareto.front([costs(trial.values, goals) for trial in feasible], [False] * len(goals))
         keep_usd = max(map(self._money_of_repeats, compress(feasible, is_best)), default=0.0)
         self._is_affordable = driver.money.affordable(keep_usd=keep_usd)
@@ -254,15 +254,15 @@ class Verification:
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
         self._recommended = recommended
-        self._judged: History | None = None  # the trials that these recommended points follow from
+        self._judged: EndedTrials | None = None  # the trials that these recommended points follow from
         self._points = list[Configuration]()
         self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
 
     def propose(self) -> Start | str:
         """Propose the next repeat, or return why there is none."""
         driver = self._driver
-        if self._judged is not driver.history:
-            self._judged, self._points = driver.history, [pick.point for pick in self._recommended()]
+        if self._judged is not driver.ended:
+            self._judged, self._points = driver.ended, [pick.point for pick in self._recommended()]
             self.reasons.clear()
         under_way = Counter(trial.repeats for trial in driver.under_way if trial.repeats is not None)
         for point in self._points:  # the most important first
@@ -278,7 +278,7 @@ class Verification:
         """Propose a repeat of a point's job, with its changes and the next seed, or return why there is none."""
         driver, trials, quality = self._driver, self._driver.trials.values(), self._driver.file.judged_by
         repeating = [trial for trial in trials if trial.repeats is not None]
-        ended = [trial.repeats for trial in repeating if trial.identity not in driver.history.retries]
+        ended = [trial.repeats for trial in repeating if trial.identity not in driver.ended.retries]
         repeats = ended.count(point.number) + under_way
         changes = {**driver.trials[point.number].changes, "seed": point.trial.spec.seed + repeats + 1}
         changes.pop("max_runtime_minutes", None)  # it follows from the seconds of the job that is repeated

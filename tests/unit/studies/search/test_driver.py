@@ -27,7 +27,7 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
-from paretune.studies.search.retry_policy import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
+from paretune.studies.search.ended_trials import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
 from paretune.tracking.run import Run
 from paretune.tracking.store import Tracking
 from tests.support.scripted_jobs import (
@@ -108,7 +108,7 @@ def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Des
     driver = desk.driver(n_trials=n_trials)
     searched(driver)
 
-    assert len(rates(driver)) == driver.history.counted == n_trials
+    assert len(rates(driver)) == driver.ended.counted == n_trials
     assert len(desk.launcher.asked) == n_trials + 1
     assert desk.clock.now() - start > 300
 
@@ -175,7 +175,7 @@ def test_a_quota_of_one_job_makes_the_others_wait_however_long_it_takes(
         return job
 
     monkeypatch.setattr(desk.launcher, "submit", lasting)
-    monkeypatch.setattr("paretune.studies.search.retry_policy.LIMIT_RETRY_S", 100.0)
+    monkeypatch.setattr("paretune.studies.search.ended_trials.LIMIT_RETRY_S", 100.0)
     running.append(desk.driver(n_parallel=4))
     searched(running[0])
 
@@ -199,7 +199,7 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
     again = desk.next_driver()
     searched(again)
     assert rates(again) == list(RATES)
-    assert desk.clock.now() - begun < 240  # nobody waits for what was mended
+    assert desk.clock.now() - begun < 240  # nobody waits for what was fixed
 
 
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(desk: Desk) -> None:

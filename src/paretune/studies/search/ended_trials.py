@@ -31,22 +31,29 @@ _ERROR = re.compile(
 _CHANGING = re.compile(r"[0-9a-f]{8,}")  # ids of runs, parts of temporary folders
 
 
-class History:
+class EndedTrials:
     """The trials that have ended, in the order in which they were recorded. A job's identity is its `spec_hash`.
+
+    Trials that had ended before this driver started are `assumed_fixed`: whoever starts a study again may have fixed
+    what made them fail.
 
     Attributes:
         trials: by number; those that were tried again and cost nothing are left out.
         settled: identity of a job that need not run again, because its outcome is known, to its trial.
-        failed: identities of jobs that failed and were not `mended`: not retried unless the sampler asks for it.
+        failed: identities of jobs that failed and are not `assumed_fixed`: not retried unless the sampler asks for it.
         retries: identity to the last trial of a job that is to be tried again, and from which time on.
         longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
         most_running: jobs at a time that SageMaker has let run; it is asked for more at `asked_again_at`.
     """
 
     def __init__(
-        self, file: StudyFile, ended: Sequence[Trial], running: Sequence[Trial] = (), mended: Collection[int] = ()
+        self,
+        file: StudyFile,
+        ended: Sequence[Trial],
+        running: Sequence[Trial] = (),
+        assumed_fixed: Collection[int] = (),
     ) -> None:
-        self._file, self._mended = file, mended  # numbers of the trials that had ended before this driver was started
+        self._file, self._assumed_fixed = file, assumed_fixed
         self.trials = {trial.number: trial for trial in ended}
         self.settled: dict[str, int] = {}
         self.failed = set[str]()
@@ -60,7 +67,7 @@ class History:
                 alike = trial.spec.spec_hash(but=["seed"])
                 self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), seconds)
             if (beside := trial.refused_beside) is not None:
-                if trial.number not in mended:
+                if trial.number not in assumed_fixed:
                     self.most_running = beside
                     self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if beside else _REFUSED_PAUSE_S)
                 self.refused += not beside
@@ -69,10 +76,10 @@ class History:
         self._full = [Footprint.of(t.spec, t.spec.plan()) for t in ended if t.status is TrialStatus.OUT_OF_MEMORY]
         under_way = {trial.identity for trial in running}
         for identity, trials in of_jobs.items():
-            self._conclude(identity, trials, is_under_way=identity in under_way)
+            self._judge(identity, trials, is_under_way=identity in under_way)
 
-    def _conclude(self, identity: str, trials: Sequence[Trial], *, is_under_way: bool) -> None:
-        """Return whether a job is final, has failed or is retried, from all its trials in their order."""
+    def _judge(self, identity: str, trials: Sequence[Trial], *, is_under_way: bool) -> None:
+        """Decide from all trials of a job, in their order, whether it is final, has failed or is to be retried."""
         *earlier, last = trials
         for trial in earlier:
             if trial.status.is_retryable and not trial.cost_usd:
@@ -80,12 +87,12 @@ class History:
         # A job that was refused while others ran waits for them: that is not a try.
         tries = sum(trial.status.is_retryable and not trial.refused_beside for trial in trials)
         failures = sum(trial.status.is_retried_on_request for trial in trials) + max(0, tries - MOST_TRIES)
-        if failures and last.number not in self._mended:
+        if failures and last.number not in self._assumed_fixed:
             self.failed.add(identity)
         if failures >= MOST_FAILURES or not (last.status.is_retryable or last.status.is_retried_on_request):
             self.settled[identity] = last.number
         elif last.status.is_retryable and tries <= MOST_TRIES and not is_under_way:
-            has_to_wait = last.status is TrialStatus.REFUSED and last.number not in self._mended
+            has_to_wait = last.status is TrialStatus.REFUSED and last.number not in self._assumed_fixed
             pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if has_to_wait else 0.0
             self.retries[identity] = last, last.ended_at + pause_s
 
@@ -114,7 +121,7 @@ class History:
         """
         wanted = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         absent = [name for name in wanted if not any(name in trial.values for trial in self.completed)]
-        fresh = [trial for trial in self.completed if trial.number not in self._mended]
+        fresh = [trial for trial in self.completed if trial.number not in self._assumed_fixed]
         if len(fresh) < FEWEST_WITHOUT or not absent or not self._file.job.runs_user_code:
             return ""
         logged = ", ".join(sorted({name for trial in fresh for name in trial.measured} - wanted.keys())) or "nothing"
@@ -128,9 +135,9 @@ class History:
     def hopeless(self) -> str:
         """Explain why no further job can complete, and what to change; empty while one may.
 
-        No trial has completed, and several that are not `mended` have failed with the same error of the code, or were
-        ended at the study's own limit of runtime. They have no searched value in common that other points lack: else a
-        job with another value may complete.
+        No trial has completed, and several that are not `assumed_fixed` have failed with the same error of the code, or
+        were ended at the study's own limit of runtime. They have no searched value in common that other points lack:
+        otherwise, a job with another value may complete.
         """
         alike = dict[str, list[Trial]]()
         for trial in [] if self.completed else self.trials.values():
@@ -139,7 +146,7 @@ class History:
                 reason = _CHANGING.sub("#", trial.reason)
             elif trial.status is not TrialStatus.CUT_OFF or trial.is_probe or most < self._file.job.max_runtime_minutes:
                 continue
-            if trial.number in self._mended:
+            if trial.number in self._assumed_fixed:
                 continue
             alike.setdefault(reason, []).append(trial)
             if len(alike[reason]) < FEWEST_ALIKE or self._have_in_common(alike[reason]):

@@ -1,0 +1,131 @@
+"""What a study recommends, and the commands that launch it."""
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from paretune.specification.job import JobSpec
+from paretune.studies.definition.objectives import with_quality
+from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.page import page
+from paretune.studies.results.recommendation import Pick, best_in, launch_command, recommend
+from paretune.studies.results.tables import front_table
+from paretune.studies.results.trials import FOREIGN, Trial
+from tests.support.study_examples import COST_AND_F1, LADDER, many_trials, trial_of, words
+
+ALL_THREE = {**COST_AND_F1, "train_seconds": "minimize"}
+
+
+def picks_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None) -> dict[str, Pick]:
+    picks = recommend(StudyFront.of(trials, objectives, constraints or {}))
+    return {title: pick for pick in picks for title in pick.titles}
+
+
+def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_picked() -> None:
+    picks = picks_of(LADDER, ALL_THREE)
+
+    assert {title: pick.point.number for title, pick in picks.items()} == {
+        "the cheapest within noise of the best F1": 2,
+        "the fastest": 4,
+        "the knee": 1,
+    }
+    assert "trial 3" in picks["the cheapest within noise of the best F1"].reason
+
+
+def test_nothing_is_recommended_on_a_doubtful_or_missing_price_without_a_word() -> None:
+    front = StudyFront.of(LADDER, COST_AND_F1, {})
+    doubt = {"ml.g5.xlarge": "price of ml.g5.xlarge in us-east-1 is of 2020", "ml.p4d.24xlarge": "unknown"}
+
+    said = set(StudyAnswer(name="s", front=front, prices=doubt).remarks())
+    assert said - set(StudyAnswer(name="s", front=front).remarks()) == {
+        "Its dollars are in doubt: price of ml.g5.xlarge in us-east-1 is of 2020."
+    }
+
+
+def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak_against_it() -> None:
+    rows = [trial_of(0, 1.0, 0.9), trial_of(1, 9.0, 0.8)]
+    again = [trial_of(n, 1.0, value, repeats=0) for n, value in ((2, 0.901), (3, 0.899))]
+    equal = [trial_of(n, 1.0, 0.9, repeats=0) for n in (2, 3)]
+
+    def risk(trials: list[Trial], probability: float, collapses: int = 0) -> str:
+        front = StudyFront.of(trials, COST_AND_F1, {})
+        points = tuple(replace(p, collapse_probability=probability, collapses=collapses) for p in front.points)
+        (pick,) = recommend(told := replace(front, points=points))
+        assert ("collapse probability" in front_table(told)) == bool(pick.risk)
+        return pick.risk
+
+    assert risk(rows, 0.04) == "A further run of it collapses with a probability of about 4%."
+    assert "its learning rate may be too high" in risk([*rows, *again], 0.2)
+    assert "learning rate" not in risk([replace(trial, given=FOREIGN) for trial in rows], 0.2)  # of any function
+    assert risk([*rows, *again], 0.04) == ""
+    assert risk([*rows, *equal], 0.2) == ""  # the training does not depend on chance
+    assert "1 of its runs: of 3, and the next one does with a probability of about 20%" in risk([*rows, *again], 0.2, 1)
+
+
+def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> None:
+    parameters = {
+        "learning_rate": "1e-4",
+        "dataset": "my rows; rm $HOME.csv",
+        "training_arguments": '{"weight_decay": 0.1}',
+        "dry_run": "true",
+    }
+    command = picks_of([trial_of(0, 1.0, 0.9, given=parameters)])["the cheapest within noise of the best F1"].command
+
+    words = shlex.split(command)[2:]
+    told = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
+    assert shlex.split(command)[:2] == ["paretune", "train"]
+    assert JobSpec.read(told).dataset == "my rows; rm $HOME.csv"
+    assert set(told) == {"learning_rate", "dataset", "training_arguments"}
+
+
+@pytest.mark.parametrize(("seconds", "minutes"), [(100.0, 3), (17_000.0, 355)])
+def test_the_line_has_a_limit_that_a_careful_person_would_type(seconds: float, minutes: int) -> None:
+    trials = [
+        trial_of(0, 1.0, 0.9, measured={"job_seconds": seconds}),
+        trial_of(1, 1.0, 0.9, repeats=0, measured={"estimated_seconds_high": 0.9 * seconds}),
+    ]
+
+    assert launch_command(StudyFront.of(trials, COST_AND_F1, {}).points[0]).endswith(f"--max_runtime_minutes {minutes}")
+
+
+def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> None:
+    parameters = {"learning_rate": "1e-4", "launcher": "simulated", "simulation.runs": "runs.csv"}
+    trials = [trial_of(0, 1.0, 0.9, given=parameters, origin="simulated")]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+    (pick,) = recommend(front)
+
+    assert "--launcher simulated" in pick.command
+    assert pick.real_command == "paretune train --learning_rate 0.0001"
+    assert words(trials).startswith("Simulated: nothing of this has run")
+
+
+@pytest.mark.parametrize(("rate", "text"), [(3.003717e-5, "3e-5"), (5.081e-5, "5.08e-5"), (0.0154, "0.0154")])
+def test_a_rate_has_three_digits_at_most_and_no_empty_fraction(rate: float, text: str) -> None:
+    assert trial_of(0, 1.0, 0.9, point={"learning_rate": rate}).setting() == f"rate {text}, batch 1"
+
+
+FLOOR = {"f1": {"min": 0.9}}
+
+
+def test_the_cheapest_that_is_good_enough_is_recommended_and_its_quality_stated() -> None:
+    """Dollars are the only objective: the most F1 is not asked for, only enough of it."""
+    trials = [trial_of(0, 1.0, 0.80), trial_of(1, 2.0, 0.91), trial_of(2, 9.0, 0.95)]
+    goals = with_quality({"cost_usd": "minimize"}, FLOOR)
+    result = StudyAnswer(name="s", front=StudyFront.of(trials, goals, FLOOR, is_floor=True))
+
+    (pick, *_) = result.picks
+    assert pick.point.number == 1
+    assert "It is the cheapest with F1 at least 0.9. Its F1 is 0.91" in result.text()
+    assert "Wanted: minimize cost, F1 at least 0.9." in page(result)
+
+
+def test_the_best_that_is_named_is_the_best_that_is_stated_of_the_front() -> None:
+    for seed in range(5):
+        front = StudyFront.of(many_trials(60, seed), COST_AND_F1, {})
+        best, _ = best_in(front, "f1")
+        assert best.means["f1"] == max(point.means["f1"] for point in front.best)
+        (pick, *_) = recommend(front)
+        assert pick.point.means["f1"] <= best.means["f1"]

@@ -1,0 +1,106 @@
+"""The tables of a study: pareto.csv and its front."""
+
+import csv
+import io
+
+import pytest
+
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.page import front_figure
+from paretune.studies.results.tables import front_table, pareto_csv
+from paretune.studies.results.trial_status import TrialStatus
+from paretune.studies.results.trials import PREDICTED, Trial
+from tests.support.study_examples import COST_AND_F1, answer, failed, trial_of
+
+
+def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
+    trials = [
+        trial_of(1, 2.5, 0.91, repeats=0),
+        trial_of(0, 1.5, 0.90),
+        failed(2, TrialStatus.OUT_OF_MEMORY, "does not fit", cost=0.25),
+    ]
+    text = pareto_csv(answer(trials, {**COST_AND_F1, "train_seconds": "minimize"}, {}, name="a study").front)
+
+    assert text.splitlines()[0] == (
+        "trial,run_id,learning_rate,instance_type,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,"
+        "train_seconds,train_seconds_low,train_seconds_high,status,origin,pareto_rank,"
+        "cost_usd,cost_usd_low,cost_usd_high,spent_usd,collapse_probability,repeats"
+    )
+    rows = [
+        {name: cell for name, cell in row.items() if name[-4:] not in ("_low", "high", "lity")} for row in read(text)
+    ]
+    assert [",".join(row.values()) for row in rows] == [
+        "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,1.5,",
+        "1,run1,1e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,4.0,0",
+        "2,run2,3.0000000000000004e-05,ml.g5.xlarge,3,1,,,OutOfMemory,measured,,0.25,4.25,",
+    ]
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean() -> None:
+    trials = [trial_of(0, 1.0, 0.90), trial_of(1, 1.0, 0.92, repeats=0), trial_of(2, 3.0, 0.95)]
+
+    twice, again, once = read(pareto_csv(answer(trials, COST_AND_F1, {}, name="s").front))
+    assert (twice["f1"], again["f1"]) == ("0.9", "0.92")
+    assert (twice["f1_low"], twice["f1_high"]) == (again["f1_low"], again["f1_high"])
+    low, high = float(twice["f1_low"]), float(twice["f1_high"])
+    assert (low + high) / 2 == pytest.approx(0.91)
+    assert (once["f1_low"], once["f1_high"], once["cost_usd_low"]) == ("", "", "")  # nobody knows after one run
+
+
+def predicted(number: int, cost: float, f1: float) -> Trial:
+    intervals = {"f1": (f1 - 0.01, f1 + 0.02), "cost_usd": (cost - 0.1, cost + 0.1)}
+    return trial_of(number, cost, f1, cost_usd=None, origin=PREDICTED, run_id="", intervals=intervals)
+
+
+def test_predicted_points_that_nothing_beats_are_in_the_table_with_their_intervals() -> None:
+    trials = [trial_of(0, 1.0, 0.8), trial_of(1, 5.0, 0.9)]
+    guesses = [predicted(10, 3.0, 0.93), predicted(11, 3.5, 0.92), predicted(12, 0.5, 0.7)]
+    result = answer(trials, COST_AND_F1, {}, name="s", predicted=guesses)
+
+    *ran, cheap, good = read(pareto_csv(result.front))
+    assert [row["origin"] for row in ran] == ["measured", "measured"]
+    assert (good["origin"], good["status"], good["trial"], good["run_id"], good["pareto_rank"]) == (
+        *("predicted", "Predicted", "", "", ""),
+    )
+    assert [float(good[name]) for name in ("f1", "f1_low", "f1_high")] == pytest.approx([0.93, 0.92, 0.95])
+    assert (cheap["cost_usd"], good["cost_usd"]) == ("0.5", "3.0")
+    assert [pick.point.number for pick in result.picks] == [1]
+    assert result.front.spent_usd == 6.0
+
+
+def test_the_error_of_one_run_is_unknown_and_that_of_several_is_stated() -> None:
+    trials = [trial_of(0, 1.0, 0.90), trial_of(1, 1.1, 0.92, repeats=0), trial_of(2, 3.0, 0.95)]
+    shown = answer(trials, COST_AND_F1, {}, name="s")
+    twice, once = shown.front.points
+
+    assert shown.front.figures(once) == {"cost": "3.000 USD", "F1": "0.950"}
+    assert shown.front.in_words(once) == "cost 3.000 USD; F1 0.950 (± unknown after one run)"
+    assert shown.front.stated(once, "f1") == "0.950 (± unknown after one run)"
+    assert all(" ± 0" in text for text in shown.front.figures(twice).values())
+    assert [" ± " in text for text in front_table(shown.front)["F1"]] == [True, False]
+    drawn = {trace.name: trace.error_y.array for trace in front_figure(shown.front, shown.picks, str).data}
+    assert [value is None or value != value for value in drawn["on the front (2)"]] == [False, True]
+
+
+def test_seconds_and_dollars_of_equal_clusters_are_several_runs_of_one_figure() -> None:
+    same = {"per_device_train_batch_size": "8", "instance_type": "ml.g5.xlarge"}
+    trials = [
+        trial_of(n, usd, 0.9, given={**same, "learning_rate": rate})
+        for n, (usd, rate) in enumerate([(1.0, "1e-5"), (1.1, "1e-4")])
+    ]
+    trials.append(trial_of(2, 1.2, 0.9, given={**same, "learning_rate": "1e-5", "seed": "43"}, repeats=0))
+    first, once = answer(trials, COST_AND_F1, {}, name="s").front.points
+
+    assert first.means["cost_usd"] == once.means["cost_usd"] == pytest.approx(1.1)
+    assert first.errors["cost_usd"] == once.errors["cost_usd"]
+    assert (first.stated_errors.keys(), once.stated_errors.keys()) == ({"cost_usd", "f1"}, set())  # one has run once
+
+
+def test_a_repeat_says_in_pareto_csv_which_trial_it_repeats() -> None:
+    trials = [trial_of(0, 1.0, 0.9), trial_of(1, 1.0, 0.91, repeats=0)]
+    rows = list(csv.DictReader(io.StringIO(pareto_csv(StudyFront.of(trials, COST_AND_F1, {})))))
+    assert [row["repeats"] for row in rows] == ["", "0"]
