@@ -9,10 +9,10 @@ import published
 
 
 def parse(parser: argparse.ArgumentParser, **small: object) -> argparse.Namespace:
-    """Arguments of the command line; with `--small` the values of `small` for all that is not given there.
+    """Read the command line; with `--small`, arguments that are not given have the values of `small`.
 
-    With `--write` the benchmark runs in a process of its own, and this one ends with it: what it has printed is in
-    `results/NAME.txt` then, and its block in the page that shows it.
+    With `--write`, the benchmark runs in its own process, and this one exits with its status: by then, what it printed
+    is in `results/NAME.txt`, and its block is in the page that shows it.
     """
     parser.add_argument("--small", action="store_true", help="the same within a minute; its figures mean nothing")
     parser.add_argument("--write", action="store_true", help="store what is printed, and copy its block to its page")
@@ -28,7 +28,7 @@ def parse(parser: argparse.ArgumentParser, **small: object) -> argparse.Namespac
 
 
 def _run_and_store(words: list[str]) -> int:
-    """Run a benchmark, show what it prints, and store that if it ends well; its exit status."""
+    """Run a benchmark, show what it prints, store that if the benchmark succeeds, and return its exit status."""
     name = Path(words[0]).stem
     with subprocess.Popen([sys.executable, "-u", *words], stdout=subprocess.PIPE, text=True) as running:
         printed = []

@@ -1,12 +1,12 @@
-"""Count what a training step asks of a GPU: kernels that it launches, and waits of the host. No GPU is needed.
+"""Count what a training step asks of a GPU: the kernels it launches, and how often the host waits. No GPU is needed.
 
     python benchmarks/count_kernels.py            # about five minutes
 
-Counted on a processor below autograd and autocast, without views and allocations, as CUDA would launch them. There
-attention is one kernel forward and three backward, PyTorch's RMS norm one and two, dropout one, norms are fp32 under
-autocast, and an operator on a list of tensors takes the launches of PyTorch's multi-tensor rule. A wait is a line of
-Python that reads a tensor, or moves one to the device without `non_blocking`. (The package `kernels`, which
-transformers looks for, has no such name.)
+The count is made on a CPU, below autograd and autocast, without views and allocations, as CUDA would launch the
+kernels. Attention counts as one kernel forward and three backward, PyTorch's RMS norm as one and two, and dropout as
+one; norms are fp32 under autocast, and an operator on a list of tensors takes as many launches as PyTorch's
+multi-tensor rule says. A wait is a line of Python that reads a tensor, or moves one to the device without
+`non_blocking`. (The package `kernels`, which transformers looks for, has no such name.)
 """
 
 import argparse
@@ -115,7 +115,7 @@ class _Norm(torch.autograd.Function):
 
 
 class _Cuda(TorchFunctionMode):
-    """Does what CUDA does otherwise than a processor, and counts the lines that wait for the device."""
+    """Does what CUDA does differently from a CPU, and counts the lines that wait for the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class _Cuda(TorchFunctionMode):
         options, functional, name = dict(options or {}), torch.nn.functional, getattr(function, "__name__", "")
         if name in _READS or (name == "to" and _moves(inputs, options)):
             file = sys._getframe(1).f_code.co_filename
-            # PyTorch moves nothing that is on the device already; and batches are made in the machine's memory.
+            # PyTorch moves nothing that is already on the device, and batches are made in host memory.
             self.waits += "/torch/" not in file and not file.endswith("tokenised.py")
         is_half = torch.is_autocast_enabled("cpu")
         if function is functional.layer_norm and is_half:
@@ -150,7 +150,7 @@ def _moves(inputs: Any, options: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def _counted() -> Iterator[tuple[Callable[[], None], list[Step]]]:
-    """A function to call at the begin of each step, and the counts that it notes."""
+    """Yield a function to call at the start of each step, and the list of counts that it fills."""
     kernels, cuda, notes = _Kernels(), _Cuda(), list[Step]()
     with kernels, cuda:
         yield lambda: notes.append((kernels.count, cuda.waits)), notes
@@ -162,7 +162,7 @@ def _of_step(notes: list[Step]) -> Step:
 
 
 class Case:
-    """A model with random weights, and rows of random words of which some are shorter than others."""
+    """A model with random weights, and rows of random words, some shorter than others."""
 
     def __init__(self, name: str, folder: Path, *, is_small: bool) -> None:
         self.task, values = CASES[name]
@@ -199,17 +199,17 @@ class Case:
         self._rows = TokenRows(prepared.folder / "train", pad_id=0)
 
     def model(self) -> Any:
-        """The model, as it was."""
+        """Return the model with its initial weights."""
         return auto_class(self.task).from_pretrained(self.model_folder, dtype=torch.float32)
 
     def batches(self) -> Iterator[dict[str, torch.Tensor]]:
-        """Batches of rows, with padding if rows are not all of one length."""
+        """Yield batches of rows, padded if the rows differ in length."""
         for number in range(_COUNTED + 2):
             yield self._rows.batch([number * _BATCH + row for row in range(_BATCH)])
 
 
 def of_paretune(case: Case, precision: str) -> Step:
-    """A step of paretune's own training, as on a GPU."""
+    """Count a step of paretune's own training, as it runs on a GPU."""
     spec, step_of = case.spec.replace(precision=precision), Loop._step
     with (
         patch.object(cpu, "use_cpu_kernels", lambda *_: None),
@@ -232,7 +232,7 @@ class _Begin(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
 
 
 def of_trainer(case: Case, precision: str) -> Step:
-    """A step of the Trainer with its defaults."""
+    """Count a step of the Trainer with its defaults."""
     options = {"use_cpu": True, "report_to": "none", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 100}
     arguments = TrainingArguments(
         output_dir=str(case.folder.root / "trainer"),
@@ -253,7 +253,7 @@ def of_trainer(case: Case, precision: str) -> Step:
 
 
 def of_loop(case: Case, precision: str) -> Step:
-    """A step of a bare loop: in fp32, in bf16 with autocast, or with weights in bf16."""
+    """Count a step of a bare loop: in fp32, in bf16 with autocast, or with weights in bf16."""
     model = case.model().train()
     if precision == "bf16 weights":
         model = model.to(torch.bfloat16)
@@ -282,7 +282,7 @@ VARIANTS: Mapping[str, tuple[Callable[[Case, str], Step], str]] = {
 
 
 def main() -> None:
-    """Print a line per variant, then the table."""
+    """Print a line for each variant, then the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--narrow", action="store_true", help="models of width 32: all launches but the optimiser's")
     options = arguments.parse(parser, narrow=True)

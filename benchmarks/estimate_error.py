@@ -1,20 +1,20 @@
-"""Measure the error of predicted seconds and the coverage of their intervals, by how much is known.
+"""Measure the error of predicted seconds and the coverage of their intervals, depending on which jobs are known.
 
     python benchmarks/estimate_error.py                   # local jobs: results/local_runs.csv, of local_runs.yaml
     python benchmarks/estimate_error.py --published runs.csv
 
-Of a table of jobs every one is predicted three times: cold, with no job known; from all jobs of other cluster shapes;
-and from these and one job of its own shape. Beside it, from the same jobs: perfect scaling from the smallest cluster
-that is known, and Ernest (Venkataraman et al., NSDI 2016): non-negative least squares on 1, work / n, log n and n
-devices. A relative error of dollars is that of seconds: the price multiplies both sides.
+Each job of a table is predicted three times: cold, without any known job; from all jobs of other cluster shapes; and
+from these and one job of its own shape. Two other methods get the same jobs: perfect scaling from the smallest known
+cluster, and Ernest (Venkataraman et al., NSDI 2016), which fits 1, work / n, log n and n devices by non-negative least
+squares. The relative error of dollars is that of seconds, because the price multiplies both sides.
 
 --published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
-instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds; nine tenths of `dataset_size` train, a tenth
-validates. Of these jobs the dollars that were billed are printed, too, next to the predicted ones.
+instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds; nine tenths of `dataset_size` are for
+training and a tenth for validation. For these jobs, the billed dollars are printed next to the predicted ones.
 
---small: published jobs by a formula, made here, unless a table is given.
+--small: published jobs that a formula makes here, unless a table is given.
 
-Without any earlier job, on many kinds of clusters: estimate_error_cold.py.
+For many kinds of clusters without any earlier job, see estimate_error_cold.py.
 """
 
 import argparse
@@ -44,7 +44,7 @@ LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """A job that has run: what the time model sees of it, its cluster shape, and its billable seconds."""
+    """A job that has run: what the time model knows about it, its cluster shape, and its billable seconds."""
 
     work: Work
     shape: str
@@ -54,7 +54,7 @@ class Job:
 
     @classmethod
     def of(cls, spec: JobSpec, seconds: float, *, is_of_2022: bool = False) -> "Job":
-        """A job of a well-known model with `max_train_samples`, by the Trainer of that year if it `is_of_2022`."""
+        """Return a job of a well-known model with `max_train_samples`, run by the Trainer of 2022 if `is_of_2022`."""
         built, rows = well_known(spec.model), spec.max_train_samples
         assert built is not None
         assert rows is not None
@@ -70,13 +70,13 @@ Method = Callable[[Sequence[Job], Sequence[Job]], list[Seconds]]
 
 
 def paretune(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
-    """The product's time model."""
+    """Predict with the product's time model."""
     model = fit([Measurement(work=job.work, seconds=job.seconds) for job in evidence])
     return [*model.predict([job.work for job in targets])]
 
 
 def ernest(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
-    """Non-negative least squares on 1, work / n, log n, n."""
+    """Predict with non-negative least squares on 1, work / n, log n and n."""
 
     def features(jobs: Sequence[Job]) -> np.ndarray:
         n = np.array([job.devices for job in jobs], dtype=float)
@@ -89,14 +89,14 @@ def ernest(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
 
 
 def perfect_scaling(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
-    """Seconds per row and device of the smallest known cluster, everywhere."""
+    """Predict that every cluster needs the seconds per row and device of the smallest known one."""
     fewest = min(job.devices for job in evidence)
     per_row = statistics.mean(job.seconds * job.devices / job.rows for job in evidence if job.devices == fewest)
     return [without_interval(per_row * job.rows / job.devices) for job in targets]
 
 
 def without_interval(seconds: float) -> Seconds:
-    """A prediction that states no interval."""
+    """Return a prediction whose interval has no width."""
     return Seconds(seconds=seconds, seconds_low=seconds, seconds_high=seconds)
 
 
@@ -104,7 +104,7 @@ METHODS: Mapping[str, Method] = {"paretune": paretune, "Ernest": ernest, "perfec
 
 
 def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
-    """The jobs of a published table, described as the product describes its own."""
+    """Return the jobs of a published table, described as the product describes its own."""
     return [
         Job.of(
             JobSpec(
@@ -128,7 +128,7 @@ def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
 
 
 def read_local() -> list[Job]:
-    """The completed jobs of LOCAL, as local_runs.yaml describes them, on a machine with bf16."""
+    """Return the completed jobs of LOCAL, as local_runs.yaml describes them, on a machine with bf16."""
     common: dict[str, Any] = {
         "max_train_samples": 800,
         "max_eval_samples": 853,
@@ -143,7 +143,7 @@ def read_local() -> list[Job]:
 
 
 def splits(jobs: Sequence[Job]) -> dict[str, list[tuple[list[Job], list[Job]]]]:
-    """Situation to pairs of jobs that are known and jobs that are asked for."""
+    """Map each situation to pairs of the jobs that are known and the jobs to predict."""
     shapes = list(dict.fromkeys(job.shape for job in jobs))
     others = {shape: [job for job in jobs if job.shape != shape] for shape in shapes}
     alike = {shape: [job for job in jobs if job.shape == shape] for shape in shapes}
@@ -159,7 +159,7 @@ def splits(jobs: Sequence[Job]) -> dict[str, list[tuple[list[Job], list[Job]]]]:
 
 
 def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
-    """For each situation: mean errors of all methods, and how many jobs the stated intervals hold."""
+    """Return a row for each situation: the mean errors of all methods, and how many jobs are in the intervals."""
     rows = []
     for situation, pairs in splits(jobs).items():
         results = {
@@ -180,7 +180,7 @@ def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
 
 
 def bills(table: pd.DataFrame, jobs: Sequence[Job]) -> list[list[str]]:
-    """Return a row per shape, the cheapest first: mean dollars billed, and predicted with and without other shapes."""
+    """Return a row for each shape, the cheapest first: dollars billed, and predicted with and without other shapes."""
     usd_per_s = dict(zip(jobs, table["hourly_price_usd"] * table["instance_count"] / 3600, strict=True))
     cold = dict(zip(jobs, paretune([], jobs), strict=True))
     rows = []
@@ -202,7 +202,7 @@ def bills(table: pd.DataFrame, jobs: Sequence[Job]) -> list[list[str]]:
 
 
 def small_table() -> pd.DataFrame:
-    """Two jobs on each of three shapes, by a formula."""
+    """Return a table with two jobs on each of three shapes, made by a formula."""
     rows = [
         {
             "model": "distilbert-base-uncased",

@@ -3,18 +3,18 @@
     python benchmarks/estimate_error_cold.py                     # the two tables of benchmarks/tables
     python benchmarks/estimate_error_cold.py --table rates.csv   # other tables with the same columns
 
-Each row is predicted three times: from data sheets alone; with the rows of all other sources known, each source left
-out in turn; and with half of the rows of its own source known. Groups of rows are shown by source and by what was
-trained on what. The published memory is compared with what the formula says, and with whether the job is said to fit.
-A rate is that of steps; published figures whose time contains evaluations or compiling are said to in `note`.
+Each row is predicted three times: from data sheets alone; with the rows of all other sources known, leaving out one
+source at a time; and with half of the rows of its own source known. Results are shown by source and by what was trained
+on which hardware. The published memory is compared with the formula, and with the answer to whether the job fits.
+Rates are those of steps; `note` marks the published figures whose time includes evaluations or compiling.
 
-Rows in tf32 and pre-trainings of BERT, with packed rows and LAMB, are left out: paretune trains neither.
+Rows in tf32 are left out, and so are pre-trainings of BERT with packed rows and LAMB: paretune trains neither.
 
 Columns: model, layers, hidden_size, sequence_length, precision, strategy, per_device_batch, accumulation,
-instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source; and optionally
-config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler, optimizer (Trainer's `optim`),
-facts (of an instance type that SageMaker does not have), published_memory_gib, memory_note. Without a config, models
-named mpt-* are decoders with 50,368 tied embeddings, others encoders with 30,522.
+instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source; optional
+columns: config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler, optimizer (Trainer's
+`optim`), facts (of an instance type that SageMaker does not have), published_memory_gib, memory_note. Without a config,
+models named mpt-* are decoders with 50,368 tied embeddings, others encoders with 30,522.
 """
 
 import argparse
@@ -45,16 +45,16 @@ TABLES = [
     Path(__file__).parent / "tables" / name for name in ("published_throughput.csv", "published_throughput_2.csv")
 ]
 ROWS = 10_000_000
-"""Rows of the job that is predicted: so many that nothing counts but its steps."""
+"""Training rows of the predicted job: so many that only its steps count."""
 LEAST_ROWS = 4
-"""Rows of a source of which half is learned."""
+"""Fewest rows of a source for half of them to be learned."""
 NOT_COMPARABLE = ("not comparable", "offloaded")
-"""Parts of `memory_note` of jobs that keep other things in memory than paretune's."""
+"""Parts of the `memory_note` of jobs that keep other things in memory than paretune does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A published rate as seconds of a step, and what is estimated from data sheets."""
+    """A published rate in seconds per step, and what paretune estimates from data sheets."""
 
     row: Mapping[str, str]
     spec: JobSpec
@@ -64,12 +64,12 @@ class Rate:
 
     @property
     def source(self) -> str:
-        """Who has published it."""
+        """The name of who published it."""
         return self.row["source"].partition(":")[0]
 
     @property
     def chip(self) -> str:
-        """Name of the GPU."""
+        """The name of the GPU."""
         return self.spec.instance().accelerator.removeprefix("NVIDIA ")
 
     @property
@@ -79,13 +79,13 @@ class Rate:
 
     @property
     def is_llm(self) -> bool:
-        """Whether it is a language model's."""
+        """Whether the model is a causal language model."""
         return self.spec.task == "causal-lm"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """A predicted rate over the published one, and the half-width of the interval as a factor."""
+    """A predicted rate divided by the published one, and the half-width of the interval as a factor."""
 
     rate: Rate
     ratio: float
@@ -93,7 +93,7 @@ class Forecast:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the stated interval holds the published rate."""
+        """Whether the published rate is inside the stated interval."""
         return 1 / self.width <= self.ratio <= self.width
 
 
@@ -105,20 +105,21 @@ FITTED_ON = (
     *("Lambda", "MosaicML", "QwenLM", "philschmid fine-tune"),
     *(f"Pollux OSDI21 g4dn.12xlarge BERT SQuAD {nodes}" for nodes in ("1 node", "2 to 4")),
 )
-"""Beginnings of the names of the sources that constants are chosen on. All others judge them, and nothing else."""
+"""Names, or their beginnings, of the sources on which constants were chosen. Only the other sources judge them."""
 _UPDATES_IN_A_LOOP = ("Pollux", "Hugging Face run_")
-"""Whose optimiser updates one weight after another: benchmark/models/bert/run_squad.py in github.com/petuum/adaptdl,
-and the Trainer before 2023."""
+"""Sources whose optimiser updates one weight after another: benchmark/models/bert/run_squad.py in
+github.com/petuum/adaptdl, and the Trainer before 2023."""
 _KEEPS_SCORES = ("Lambda", "NVIDIA", "Pollux", "Hugging Face run_", "philschmid pytorch")
-"""Trainings of encoders before attention was one kernel."""
+"""Sources that trained encoders before attention was one kernel."""
 _BY_PCIE = ("Lambda", "ml.p3.16xlarge")
-"""Source and stand-in of servers of eight V100 without NVLink: BERT large in fp16 loses 0.17 s a step to 2.35 GB."""
+"""A source, and the instance type that stands for its servers with eight V100 and no NVLink: BERT large in fp16 loses
+0.17 s per step to 2.35 GB."""
 _PCIE_BYTES_PER_S = 16e9  # of the third generation
 _IN_BF16_ALONE = "IBM fms-acceleration A100 full"
-"""Whose scenarios.yaml has `torch_dtype: bfloat16` and no `bf16: True` for a full fine-tuning: weights, gradients and
-moments are bf16."""
+"""A source whose scenarios.yaml has `torch_dtype: bfloat16` and no `bf16: True` for full fine-tuning: weights,
+gradients and moments are bf16."""
 _FUSES_THE_LOSS = "MosaicML"
-"""Whose loss takes 2 bytes of each logit (llm-foundry's fused cross entropy), where ours takes 12."""
+"""A source whose loss takes 2 bytes per logit (llm-foundry's fused cross entropy), where ours takes 12."""
 KINDS: Mapping[str, Callable[[Rate], bool]] = {
     "one GPU": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices * rate.work.instances == 1,
     "several GPUs": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices > 1 == rate.work.instances,
@@ -140,7 +141,7 @@ GROUPS: Mapping[str, Callable[[Rate], bool]] = {
 
 
 def configuration(row: Mapping[str, str]) -> tuple[Mapping[str, object], str]:
-    """Content of the model's config.json, and the task."""
+    """Return the content of the model's config.json, and the task."""
     if row.get("config"):
         return json.loads(row["config"]), row["task"]
     layers, hidden = int(row["layers"]), int(row["hidden_size"])
@@ -152,7 +153,7 @@ def configuration(row: Mapping[str, str]) -> tuple[Mapping[str, object], str]:
 
 
 def job(row: Mapping[str, str], task: str) -> JobSpec:
-    """The job that a row describes."""
+    """Return the job that a row describes."""
     for name, facts in json.loads(row.get("facts") or "{}").items():
         catalog.instances()[name] = catalog.Instance(
             instance_type=name,
@@ -185,7 +186,7 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
 
 
 def read(paths: Sequence[Path]) -> list[Rate]:
-    """Every row of the tables."""
+    """Return the rates in all rows of the tables, without those that paretune could not train."""
     rows = (row for path in paths for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     rates = list[Rate]()
     for row in filter(_is_comparable, rows):
@@ -197,7 +198,7 @@ def read(paths: Sequence[Path]) -> list[Rate]:
 
 
 def _is_comparable(row: Mapping[str, str]) -> bool:
-    """Return whether paretune could train so: in its number formats, and no pre-training with packed rows."""
+    """Return whether paretune could train in this way: in its number formats, without pre-training on packed rows."""
     is_tf32 = "tf32" in (row.get("note") or "").lower() or row["precision"] not in {"fp32", "bf16", "fp16", "bf16-true"}
     return not is_tf32 and "pretraining" not in row["model"]
 
@@ -221,7 +222,7 @@ def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
 
 
 def forecasts(rates: Sequence[Rate], earlier: Sequence[Rate]) -> list[Forecast]:
-    """Predictions of these rates where others are known."""
+    """Predict these rates from the others that are known."""
     if not rates:
         return []
     model = fit([Measurement(work=item.work, step_seconds=item.step_seconds, origin="published") for item in earlier])
@@ -233,7 +234,7 @@ def forecasts(rates: Sequence[Rate], earlier: Sequence[Rate]) -> list[Forecast]:
 
 
 def halves(rates: Sequence[Rate], seed: int = 1) -> list[Forecast]:
-    """Each source with many rows, half of them known and chosen by chance; forecasts of the others."""
+    """Predict half of the rows of each source that has many, with the other half, chosen at random, known."""
     generator, made = random.Random(seed), []
     for source in dict.fromkeys(rate.source for rate in rates):
         members = [rate for rate in rates if rate.source == source]
@@ -244,7 +245,7 @@ def halves(rates: Sequence[Rate], seed: int = 1) -> list[Forecast]:
 
 
 def summary(name: str, made: Sequence[Forecast]) -> list[str]:
-    """A row of the table: median ratio, mean error of the seconds, how many inside, and the half-width."""
+    """Return a row of the table: median ratio, mean error of the seconds, how many are inside, and the half-width."""
     ratios = [item.ratio for item in made]
     error = statistics.mean(abs(1 / ratio - 1) for ratio in ratios)
     inside = f"{sum(item.is_inside for item in made)} of {len(made)}"
@@ -253,7 +254,7 @@ def summary(name: str, made: Sequence[Forecast]) -> list[str]:
 
 
 def tables(rates: Sequence[Rate]) -> list[str]:
-    """By group from data sheets alone; by source with the source left out; after half of a source; memory."""
+    """Return the tables: by group from data sheets alone, by source (left out, or half of it known), and the memory."""
     header = ["predicted rate / published rate", "median", "mean error", "in the 80 % interval", "its half-width"]
     cold = forecasts(rates, [])
     groups = {name: [item for item in cold if holds(item.rate)] for name, holds in GROUPS.items()}
@@ -284,7 +285,7 @@ def tables(rates: Sequence[Rate]) -> list[str]:
 
 
 def memory(rates: Sequence[Rate]) -> str:
-    """Error of the memory by formula, and false answers to whether a job fits; every job of a table has run."""
+    """Describe the error of the memory formula, and how many jobs it calls too large, although all of them have run."""
     peaks = [rate for rate in rates if rate.row.get("published_memory_gib")]
     alike = [rate for rate in peaks if not any(note in rate.row["memory_note"] for note in NOT_COMPARABLE)]
     errors = [
@@ -301,7 +302,7 @@ def memory(rates: Sequence[Rate]) -> str:
 
 
 def main() -> None:
-    """Print each row, then the tables."""
+    """Print a line for each published rate, then the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, action="append", help="CSV of published rates; may be repeated")
     parser.add_argument("--most", type=int, help="only so many rows of each source")

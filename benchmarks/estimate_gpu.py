@@ -4,7 +4,7 @@
     python benchmarks/estimate_gpu.py --measure                             # on a GPU, ten minutes: makes that file
 
 Models have random weights and rows have random words, all longer than max_seq_length: speed and memory do not depend on
-what the words are. Nothing here was used to choose a constant of paretune.estimating.
+the words. No result of this benchmark was used to choose a constant of paretune.estimating.
 """
 
 import argparse
@@ -66,7 +66,7 @@ TRAINED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Llama of 1.0B", {"per_device_train_batch_size": 8, "fine_tuning": "lora", **_CAUSAL}),
     ("Llama of 1.0B", {"per_device_train_batch_size": 8, "fine_tuning": "qlora", **_CAUSAL}),
 )
-"""What is trained, with max_seq_length 128 and bf16 where nothing else is said."""
+"""What is trained; max_seq_length is 128 and the precision bf16, unless stated otherwise."""
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def spec_of(changes: Mapping[str, Any], **inputs: Any) -> JobSpec:
-    """The job with these changes, without evaluation."""
+    """Return the job with these changes, without evaluation."""
     arguments_of_trainer = {"max_steps": STEPS, "eval_strategy": "no", **changes.get("training_arguments", {})}
     given = {"precision": "bf16", "max_seq_length": 128, **changes, **inputs}
     return JobSpec(max_train_samples=ROWS, **given | {"training_arguments": arguments_of_trainer})
@@ -100,7 +100,7 @@ def rows_of_words(path: Path) -> None:
 
 
 def measured() -> Iterator[list[str]]:
-    """Train everything once; rows of the file."""
+    """Train every case once, and yield the rows of the file."""
     with tempfile.TemporaryDirectory(prefix="gpu-") as name:
         folder = Path(name)
         rows_of_words(folder / "rows.csv")
@@ -140,7 +140,7 @@ def make_model(model: str, path: Path, *, layers: int | None = None, **changes: 
 
 
 def trained(spec: JobSpec, folder: Path) -> JobReport:
-    """The report of a job on this machine; SystemExit with the end of its log if it fails."""
+    """Run a job on this machine and return its report; raise SystemExit with the end of its log if it fails."""
     job, answer = JobFolder(folder / "job"), folder / "answer.json"
     shutil.rmtree(job.root, ignore_errors=True)
     job.make()
@@ -160,7 +160,7 @@ def trained(spec: JobSpec, folder: Path) -> JobReport:
 
 
 def compare() -> None:
-    """Estimate every job of the file as one on INSTANCE, from no earlier job."""
+    """Estimate each job of the file as if it ran on INSTANCE, without any earlier job."""
     rows, speeds, memories, inside = [], [], [], 0
     for row in csv.DictReader(JOBS.open()):
         changes = json.loads(row["changes"])

@@ -1,11 +1,12 @@
-"""Measure the error of `estimate --like`: of two measured jobs, the second predicted from the seconds of the first.
+"""Measure the error of `estimate --like`: of two measured jobs, predict the second from the seconds of the first.
 
     python benchmarks/estimate_like.py                                       # tables of this folder and local jobs
     python benchmarks/estimate_like.py --published runs.csv --table rates.csv
 
-Both jobs are of one source and train one model, on two clusters. At most so many pairs of a kind, drawn by chance with
-a fixed seed. `equal` takes device-seconds for a row of a cluster as those of the other, which is what people do on
-paper. The columns of --published are those of estimate_error.py, those of --table of estimate_error_cold.py.
+Both jobs come from one source and train the same model on two clusters. Of each kind of pair, at most --most are drawn
+at random, with a fixed seed. `equal` assumes that a row needs the same device-seconds on both clusters, as people do on
+paper. The columns of --published are those of estimate_error.py, and those of --table are those of
+estimate_error_cold.py.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from paretune.estimating.timing import Measurement, fit
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured:
-    """A job that has run, and its seconds: of a step or, as `is_whole` says, of all."""
+    """A job that has run, and its seconds: of a step, or of the whole job if it `is_whole`."""
 
     source: str
     work: Work
@@ -38,12 +39,12 @@ class Measured:
 
     @property
     def device_seconds(self) -> float:
-        """Device-seconds of a token."""
+        """Device-seconds per token."""
         seconds = self.seconds if self.is_whole else self.seconds * self.work.steps
         return seconds * self.work.instances * self.work.devices / self.work.tokens
 
     def predict(self, other: "Measured") -> tuple[float, float]:
-        """Predicted seconds of the other job from those of this one, and the half-width of the interval."""
+        """Return the seconds of the other job as predicted from this one, and the half-width of the interval."""
         seconds, step = (self.seconds, None) if self.is_whole else (None, self.seconds)
         measured = Measurement(work=self.work, seconds=seconds, step_seconds=step)
         (found,) = fit([measured]).predict([other.work])
@@ -86,7 +87,7 @@ def main() -> None:
 
 
 def read(jobs: Path | None, tables: Sequence[Path]) -> Iterator[Measured]:
-    """All jobs, those of a source one after the other."""
+    """Yield all jobs, grouped by source."""
     whole = {"local jobs": estimate_error.read_local()}
     if jobs is not None:
         whole = {"DistilBERT jobs": estimate_error.read_published(pd.read_csv(jobs), 512)} | whole
@@ -98,7 +99,7 @@ def read(jobs: Path | None, tables: Sequence[Path]) -> Iterator[Measured]:
 
 
 def rows_of(source: str, jobs: Sequence[Measured], most: int) -> Iterator[list[str]]:
-    """A row for each kind of pair that the source has."""
+    """Yield a row for each kind of pair that the source has."""
     generator = random.Random(1)
     for kind, holds in KINDS.items():
         pairs = [

@@ -3,8 +3,8 @@
     python benchmarks/estimate_memory.py          # a second, with the peaks of results/local_peaks.csv
     python benchmarks/estimate_memory.py --measure    # runs these jobs first: ten minutes
 
-The jobs do two steps on rows as long as max_seq_length. They need a processor with avx512_bf16. The constants of
-processors in paretune.estimating.memory were chosen on CHOSEN_ON alone.
+The jobs do two steps on rows as long as max_seq_length. They need a CPU with avx512_bf16. The constants for CPUs in
+paretune.estimating.memory were chosen on CHOSEN_ON alone.
 """
 
 import argparse
@@ -61,7 +61,7 @@ MODELS: Mapping[str, Mapping[str, Any] | None] = {
 
 
 def main() -> None:
-    """Print one line per job, then the errors."""
+    """Print a line for each job, then the errors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--measure", action="store_true", help="run the jobs and store their peaks first")
     if arguments.parse(parser).measure:
@@ -101,7 +101,7 @@ def measure() -> None:
 
 
 def model_folder(model: str) -> str:
-    """The bundled model, or a folder with random weights for one of MODELS and the tokenizer of the bundled one."""
+    """Return the bundled model, or a folder with random weights for one of MODELS and the bundled tokenizer."""
     config = MODELS[model]
     if config is None or Path(model).exists():
         return BUNDLED_MODEL if config is None else model
@@ -114,7 +114,7 @@ def model_folder(model: str) -> str:
 
 
 def architecture(model: str, task: str) -> Architecture:
-    """The architecture of one of MODELS."""
+    """Return the architecture of one of MODELS."""
     config = MODELS[model]
     built = well_known(BUNDLED_MODEL) if config is None else of_config({**config, "vocab_size": 30522}, task)
     assert built is not None
@@ -122,7 +122,7 @@ def architecture(model: str, task: str) -> Architecture:
 
 
 def estimated(model: str, changes: Mapping[str, str]) -> MemoryPrediction:
-    """The memory of a job of two steps on 300 rows of 600 tokens, which a language model cuts into as long ones."""
+    """Estimate the memory of a job of two steps on 300 rows of 600 tokens, which a language model cuts to full rows."""
     spec = JobSpec.read({"dataset": "rows.csv", "max_train_samples": "300", "seed": "1", **changes})
     cut = max(1.0, 600 / spec.max_seq_length) if spec.task == "causal-lm" else 1.0
     facts = {"train_rows": 300 * cut, "train_tokens": 300 * cut * spec.max_seq_length, "validation_rows": 16 * cut}
@@ -133,7 +133,7 @@ def estimated(model: str, changes: Mapping[str, str]) -> MemoryPrediction:
 
 
 def report(results: list[tuple[str, MemoryPrediction, float]], made: str) -> None:
-    """The errors of the models that constants were chosen on, of the others, and of all."""
+    """Print the errors for the models that constants were chosen on, for the others, and for all."""
     exceeded = sum(measured > item.gib_high for _, item, measured in results)
     inside = sum(item.gib_low <= measured <= item.gib_high for _, item, measured in results)
     rows = []

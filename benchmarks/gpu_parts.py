@@ -1,4 +1,4 @@
-"""Measure one part of what only a GPU can show, for `.ci/gpu`, which runs all parts.
+"""Measure one part of what only a GPU can show. `.ci/gpu` runs all parts.
 
     python benchmarks/gpu_parts.py profile FOLDER         # ten steps of BERT base, and a bare loop with masters
     python benchmarks/gpu_parts.py memory FOLDER          # checkpointing, torch.compile, fp16; peaks and their estimate
@@ -42,7 +42,7 @@ _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchroniz
 
 
 class Bench:
-    """Trains models in a folder of its own; in small those of two layers, in the format that this device has."""
+    """Trains models in its own folder; in small, models of two layers, in the precision that this device supports."""
 
     def __init__(self, folder: Path, results: Path, *, is_small: bool) -> None:
         self.folder, self.results, self.is_small = folder, results, is_small
@@ -68,7 +68,7 @@ class Bench:
         return spec_of(given, model=str(path), dataset=str(self.folder / "rows.csv"))
 
     def train(self, label: str, path: Path, spec: JobSpec) -> None:
-        """Train, print speed and peak beside their estimates, and keep the trace of a profile."""
+        """Train, print speed and peak next to their estimates, and keep the trace of a profile."""
         report, item = trained(spec, self.folder), estimated(spec, path)
         rate, peak = report.metrics.get(THROUGHPUT_SAMPLES), report.metrics[PEAK_MEMORY_GIB]
         speed = (
@@ -101,7 +101,7 @@ def estimated(spec: JobSpec, path: Path) -> Estimate:
 
 
 def profile(bench: Bench) -> None:
-    """Profile a job of 64 rows of BERT base, and time a bare loop with the same masters beside it."""
+    """Profile a job of 64 rows of BERT base, and time a bare loop with the same masters."""
     path = bench.model(ENCODER)
     spec = bench.spec(path, 64, 120, {"profile_steps": PROFILED})
     bench.train(f"{ENCODER}, paretune, {spec.per_device_train_batch_size} rows", path, spec)
@@ -169,7 +169,7 @@ def memory(bench: Bench) -> None:
 
 
 def largest(bench: Bench) -> None:
-    """Train a causal model of 32,000 tokens with the largest batch that is said to fit; half of it if it does not."""
+    """Train a causal model of 32,000 tokens with the largest batch that should fit, or half of it if it does not."""
     path = bench.model(DECODER, vocab_size=32_000)
     spec = bench.spec(path, 16, 16, {**_CAUSAL, "profile_steps": 3})
     batch = 2 if bench.is_small else estimated(spec, path).largest_batch or 1
@@ -186,7 +186,7 @@ def largest(bench: Bench) -> None:
 
 
 def kernels(bench: Bench) -> None:
-    """Count kernels, copies and waits of a step in the traces that other parts have left."""
+    """Count kernels, copies and waits of a step in the traces that the other parts have written."""
     traces = sorted(bench.results.glob("*.trace.json.gz"))
     if not traces:
         raise SystemExit("no part has left a trace")

@@ -1,10 +1,10 @@
-"""Measure samples a second of one GPU: paretune, the Trainer and a bare loop, with and without torch.compile.
+"""Measure the samples per second of one GPU: paretune, the Trainer and a bare loop, with and without torch.compile.
 
     python benchmarks/gpu_throughput.py            # on a GPU, about a quarter of an hour
 
-Models have random weights, and all rows are as long as max_seq_length. Each figure is one run of 40 steps after 20 that
-warm up. A batch that does not fit is said to be too large. paretune logs every 50 steps, as jobs of 2,500 and more do;
-the Trainer and the loops never do.
+Models have random weights, and all rows are as long as max_seq_length. Each figure is one run of 40 steps after 20
+warm-up steps. A batch that does not fit is marked as too large. paretune logs every 50 steps, as it does in jobs of
+2,500 steps and more; the Trainer and the loops never log.
 """
 
 import argparse
@@ -39,7 +39,7 @@ _RESULT = "samples/s: "
 
 
 def main() -> None:
-    """Print a line per run, then a table per model."""
+    """Print a line for each run, then a table for each model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batches", default="16,64,256", help="rows of a step")
     parser.add_argument("--steps", type=int, default=60)
@@ -103,7 +103,7 @@ def _speed_of_job(variant: str, model: str, path: Path, size: int, steps: int) -
 
 
 def _print_speeds(variant: str, path: Path, sizes: Sequence[str], steps: int) -> None:
-    """A line for each size: samples a second of the Trainer or of a bare loop, in this process."""
+    """Print a line for each size: samples per second of the Trainer or of a bare loop, in this process."""
     import torch
 
     for size in sizes:
@@ -129,7 +129,7 @@ def _batches(model: Path, size: int, steps: int) -> Iterator[dict[str, Any]]:
 
 
 def _speed(variant: str, path: Path, size: int, steps: int) -> float:
-    """Samples a second of the Trainer or of a bare loop, in this process."""
+    """Return the samples per second of the Trainer or of a bare loop, in this process."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 

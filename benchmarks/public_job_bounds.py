@@ -1,9 +1,9 @@
 """Studies on budgets whose jobs take the phases of public jobs: the part `bounds` of public_jobs.py.
 
-Public jobs run scripts, so they are played as scripts. A study has the jobs of one notebook of one repository, each
-with a maximum runtime of 0.8 to 1.5 times what it needs before the upload, on a budget of 0.3 to 1.2 times their bill
-and two jobs. The uploads that its bounds follow from are those of the other repositories. Uploads are played as they
-were, packed and with every checkpoint; paretune packs only small ones and leaves checkpoints out. Nothing is launched.
+Public jobs run scripts, so they are simulated as scripts. A study has jobs of one notebook of one repository, each with
+a maximum runtime of 0.8 to 1.5 times what it needs before the upload, and a budget of 0.3 to 1.2 times their bill plus
+two jobs. Its bounds follow from the uploads of the other repositories. Uploads are simulated as they were, packed and
+with every checkpoint; paretune packs only small ones and leaves checkpoints out. Nothing is launched.
 """
 
 import random
@@ -38,7 +38,7 @@ Table = Mapping[tuple[str, str], phases.UsualSeconds]
 
 @dataclass(frozen=True, kw_only=True)
 class PublicJob:
-    """The phases of one real job in seconds, per instance; a phase that was not printed makes no job."""
+    """The phases of one real job in seconds, per instance; a job is left out if a phase was not printed."""
 
     id: str
     repository: str
@@ -62,7 +62,7 @@ class PublicJob:
         return self.before_upload_s + self.uploading_s
 
     def usd(self, seconds: float) -> float:
-        """Dollars of so many seconds on its cluster."""
+        """Return the dollars that its cluster costs in so many seconds."""
         return _usd_per_hour(self.instance_type) * self.instance_count * seconds / 3600
 
 
@@ -76,7 +76,7 @@ def kind_of_type(instance_type: str) -> str:
 
 
 def read(path: Path = JOBS) -> pd.DataFrame:
-    """The rows of timelines, each with its repository, its notebook and the kind of its instances."""
+    """Read the rows of timelines, and add the repository, the notebook and the kind of instances of each."""
     if not path.is_file():
         raise SystemExit(f"there is no file {path}: name the folder with timelines.csv and describe/")
     rows = pd.read_csv(path, dtype={"date": str})
@@ -89,7 +89,7 @@ def read(path: Path = JOBS) -> pd.DataFrame:
 
 
 def played(rows: pd.DataFrame) -> list[PublicJob]:
-    """The jobs whose phases are known."""
+    """Return the jobs whose phases are known."""
     is_known = rows[["seconds_training", "seconds_uploading"]].notna().all(axis=1) & (rows["instance_type"] != "")
     rows = rows[is_known & (rows["coarse"] != "yes")]
     return [
@@ -112,9 +112,9 @@ def played(rows: pd.DataFrame) -> list[PublicJob]:
 
 
 def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Table], count: int) -> None:
-    """Play `count` jobs in studies on budgets, and print what was exceeded and how much was reserved.
+    """Simulate `count` jobs in studies on budgets, and print which bounds were exceeded and how much was reserved.
 
-    `uploads_without` gives the uploads fitted to all repositories but one.
+    `uploads_without` returns the uploads as fitted to all repositories but one.
     """
     repositories = list(dict.fromkeys(job.repository for job in jobs))
     print(f"bounds: {count:,} simulated jobs, phases of {len(jobs)} public jobs of {len(repositories)} repositories")
@@ -125,7 +125,7 @@ def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Tab
         share = max(1, round(count / JOBS_OF_A_STUDY * len(members) / len(jobs)))
         with mock.patch.object(phases, "_table", return_value=uploads_without(repository)):
             played = [Study(source, members).run() for _ in range(share)]
-        over = [job for study in played for job in study.booked if job.is_over]
+        over = [job for study in played for job in study.ended if job.is_over]
         exceeded = sum(study.is_exceeded for study in played)
         if exceeded or over:
             names = ", ".join(sorted({f"{job.public.id} ({job.public.uploading_s:.0f} s)" for job in over}))
@@ -134,11 +134,11 @@ def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Tab
                 f"their upload: {names or 'none'}"
             )
         studies += played
-    booked = [job for study in studies for job in study.booked]
-    print(f"  jobs admitted                              {len(booked):>8,}")
+    ended = [job for study in studies for job in study.ended]
+    print(f"  jobs admitted                              {len(ended):>8,}")
     print(f"  budgets exceeded                           {sum(s.is_exceeded for s in studies):>8,}   of {len(studies)}")
-    print(f"  jobs beyond their worst case               {sum(job.is_over for job in booked):>8,}")
-    ten_minutes = [job for job in booked if TEN_MINUTES_S[0] <= job.billed_s <= TEN_MINUTES_S[1]]
+    print(f"  jobs beyond their worst case               {sum(job.is_over for job in ended):>8,}")
+    ten_minutes = [job for job in ended if TEN_MINUTES_S[0] <= job.billed_s <= TEN_MINUTES_S[1]]
     later = [job for job in ten_minutes if not job.is_first]
     for name, group in (("all", ten_minutes), ("after a study's first upload", later)):
         if group:
@@ -155,7 +155,7 @@ def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Tab
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """One simulated job: its reservation and its cost in USD, and whether it began before any upload was seen."""
+    """One simulated job: its reservation and its cost in USD, and whether it began before the study saw an upload."""
 
     public: PublicJob
     spec: JobSpec
@@ -171,7 +171,7 @@ class Played:
 
     @property
     def own_ratio(self) -> float | None:
-        """Dollars that paretune's own training of its model would reserve, over its cost; None for an unknown model."""
+        """Dollars that paretune would reserve to train its model, divided by its cost; None for an unknown model."""
         if well_known(self.public.model) is None:
             return None
         spec = self.spec.replace(entry_script=None, model=self.public.model)
@@ -188,12 +188,12 @@ class Study:
         self._exceeded_s: float | None = None  # until an upload was seen
         usual_usd = [job.usd(job.billed_s) for job, _ in self._drawn]
         self.budget_usd = max(usual_usd) * 2 + source.uniform(0.3, 1.2) * sum(usual_usd)
-        self.booked: list[Played] = []
+        self.ended: list[Played] = []
 
     @property
     def spent_usd(self) -> float:
         """Dollars of all jobs that have ended."""
-        return sum(job.cost_usd for job in self.booked)
+        return sum(job.cost_usd for job in self.ended)
 
     @property
     def is_exceeded(self) -> bool:
@@ -201,18 +201,18 @@ class Study:
         return self.spent_usd > self.budget_usd + 1e-9
 
     def run(self) -> "Study":
-        """Admit, run and book the jobs; one that does not fit is left out once nothing runs."""
+        """Admit, run and record the jobs; leave out a job that does not fit even when nothing else runs."""
         running: list[Played] = []
         for job, factor in self._drawn:
             if len(running) == AT_ONCE:
-                self._book(running.pop(0))
+                self._end(running.pop(0))
             while running and not self._covers(self._play(job, factor), running):
-                self._book(running.pop(0))
+                self._end(running.pop(0))
             played = self._play(job, factor)
             if self._covers(played, running):
                 running.append(played)
         for played in running:
-            self._book(played)
+            self._end(played)
         return self
 
     def _covers(self, played: Played, running: Sequence[Played]) -> bool:
@@ -220,8 +220,8 @@ class Study:
         balance = Balance(spent_usd=self.spent_usd, committed_usd=committed_usd)
         return balance.covers(played.worst_usd, self.budget_usd)
 
-    def _book(self, played: Played) -> None:
-        self.booked.append(played)
+    def _end(self, played: Played) -> None:
+        self.ended.append(played)
         over_s = max(
             played.public.uploading_s - deadlines.longest_upload_s(played.spec, {}),
             (played.cost_usd - played.public.usd(_worst_s(played.spec))) / played.public.usd(1.0),
@@ -251,13 +251,13 @@ def _worst_s(spec: JobSpec) -> float:
 
 @cache
 def _usd_per_hour(instance_type: str) -> float:
-    """Its price; a dollar if it has none."""
+    """Return the price of an instance type, or a dollar if it has none."""
     price = PriceList.read({}).price(instance_type, "us-east-1")
     return 1.0 if price is None else price.usd_per_hour
 
 
 def upload_share_of_7b() -> tuple[float, float]:
-    """Share of the expected bill of two hours that uploading takes, and the bound of its seconds."""
+    """Return the share of uploading in the expected bill of two hours, and the bound of its seconds."""
     spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
     usually = phases.usual("uploading", phases.kind_of(spec.instance()))
     expected = usually.seconds + deadlines.output_bytes(spec, {}) / phases.UPLOAD_RATE

@@ -1,11 +1,11 @@
-"""Do phases and bills of public SageMaker jobs agree with what paretune foresees and books?
+"""Do phases and bills of public SageMaker jobs agree with what paretune expects and records?
 
     python benchmarks/public_jobs.py TIMELINES                # the folder with timelines.csv and describe/
     python benchmarks/public_jobs.py TIMELINES --fit          # also writes src/paretune/estimating/phases.csv
 
 Each repository is left out in turn: the phases are fitted to the others, and the share of its jobs inside the 80 %
-intervals is counted. Bills follow from the transitions of the answers, to the second. `bounds` (public_job_bounds.py)
-plays the jobs against budgets.
+intervals is counted. Bills follow from the transitions in AWS's answers, to the second. `bounds`
+(public_job_bounds.py) runs the jobs against budgets in a simulation.
 """
 
 import argparse
@@ -43,8 +43,8 @@ COLUMNS = {
 }
 _WAIT = "seconds_pending_capacity"
 _BETWEEN, _WITHIN = (0.2, 0.3, 0.4, 0.55, 0.75, 1.0), (0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
-_OF_A_KIND = 0.6  # prior standard deviation of a kind's logarithm against all kinds'
-_MANY_JOBS = 5  # of a repository whose share is printed
+_OF_A_KIND = 0.6  # prior standard deviation of a kind's logarithm from that of all kinds
+_MANY_JOBS = 5  # fewest jobs of a repository whose share is printed
 _POLL_S = 35  # the SDK polls every 30 s and prints the time of its poll
 _PENDING_SINCE = "2024"  # SageMaker prints Pending since then
 _JOBS_FOR_A_QUANTILE = 22  # of so many jobs, the longest wait exceeds the 90 % quantile with 90 % probability
@@ -54,7 +54,7 @@ _ALIKE = {"any": set(KINDS), "cpu": {"cpu"}, "gpu": _GPUS, "multi_gpu": _GPUS}  
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseFit:
-    """Logarithms of seconds by kind, and their deviations between repositories and within one."""
+    """Logarithms of seconds by kind, and their standard deviations between repositories and within one."""
 
     means: Mapping[str, float]
     between: float
@@ -68,9 +68,9 @@ def with_exact_phases(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def fit(jobs: pd.DataFrame, column: str, deviations: tuple[float, float] | None = None) -> PhaseFit:
-    """Fit the logarithms of one column: a mean of all, one of each kind near it, and one of each repository near that.
+    """Fit the logarithms of one column: a mean of all, one near it per kind, and one near that per repository.
 
-    The two deviations are those of the highest likelihood, unless they are given.
+    The two deviations are the most likely ones, unless they are given.
     """
     jobs = jobs[jobs[column] > 0]
     logs, repositories = np.log(jobs[column].to_numpy()), jobs["repository"].to_numpy()
@@ -92,7 +92,7 @@ def fit(jobs: pd.DataFrame, column: str, deviations: tuple[float, float] | None 
 
 
 def coverage(jobs: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return for each repository, left out of the fit, how many of its jobs lie inside, and how many there are."""
+    """Return, for each repository when the fit leaves it out, how many of its jobs are inside, and how many it has."""
     jobs = jobs[jobs[column] > 0]
     whole, inside = fit(jobs, column), dict[object, tuple[int, int]]()
     for repository, held_out in jobs.groupby("repository", sort=False):
@@ -103,7 +103,7 @@ def coverage(jobs: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def waiting_rows(jobs: pd.DataFrame, longest_wait_s: float) -> Iterable[dict[str, object]]:
-    """Yield the rows of waits in phases.csv; a kind with too few for a quantile has the longest of all jobs."""
+    """Yield the rows of waits in phases.csv; a kind with too few jobs for a quantile gets the longest of all waits."""
     since = jobs[(jobs["date"] >= _PENDING_SINCE) & jobs[["seconds_starting", _WAIT]].notna().any(axis=1)]
     for kind in KINDS:
         waits = since.loc[since["kind"].isin(_ALIKE[kind]), _WAIT].fillna(0.0)
@@ -133,14 +133,14 @@ def phase_rows(jobs: pd.DataFrame, phase: str) -> Iterable[dict[str, object]]:
 
 
 def uploads_without(repository: str, jobs: pd.DataFrame) -> Mapping[tuple[str, str], UsualSeconds]:
-    """Return the uploads that the program would expect if one repository had not been read."""
+    """Return the uploads that paretune would expect without the jobs of one repository."""
     rows = phase_rows(jobs[jobs["repository"] != repository], "uploading")
     texts = [dict.fromkeys(NAMES, "") | {name: str(value) for name, value in row.items()} for row in rows]
     return {(row["phase"], row["kind"]): usual_of_row(row) for row in texts}
 
 
 def print_coverage(jobs: pd.DataFrame) -> None:
-    """Print the share of held-out jobs inside the intervals, by phase and by repository with most jobs."""
+    """Print the share of held-out jobs inside the intervals, by phase, and for the repositories with many jobs."""
     rows = []
     for phase, column in COLUMNS.items():
         inside = coverage(jobs, column)
@@ -153,7 +153,7 @@ def print_coverage(jobs: pd.DataFrame) -> None:
 
 
 def print_uploads(jobs: pd.DataFrame, uploads: Callable[[str], Mapping[tuple[str, str], UsualSeconds]]) -> None:
-    """Print how many uploads of scripts stay within the bound that follows without their repository."""
+    """Print how many uploads of scripts stay within the bound that follows from the other repositories."""
     seen = jobs[jobs["seconds_uploading"] > 0]
     bounds = [uploads(job.repository)["uploading", job.kind].bound for job in seen.itertuples()]
     beyond = seen[seen["seconds_uploading"] > bounds]
@@ -171,7 +171,7 @@ def billed_seconds(answer: Mapping[str, Any]) -> int:
 
 
 def print_confirmed(folder: Path, rows: pd.DataFrame) -> None:
-    """Print how many public jobs are behind each behaviour of AWS that the code relies on."""
+    """Print how many public jobs show each behaviour of AWS that the code relies on."""
     answers = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "describe").glob("*.json"))]
     statuses = [[step.get("Status") for step in answer.get("SecondaryStatusTransitions") or ()] for answer in answers]
     ended = [(answer, passed) for answer, passed in zip(answers, statuses, strict=True) if FINAL.intersection(passed)]
@@ -206,14 +206,14 @@ _WHOLE = "billed_start_to_end"
 
 
 def print_bill_of_rows(jobs: pd.DataFrame) -> None:
-    """Print how far the printed phases of console jobs add up to their printed training seconds."""
+    """Print for how many console jobs the printed phases add up to the printed training seconds."""
     both = jobs[(jobs[_WHOLE] > 0) & (jobs["training_seconds_printed"] > 0)]
     near = ((both[_WHOLE] - both["training_seconds_printed"]).abs() <= _POLL_S).sum()
     print(f"console jobs whose printed phases add up to the printed seconds within 35 s: {near} of {len(both)}")
 
 
 def main() -> None:
-    """Replay the public jobs and print what holds."""
+    """Replay the public jobs, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="folder with timelines.csv and describe/")
     parser.add_argument("--count", type=int, default=7000, help="simulated jobs that ask for a part of a budget")

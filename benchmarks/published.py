@@ -1,9 +1,9 @@
-"""Figures of README and docs that a benchmark has made: stored in benchmarks/results, copied from there, never typed.
+"""Figures of README and docs that a benchmark has made: kept in benchmarks/results and copied from there, never typed.
 
     python benchmarks/published.py            # copy the blocks of all stored results into the pages that show them
 
-A benchmark prints a block at its end (`block`); `--write` (arguments.py) stores all that it prints in
-`results/NAME.txt` and copies its block between the same comments of a page. A test holds that they are equal.
+A benchmark prints a block at its end (`block`). `--write` (arguments.py) stores all that it prints in
+`results/NAME.txt`, and copies its block between the same comments of a page. A test checks that both are equal.
 """
 
 import datetime
@@ -25,22 +25,22 @@ _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 
 
 def block(name: str, lines: Iterable[str]) -> str:
-    """The block of a benchmark, lines of Markdown between its two comments."""
+    """Return the block of a benchmark: lines of Markdown between its two comments."""
     return "\n".join([f"<!-- {name}: begin -->", *lines, f"<!-- {name}: end -->"])
 
 
 def blocks(text: str) -> dict[str, str]:
-    """Name to what stands between its two comments."""
+    """Map the name of each block to the text between its two comments."""
     return {result["name"]: result["body"] for result in _BLOCK.finditer(text)}
 
 
 def shown() -> dict[str, str]:
-    """Name of each block to what the pages show of it."""
+    """Map the name of each block to what the pages show of it."""
     return {name: body for page in PAGES for name, body in blocks(page.read_text()).items()}
 
 
 def copied(text: str, results: Path) -> str:
-    """A page with the block of every stored result in the place of the one that it has."""
+    """Return a page in which every stored result has replaced the block of the same name."""
     stored = {name: body for path in sorted(results.glob("*.txt")) for name, body in blocks(path.read_text()).items()}
 
     def current(result: re.Match[str]) -> str:
@@ -50,20 +50,20 @@ def copied(text: str, results: Path) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table; all columns but the first one to the right."""
+    """Return the lines of a Markdown table; all columns but the first are aligned to the right."""
     lines = [list(header), ["---", *["---:"] * (len(header) - 1)], *map(list, rows)]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def conditions(*packages: str) -> str:
-    """When, at which commit, on what and with which versions a benchmark runs."""
+    """Return when, at which commit, on which hardware and with which versions a benchmark runs."""
     versions = [f"{name} {_version(name)}" for name in packages]
     made = [f"{datetime.date.today()}", f"commit {commit()}", cpu(), f"Python {platform.python_version()}"]
     return ", ".join([*made, *versions])
 
 
 def cpu() -> str:
-    """The processor, its threads, and the fastest instruction set it multiplies matrices with."""
+    """Return the CPU, its number of threads, and the fastest instruction set that it has to multiply matrices."""
     facts = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"^model name\s*:\s*(.+)$", facts, re.MULTILINE)
     flags = re.search(r"^flags\s*:\s*(.+)$", facts, re.MULTILINE)
@@ -73,7 +73,7 @@ def cpu() -> str:
 
 
 def commit() -> str:
-    """The commit that is checked out, `-dirty` if files differ from it."""
+    """Return the commit that is checked out, with `-dirty` if files differ from it."""
     words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     result = subprocess.run(words, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
     return result.stdout.strip() or "unknown"

@@ -2,8 +2,8 @@
 
     python benchmarks/search_ablation.py --outside FOLDER         # an hour on two quiet threads
 
-The bare sampler searches worlds that may be looked at, and the trainings that others measured, see search_cost.py. Then
-one mechanism at a time is left out. Nothing is billed and nothing is trained.
+The bare sampler searches the development worlds and the trainings that others measured (see search_cost.py), without
+one mechanism at a time. Nothing is billed and nothing is trained.
 """
 
 import argparse
@@ -61,7 +61,7 @@ WITHOUT: Mapping[str, Callable[[], None]] = {
     "what batch and rate usually do": _constants(quality, _FALL=0.0, _LARGE=0.0, _GAIN=0.0),
     "bends in own dollars": _constants(candidates, _BENDS=(0.01,)),
 }
-"""Mechanism to what leaves it out of the search, in a process of its own."""
+"""Maps a mechanism to a function that removes it from the search, in its own process."""
 
 
 def _leave_out(mechanism: str) -> None:
@@ -80,7 +80,7 @@ def _searches(mechanism: str, paths: Mapping[tuple[str, int], Path], processes: 
 
 
 def _cells(courses: Sequence[Course]) -> list[str]:
-    """Over searches: median dollars to 90 %, mean share at the end, mean dollars."""
+    """Return cells over searches: median dollars to 90 %, mean share at the end, mean dollars."""
     to_90 = statistics.median_high(course.reached(0.9) for course in courses)
     end = statistics.mean(course.share_at(BUDGET) for course in courses)
     spent = statistics.mean(course.usd[-1] if course.usd else 0.0 for course in courses)

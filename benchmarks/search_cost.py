@@ -1,4 +1,4 @@
-"""Measure the dollars that a search needs until its front is good, and what it has at the end.
+"""Measure the dollars that a search needs until its front is good, and the front that it has at the end.
 
     python benchmarks/search_cost.py                            # held-out worlds; hours on two quiet threads
     python benchmarks/search_cost.py --tables cliff,heavy --seeds 3 --methods random,tpe,split
@@ -6,17 +6,17 @@
     python benchmarks/search_cost.py --tables "" --statements 0 --outside FOLDER    # trainings that others measured
     python benchmarks/search_cost.py --limited --methods random,tpe,sampler,split --statements 0   # with a constraint
 
-Searches are run on worlds, tables of jobs that are drawn from a seed, see benchmarks/search/README.md. Every method
-searches the same points for dollars and F1, and is told the same answers. Nothing is billed and nothing is trained.
+Searches run on worlds, which are tables of jobs drawn from a seed; see benchmarks/search/README.md. Every method
+searches the same points for dollars and F1, and gets the same answers. Nothing is billed and nothing is trained.
 
-After each job, the front of what was measured is scored at the true values of its points, the means over all seeds of
-the table: its hypervolume as a share of that of the true front, with a reference point a tenth of the true front's
-range beyond its worst values. This product is given the budget as `budget_usd` of its study; it refuses what may not
-fit. Other libraries know no budget and may overspend with the last job. Every search is kept in --results; one that is
-there already is not run again.
+After each job, the front of what was measured is scored at the true values of its points, which are means over all
+seeds of the table. The score is its hypervolume as a share of that of the true front; the reference point is a tenth of
+the true front's range beyond its worst values. This product gets the budget as `budget_usd` of its study, and refuses
+what may exceed it. Other libraries know no budget and may overspend with the last job. Every search is kept in
+--results; one that is already there does not run again.
 
-Peers are those of benchmarks/search/peers.py, the price-aware forest and the plain rival beside it. With --outside the
-trainings that others have measured on EC2 are searched too.
+Peers are those of benchmarks/search/peers.py, and the price-aware forest and the plain rival in the same folder. With
+--outside, the trainings that others have measured on EC2 are searched too.
 """
 
 import argparse
@@ -44,9 +44,9 @@ from search.tables import Table
 RESULTS = Path(__file__).parent / "results"
 SLOW = ("gp",)
 METHODS = ("random", "nsga2", "tpe", "gp", "forest", "rival", "sampler", "split")
-ON_WORLDS_ONLY = "rival"  # it knows what batch and rate do
+ON_WORLDS_ONLY = "rival"  # it assumes what batch and rate do
 REPLICATED = "trimtuner-cnn"
-"""Measured trainings of which the noise is known."""
+"""Measured trainings whose noise is known."""
 RANGES = ("learning_rate", "per_device_train_batch_size")
 """Axes that are ranges in the continuous worlds."""
 PACKAGES = ("paretune", "optuna", "mlflow", "scikit-learn", "scipy", "numpy")
@@ -56,7 +56,7 @@ PACKAGES = ("paretune", "optuna", "mlflow", "scikit-learn", "scipy", "numpy")
 class Task:
     """One search of a world.
 
-    `budget` is dollars in median jobs, `slow` the most jobs of the SLOW methods, `limited` whether it has a constraint.
+    `budget` is dollars in median jobs, `slow` the most jobs of a SLOW method, `limited` whether there is a constraint.
     """
 
     name: str
@@ -73,18 +73,18 @@ class Task:
 
 
 def search(task: Task, path: str) -> Course:
-    """One search, in a process of its own pool."""
+    """Run one search, in a process of its pool."""
     table, score = _table(path, task.name, task.limited)
     started, most_usd = time.process_time(), task.budget * table.median_usd
     if task.method == "split":
-        booked = product.search(table, seed=task.seed, budget_usd=most_usd, most=task.most)
+        ended = product.search(table, seed=task.seed, budget_usd=most_usd, most=task.most)
     else:
-        booked = peers.drive(_asking(table, task), table, draw=task.seed, most_usd=most_usd, most=task.most)
-    return score.course(booked, time.process_time() - started)
+        ended = peers.drive(_asking(table, task), table, draw=task.seed, most_usd=most_usd, most=task.most)
+    return score.course(ended, time.process_time() - started)
 
 
 def _asking(table: Table, task: Task) -> peers.Asking:
-    """The library behind a method."""
+    """Return the library of a method."""
     match task.method:
         case "sampler":
             return product.Sampler(table)
@@ -106,7 +106,7 @@ def _table(path: str, name: str, limited: bool) -> tuple[Any, Score]:
 
 
 class Searched:
-    """Searches that were run, in a file of a line each; a line that is there already is not run again."""
+    """Searches that have run, in a file with one line each; a line that is already there does not run again."""
 
     def __init__(self, path: Path, pool: ProcessPoolExecutor) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class Searched:
         self._courses = {json.dumps(task): Course(**course) for task, course in map(json.loads, lines)}
 
     def courses(self, tasks: Sequence[tuple[Task, Path]]) -> list[Course]:
-        """The courses of tasks, each with the file of its table; those that are not there yet are run."""
+        """Return the courses of tasks, each with the file of its table, and run those that are missing."""
         waiting = [(task, path) for task, path in tasks if _line(task) not in self._courses]
         results = self._pool.map(search, [task for task, _ in waiting], [str(path) for _, path in waiting])
         for (task, _), course in zip(waiting, results, strict=True):
@@ -132,7 +132,7 @@ def _line(task: Task) -> str:
 def compare(
     name: str, paths: Sequence[tuple[int, Path]], options: argparse.Namespace, searched: Searched
 ) -> list[Searches]:
-    """All searches of the worlds of one kind, printed."""
+    """Run all searches of the worlds of one kind, print them, and return them."""
     seeds = [seed for seed, _ in paths]
     table, _ = _table(str(paths[0][1]), name, options.limited)
     dollars = sorted(usd for usd, _ in table.truths)

@@ -1,12 +1,12 @@
-"""Judge the search on parts of measured trainings, half of which are left out while it is built.
+"""Judge the search on parts of measured trainings, half of which are left out while the search is developed.
 
     python benchmarks/search_fronts.py FOLDER                       # the half that may be looked at
     python benchmarks/search_fronts.py FOLDER --half left_out       # once, at the end: hours on two quiet threads
     python benchmarks/search_fronts.py --small                      # a made table, seconds
 
 FOLDER has the files of benchmarks/search/grids.py. Its parts, their whole tables and worlds drawn by formulas are
-divided by the lists below: nothing may be chosen on what is LEFT_OUT. Each search is one line of --results; one that is
-there is not run again.
+divided by the lists below: no choice may be based on what is LEFT_OUT. Each search is one line of --results; one that
+is already there does not run again.
 
     stops      the product's sampler, which ends by itself (`stop: auto`)
     never      the same sampler until the budget is spent (`stop: never`)
@@ -53,14 +53,14 @@ LEFT_OUT = (
     *("far/338", "failing/338", "cliff/339", "heavy/339"),
 )
 BUDGET, MOST_JOBS, MOST_SLOW = 40.0, 80, 30
-"""Median jobs of a search; jobs at most, and those of `gp`, which is slow."""
+"""Median jobs of a search; the most jobs, and the most for `gp`, which is slow."""
 GOOD = 0.9
 _SMALL = ("tiny/0",)
 
 
 @cache
 def table_of(name: str, folder: Path, work: Path) -> Any:
-    """A part of measured trainings, or a world of a kind and a seed."""
+    """Return a part of measured trainings, or a world of a kind and a seed."""
     kind, _, seed = name.partition("/")
     if kind not in worlds.KINDS:
         return grids.grid(name, folder, work)
@@ -70,10 +70,10 @@ def table_of(name: str, folder: Path, work: Path) -> Any:
 
 
 def search(name: str, method: str, folder: Path, work: Path, budget: float) -> dict[str, Course]:
-    """One search from its first job to its end.
+    """Run one search from its first job to its end.
 
-    The product's sampler that never stops is searched for both of its methods: one that stops runs the same jobs up to
-    its end.
+    The product's sampler runs once for both of its methods, without stopping: the one that stops runs the same jobs up
+    to its end.
     """
     table, started = table_of(name, folder, work), time.process_time()
     asking: peers.Asking
@@ -87,22 +87,22 @@ def search(name: str, method: str, folder: Path, work: Path, budget: float) -> d
         case _:
             asking = peers.OptunaAlone(table, method, seed=0)
     most = MOST_SLOW if method == "gp" else MOST_JOBS
-    booked = peers.drive(asking, table, draw=0, most_usd=budget * table.median_usd, most=most)
+    ended = peers.drive(asking, table, draw=0, most_usd=budget * table.median_usd, most=most)
     score, took_s = Score(table), time.process_time() - started
-    courses = {method: score.course(booked, took_s)}
+    courses = {method: score.course(ended, took_s)}
     if isinstance(asking, product.Sampler):
-        courses = {"never": courses[method], "stops": score.course(booked[: asking.ends_after], took_s)}
+        courses = {"never": courses[method], "stops": score.course(ended[: asking.ends_after], took_s)}
     return courses
 
 
 def oracle(name: str, folder: Path, work: Path) -> float:
-    """Dollars of the cheapest set of jobs with `GOOD` of the front, in median jobs."""
+    """Return the dollars, in median jobs, of the cheapest set of jobs with `GOOD` of the front."""
     table = table_of(name, folder, work)
     return Score(table).cheapest(GOOD) / float(table.median_usd)
 
 
 def rows(names: Sequence[str], methods: Sequence[str], courses: dict[str, Course], best: dict[str, float]) -> Any:
-    """A row for each table: its oracle, then to 90 %, the end and what was spent of each method."""
+    """Yield a row for each table: its oracle, and for each method dollars to 90 %, final share, and dollars spent."""
     for name in names:
         cells = [short(best[name])]
         for method in methods:
@@ -116,7 +116,7 @@ def rows(names: Sequence[str], methods: Sequence[str], courses: dict[str, Course
 def summary(
     names: Sequence[str], methods: Sequence[str], courses: dict[str, Course], best: dict[str, float]
 ) -> Iterable[tuple[str, ...]]:
-    """A row for each method over all tables; `dearest` is to 90 % against the best rival, on the worst table."""
+    """Yield a row for each method over all tables; `dearest` is dollars to 90 % over the best rival's, at worst."""
     rivals = [method for method in methods if method not in ("stops", "never")]
     for method in methods:
         of = {name: courses[f"{name} {method}"] for name in names}

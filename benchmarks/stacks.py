@@ -1,4 +1,4 @@
-"""Describes how other trainings differ from ours, as work of a device.
+"""Describes how other trainings differ from ours, as the work of a device.
 
     work = stacks.keeping_scores(work, spec, built)     # attention that writes its matrices
     work = stacks.updating_in_a_loop(work, built)       # an optimiser that updates one weight after another
@@ -12,21 +12,21 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.counting import Work
 from paretune.specification.job import JobSpec
 
-_HEAD_WIDTH = 64  # of BERT and its kin
+_HEAD_WIDTH = 64  # of BERT and similar models
 _PASSES = 19.5
-"""How often a training step reads or writes a matrix of scores, if each operation does: the product, the mask (2), the
-softmax (2), the dropout (2.25, its mask is a byte) and the product with the values read or write it 8.25 times forward,
-and their gradients 11.25 times."""
+"""How often a training step reads or writes a matrix of scores, if each operation does so. Forward, 8.25 times: the
+product, the mask (2), the softmax (2), the dropout (2.25, its mask is a byte) and the product with the values. Their
+gradients take 11.25."""
 _LOOP_BYTES, _FUSED_BYTES, _LOOP_KERNELS = (84.0 + 12.0) / 2, 24.0, 12 * 15 / 2
 """Bytes of each weight in a loop over tensors, which writes and reads every intermediate, with its norm and clipping,
-and by fused kernels; twelve kernels for each of the 15 tensors of a layer. Both halved: the constant of an update,
-twice what is counted, stands for norm, clipping and copies of a fused optimizer, which are counted here."""
+and by fused kernels; twelve kernels for each of the 15 tensors of a layer. Those of a loop are halved: the constant of
+an update is twice what is counted, for norm, clipping and copies of a fused optimizer, which are counted here."""
 
 
 def keeping_scores(work: Work, spec: JobSpec, built: Architecture) -> Work:
-    """Return the work with the traffic of attention before PyTorch's fused kernels.
+    """Return the work with the memory traffic of attention before PyTorch had fused kernels.
 
-    PyTorch has them since 2.0 (2023-03), and transformers has used them in BERT since 4.41 (2024-05).
+    PyTorch has had them since 2.0 (2023-03), and transformers has used them in BERT since 4.41 (2024-05).
     """
     rows, tokens = spec.plan().per_device_train_batch_size, float(spec.max_seq_length)
     scores = rows * built.hidden_size / _HEAD_WIDTH * tokens**2 * built.layers
@@ -34,5 +34,5 @@ def keeping_scores(work: Work, spec: JobSpec, built: Architecture) -> Work:
 
 
 def updating_in_a_loop(work: Work, built: Architecture) -> Work:
-    """Return the work with the optimiser of the Trainer before 2023, and of scripts of that time."""
+    """Return the work with the optimizer of the Trainer before 2023, which is also that of scripts of that time."""
     return replace(work, updated=work.updated * _LOOP_BYTES / _FUSED_BYTES, update_kernels=_LOOP_KERNELS * built.layers)

@@ -1,7 +1,7 @@
-"""The ways of training that `training_throughput.py` compares, and their limit; each runs in a process of its own.
+"""The ways of training that `training_throughput.py` compares, and their limit; each runs in its own process.
 
-Every function takes the options of the command line and a prepared data set, and returns `samples_per_second` in steady
-state, and `f1` where it was measured.
+Every function takes the options of the command line and a prepared data set. It returns `samples_per_second` in steady
+state, and `f1` if it was measured.
 """
 
 import argparse
@@ -35,12 +35,12 @@ from paretune.training import device
 from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, masked, pad_multiple
 
 WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
-RECIPE_SHARE = 4  # the recipe does a fourth of the steps: all its batches are 512 tokens long, more tell nothing new
+RECIPE_SHARE = 4  # the recipe does a fourth of the steps: all its batches are 512 tokens long, so more add nothing
 RECIPE_LENGTH = 512
 
 
 def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """(c): the training process of a paretune job, in a job folder of its own."""
+    """Run (c): the training process of a paretune job, in its own job folder."""
     extra: dict[str, Any] = {} if options.whole else {"max_steps": options.steps, "eval_strategy": "no"}
     spec = JobSpec(
         learning_rate=options.learning_rate,
@@ -73,7 +73,7 @@ runpy.run_module("paretune.training", run_name="__main__", alter_sys=True)
 
 
 class Examples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Single rows, as `datasets` would give them; unpadded."""
+    """Single rows as `datasets` would return them, without padding."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self._rows = TokenRows(folder / split, pad_id=0)
@@ -82,12 +82,12 @@ class Examples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         return len(self._rows)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        """Row `index`: input_ids and attention_mask (T,), labels ()."""
+        """Return row `index`: input_ids and attention_mask (T,), labels ()."""
         return {name: value[0] for name, value in self._rows.batch([index]).items()}
 
 
 class Timer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
-    """Seconds and steps after the warm-up."""
+    """Counts seconds and steps after the warm-up."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -95,7 +95,7 @@ class Timer(TrainerCallback):  # type: ignore[misc]  # transformers ships no typ
         self._started = 0.0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start after the warm-up."""
+        """Start the clock after the warm-up."""
         if state.global_step == WARM_UP:
             device.synchronize()
             self._started = time.perf_counter()
@@ -108,7 +108,7 @@ class Timer(TrainerCallback):  # type: ignore[misc]  # transformers ships no typ
 
 
 def collate(examples: list[dict[str, torch.Tensor]], width: int | None = None) -> dict[str, torch.Tensor]:
-    """A batch padded to its longest row, or to `width`."""
+    """Return a batch padded to its longest row, or to `width`."""
     width = width or max(len(example["input_ids"]) for example in examples)
     batch = {
         name: torch.stack(
@@ -120,12 +120,12 @@ def collate(examples: list[dict[str, torch.Tensor]], width: int | None = None) -
 
 
 def macro_f1(prediction: EvalPrediction) -> dict[str, float]:
-    """Macro F1 from logits (N, C) and labels (N,)."""
+    """Return macro F1 for logits (N, C) and labels (N,)."""
     return {"f1": float(f1_score(prediction.label_ids, np.argmax(prediction.predictions, -1), average="macro"))}
 
 
 def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """(a) and (b): the Trainer as its documentation uses it."""
+    """Run (a) or (b): the Trainer as its documentation uses it."""
     set_seed(options.seed)
     recipe = options.variant == "recipe"
     steps = max(WARM_UP + 3, options.steps // RECIPE_SHARE) if recipe else options.steps
@@ -157,7 +157,7 @@ def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> 
 
 
 def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """(d): forward, backward, clip, step, and nothing else."""
+    """Run (d): forward, backward, clip and step, and nothing else."""
     set_seed(options.seed)
     workspace = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
@@ -188,7 +188,7 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
 
 
 def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """(e): every product of two matrices in the layers, forward and backward, over the batches of (c); nothing else."""
+    """Run (e): only the products of two matrices in the layers, forward and backward, over the batches of (c)."""
     workspace = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
     config = AutoConfig.from_pretrained(options.model)
@@ -218,14 +218,14 @@ def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> d
 
 
 def _three(left: torch.Tensor, right: torch.Tensor, gradient: torch.Tensor) -> None:
-    """A product (N, K) by (K, M) and, of a gradient (N, M), those that its two factors get."""
+    """Compute a product (N, K) by (K, M) and, for a gradient (N, M), those that its two factors need."""
     torch.matmul(left, right)
     torch.matmul(gradient, right.mT)
     torch.matmul(left.mT, gradient)
 
 
 def _rows_of(options: argparse.Namespace, prepared: PreparedDataset) -> tuple[TokenRows, GlobalBatchSampler]:
-    """The rows and the batches of a paretune job."""
+    """Return the rows and the batches of a paretune job."""
     rows = TokenRows(prepared.folder / "train", pad_id=0, pad_multiple=pad_multiple(128) if device.has_gpu() else 1)
     plan = replace(JobSpec().plan(), per_device_train_batch_size=options.batch, global_batch_size=0)
     return rows, GlobalBatchSampler(rows.lengths, plan, rank=0, seed=options.seed)

@@ -1,16 +1,16 @@
-"""Measure the speed of paretune's training, beside what people use and beside the limit.
+"""Measure the speed of paretune's training, compared with what people use and with the limit.
 
     python benchmarks/training_throughput.py                       # CPU: MiniLM on movie reviews, about 25 minutes
     python benchmarks/training_throughput.py --quality-seeds 0     # speed only, about 10 minutes
 
-Same model, same rows, same optimiser steps, one process after the other, variants taking turns, several repeats in one
-run. Printed: median samples per second with its spread, the ratio to (b), the share of the limit, and F1.
+Model, rows and optimizer steps are the same. One process runs after the other, variants alternate, and each is repeated
+in one run. It prints the median samples per second with their spread, the ratio to (b), the share of the limit, and F1.
 
     recipe      (a) the published SageMaker benchmark's recipe: every row padded to 512 tokens, fp32, Trainer defaults
     trainer     (b) Trainer defaults with dynamic padding, fp32
     paretune    (c) a paretune job, as `paretune train` runs it
     loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimiser
-    unsuited    (c) with PyTorch's own dropout and attention on processors, and glibc's own ways with freed memory
+    unsuited    (c) with PyTorch's own dropout and attention on processors, and glibc's own handling of freed memory
     products    the matrix products of (c) alone, forward and backward: what no training of these batches can exceed
 
 Source of (a): aws-samples/amazon-sagemaker-huggingface-benchmark, src/models/train_model.py, 2021, MIT-0.
@@ -38,7 +38,7 @@ _NAMES = {
     "unsuited": "paretune, but with PyTorch's dropout and attention and glibc's memory",
     "products": "the matrix products of these batches alone: the limit",
 }
-"""Variants in the words of the README."""
+"""Variants, in the words of the README."""
 _COMPARED = ("trainer", "paretune", "unsuited")
 """Variants whose F1 is measured."""
 
@@ -87,7 +87,7 @@ def _options() -> argparse.Namespace:
 
 
 def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
-    """(prepared data set, model folder)."""
+    """Return the prepared data set and the model folder."""
     spec = JobSpec(
         model=options.model,
         dataset=options.dataset,
@@ -118,7 +118,7 @@ def _child(options: argparse.Namespace, name: str, *, seed: int, whole: bool = F
 
 
 def _run_variant(options: argparse.Namespace) -> dict[str, float]:
-    # Imported here: the parent process needs no torch, and would take its memory and threads from its children.
+    # Imported here: the parent process needs no torch, which would take memory and threads from its children.
     from throughput_variants import bare_loop, matrix_products, paretune_job, trainer_defaults
 
     prepared = PreparedDataset.read(Path(options.prepared))
@@ -132,7 +132,7 @@ def _run_variant(options: argparse.Namespace) -> dict[str, float]:
 
 
 def _print_conditions(options: argparse.Namespace) -> str:
-    """Print what is measured, where; in one line."""
+    """Print in one line what is measured and where."""
     import torch
 
     from paretune.training import device
@@ -149,7 +149,7 @@ def _print_conditions(options: argparse.Namespace) -> str:
 
 
 def _print_table(made: str, speed: dict[str, list[dict[str, float]]], quality: dict[str, list[float]]) -> None:
-    """Print the table, and as the block of the README."""
+    """Print the table, also as the block of the README."""
     head = ("", "samples/s, median (range)", "x Trainer", "share of the limit", "F1 of the seeds")
     lines = []
     for name, runs in speed.items():
@@ -168,7 +168,7 @@ def _print_table(made: str, speed: dict[str, list[dict[str, float]]], quality: d
 
 
 def _over(value: float, runs: list[dict[str, float]] | None, form: str) -> str:
-    """A rate over the median of some runs."""
+    """Format a rate divided by the median of some runs."""
     return format(value / statistics.median(run["samples_per_second"] for run in runs), form) if runs else ""
 
 

@@ -3,7 +3,7 @@
     python docs/plots.py                # all of them, into docs/pictures/evidence
     python docs/plots.py search_cost    # one
 
-Each picture holds the hash of the figures that it was drawn from; a test says which are out of date.
+Each picture holds the hash of the figures that it was drawn from. A test fails if a picture is out of date.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _Rows = list[dict[str, str]]
 
 
 def tables(name: str) -> list[_Rows]:
-    """The Markdown tables of a stored result, in their order; of each row its cells by the heading of the column."""
+    """Return the Markdown tables of a stored result in their order; a row maps the heading of a column to its cell."""
     result: list[_Rows] = []
     header: list[str] = []
     for line in (RESULTS / f"{name}.txt").read_text().splitlines():
@@ -48,14 +48,14 @@ def tables(name: str) -> list[_Rows]:
 
 
 def numbers(cell: str) -> list[float]:
-    """All numbers of a cell."""
+    """Return all numbers of a cell."""
     return [float(text.replace(",", "")) for text in re.findall(r"(?<![\d.])-?\d[\d,]*(?:\.\d+)?", cell)]
 
 
 def _bars(
     axes: Any, labels: Sequence[str], values: Sequence[float], ranges: Sequence[Sequence[float]] = (), accent: int = 0
 ) -> None:
-    """Horizontal bars, the first one on top, the one at `accent` in another colour; values stand beside them."""
+    """Draw horizontal bars, the first on top, the one at `accent` in another color, with their values next to them."""
     colours = [_ORANGE if number == accent else _BLUE for number in range(len(values))]
     axes.barh(range(len(values)), values, color=colours, height=0.6)
     for number, (low, high) in enumerate(ranges):
@@ -204,11 +204,11 @@ PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
     "estimate_memory": ("estimate_memory.txt", 3.6, _estimate_memory),
     "public_jobs": ("public_jobs.txt", 2.1, _public_jobs),
 }
-"""Name of each picture to the file of its figures, its height in inches, and what draws it."""
+"""Maps the name of each picture to the file of its figures, its height in inches, and the function that draws it."""
 
 
 def digest(name: str) -> str:
-    """Hash of the figures that a picture shows."""
+    """Return the hash of the figures that a picture shows."""
     return hashlib.sha256((RESULTS / PLOTS[name][0]).read_bytes()).hexdigest()[:16]
 
 

@@ -1,8 +1,8 @@
-"""Write the pages of docs/reference that follow from the code: commands, parameters of a job, metrics and tags.
+"""Write the pages of docs/reference that follow from the code: commands, job parameters, metrics and tags.
 
-    python docs/reference.py            # into docs/reference; a test says when they are out of date
+    python docs/reference.py            # into docs/reference; a test fails when they are out of date
 
-It also writes studies/study.schema.json, by which editors check and complete the files of studies.
+It also writes studies/study.schema.json, which editors use to check and complete study files.
 """
 
 import inspect
@@ -23,12 +23,12 @@ from paretune.tracking import schema
 ROOT = Path(__file__).resolve().parents[1]
 _REMARK = "<!-- Made by `python docs/reference.py`; edits here are lost. -->"
 _CONSTANT = re.compile(
-    r'^# (?P<title>.+)$|^[A-Z_0-9]+ = "(?P<name>[^"]+)"(?:  # (?P<beside>.*))?\n(?:"""(?P<below>[^"]*)""")?',
+    r'^# (?P<title>.+)$|^[A-Z_0-9]+ = "(?P<name>[^"]+)"(?:  # (?P<comment>.*))?\n(?:"""(?P<below>[^"]*)""")?',
     re.MULTILINE,
 )
-"""A title, or a constant with the explanation beside it or below it."""
+"""A title, or a constant with its explanation in a comment or below it."""
 _KEPT = {*("anyOf", "type", "enum", "items", "minimum", "maximum", "description", "default", "$ref")}
-"""What the schema of a study's file says of a key."""
+"""What the schema of a study file says about a key."""
 _MORE_METRICS = (
     ("train/*", "curves by step: loss, learning rate, gradient norm, epoch, samples per second"),
     ("eval/*", "curves of the evaluations"),
@@ -66,22 +66,22 @@ _NAMED_ONLY = {
         *("used_versions", "trial", "no_model", "basis", "spot_saving", "remarks", "budget", "model", "command"),
     )
 }
-"""Tags that the page names without a sentence."""
+"""Tags that the page names without an explanation."""
 
 
 def pages() -> dict[str, str]:
-    """Path of each generated file, from the root of the repository, to its text."""
+    """Return the text of each generated file by its path from the root of the repository."""
     texts = {"commands": _commands(), "job-parameters": _job_parameters(), "recorded": _recorded()}
     made = {f"docs/reference/{name}.md": "\n".join([_REMARK, *text]).rstrip() + "\n" for name, text in texts.items()}
     return made | {"studies/study.schema.json": json.dumps(study_schema(), indent=1) + "\n"}
 
 
 def study_schema() -> dict[str, Any]:
-    """The JSON schema of a study's file: keys, types, choices and bounds; `paretune study` checks all the rest."""
+    """Return the JSON schema of a study file: keys, types, choices and bounds. `paretune study` checks the rest."""
     made = StudyFile.model_json_schema()
     models = [made, *made["$defs"].values()]
     for model in models:
-        model["patternProperties"] = {r"^\w+\.": {}}  # a name with a dot lies in a nested value: lora.r
+        model["patternProperties"] = {r"^\w+\.": {}}  # a name with a dot is in a nested value: lora.r
         for field in model["properties"].values():
             for name in set(field) - _KEPT:
                 del field[name]
@@ -93,13 +93,13 @@ def study_schema() -> dict[str, Any]:
 
 
 def _list(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """An item for each name, with what it means."""
+    """Yield an item for each name, with its meaning."""
     yield from (f"- `{name}`: {text}" for name, text in rows)
     yield ""
 
 
 def _parameters(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """An item for each parameter: what it means, its choices unless that names them, its default."""
+    """Yield an item for each parameter: its meaning, its choices unless the meaning names them, and its default."""
     for name, field in schemas.items():
         default = spell(field.get("default")) if field.get("type") != "object" else ""
         meaning, choices = field["description"].rstrip("."), field.get("enum", ())
@@ -151,7 +151,7 @@ def _recorded() -> Iterator[str]:
     yield "## Metrics\n"
     yield from _list(row for _, found in _constants(metrics) for row in [*found, *_MORE_METRICS])
     renamed = ", ".join(f"`{name}` as `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
-    yield f"Metrics of your own training keep their names, but these are recorded anew: {renamed}.\n"
+    yield f"Metrics of your own training keep their names, but these are recorded under another one: {renamed}.\n"
     yield "## Tags\n"
     rows = {name: text for _, found in _constants(schema) for name, text in [*found, *_MORE_TAGS]}
     tags = {name: text for name, text in rows.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}
@@ -161,12 +161,12 @@ def _recorded() -> Iterator[str]:
 
 
 def _constants(module: ModuleType) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The sections of a module: title, and the value and explanation of each text constant."""
+    """Return the sections of a module: each title, with the value and explanation of its text constants."""
     sections: list[tuple[str, list[tuple[str, str]]]] = [("", [])]
     for match in _CONSTANT.finditer(inspect.getsource(module)):
         if match["title"]:
             sections.append((match["title"].rstrip("."), []))
-        elif text := match["beside"] or match["below"]:
+        elif text := match["comment"] or match["below"]:
             text = re.sub(r"^[A-Z](?=[a-z]*\b)", lambda first: first[0].lower(), " ".join(text.split()))
             sections[-1][1].append((match["name"], text if ". " in text else text.rstrip(".")))
     return sections

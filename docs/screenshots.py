@@ -1,10 +1,10 @@
-"""Take the pictures of README and docs anew: rehearse a study, open MLflow's UI, photograph what it shows.
+"""Take the pictures of README and docs again: rehearse a study, open MLflow's UI, and photograph what it shows.
 
     python docs/screenshots.py                     # studies/demo.yaml, into docs/pictures
     python docs/screenshots.py OTHER.yaml FOLDER
 
-Needs Debian's Chromium (`apt-get install chromium`) and Playwright, which is in the extra `test`. The rehearsal takes a
-minute; nothing is billed, and all of it happens in a folder that is removed.
+This needs Debian's Chromium (`apt-get install chromium`) and Playwright, which is in the extra `test`. The rehearsal
+takes a minute. Nothing is billed, and all of it happens in a folder that is removed afterwards.
 """
 
 import os
@@ -31,12 +31,12 @@ _NO_ASSISTANT = """
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
 """
-"""MLflow 3.17 opens a chat next to everything on the first visit; a visitor closes it."""
+"""On the first visit, MLflow 3.17 opens a chat next to everything; this closes it, as a visitor would."""
 
 
 @contextmanager
 def mlflow_ui(store: str, folder: Path) -> Iterator[str]:
-    """The address of an `mlflow ui` of this store on a free loopback port, until the block ends."""
+    """Yield the address of an `mlflow ui` of this store, on a free loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -70,7 +70,7 @@ def _wait_for(address: str, server: "subprocess.Popen[bytes]", log: Path) -> Non
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """A page of a headless Chromium in light colours, without MLflow's chat."""
+    """Yield a page of a headless Chromium in light colors, without MLflow's chat."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -83,21 +83,21 @@ def browser() -> Iterator[Any]:
 
 
 def photograph_page(page: Any, client: MlflowClient, run_id: str, path: Path) -> None:
-    """Take a picture of the page of a study."""
+    """Take a picture of a study's page."""
     with tempfile.TemporaryDirectory() as target:
         page.goto(Path(client.download_artifacts(run_id, "pareto.html", target)).as_uri())
         page.set_viewport_size({"width": 940, "height": 828})
-        page.wait_for_timeout(1000)  # the chart takes its size
+        page.wait_for_timeout(1000)  # until the chart has its size
         page.screenshot(path=path)
         page.set_viewport_size({"width": _WIDTH, "height": _HEIGHT})
 
 
 def photograph_run(page: Any, address: str, run_id: str, path: Path) -> None:
-    """Take a picture of a run in MLflow's UI, with all of its note."""
+    """Take a picture of a run in MLflow's UI, with its whole note."""
     page.goto(f"{address}/#/experiments/0/runs/{run_id}?workflowType=machine_learning", wait_until="domcontentloaded")
     page.wait_for_selector("text=About this run")
     page.get_by_text("Show more", exact=True).first.click()
-    page.wait_for_timeout(1000)  # the picture in the note
+    page.wait_for_timeout(1000)  # until the note shows its picture
     page.screenshot(path=path)
 
 
@@ -106,7 +106,7 @@ def photograph_trials(page: Any, address: str, run_id: str, path: Path) -> None:
     view = f"viewStateShareKey={run_id}&workflowType=machine_learning"
     page.goto(f"{address}/#/experiments/0/runs?{view}", wait_until="domcontentloaded")
     page.wait_for_selector("text=trial 1")
-    page.wait_for_timeout(3000)  # the columns take their widths
+    page.wait_for_timeout(3000)  # until the columns have their widths
     page.screenshot(path=path)
 
 
@@ -116,7 +116,7 @@ def main(study: Path, folder: Path) -> None:
     pictures = [folder / "pareto.png", folder / "study-run.png", folder / "mlflow-runs.png"]
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name:
         workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
-        (workspace / "studies").symlink_to(study.parent)  # the pictures show paths as a user types them
+        (workspace / "studies").symlink_to(study.parent)  # so that the pictures show paths as a user types them
         os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
         os.environ["PARETUNE_PRICES"] = str(_HOUSE / "studies" / "polarity_prices.csv")  # of the demo's machines
         command = [sys.executable, "-m", "paretune", "study", "--study", f"studies/{study.name}"]
@@ -133,7 +133,7 @@ def main(study: Path, folder: Path) -> None:
 
 
 def _shrink(path: Path) -> None:
-    """Keep 200 colours and at most 1,200 pixels of width."""
+    """Reduce a picture to 200 colors and a width of at most 1,200 pixels."""
     from PIL import Image
 
     picture = Image.open(path).convert("RGB")

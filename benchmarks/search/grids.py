@@ -1,8 +1,8 @@
 """Grids of trainings that others have measured, whole and in parts, as tables to search.
 
 A part is another search of the same trainings: three of the four machine types in another order, and two thirds of the
-numbers of cores; of FCNet, two thirds of the values of each of its settings but the learning rate. A search without
-chance finds the same on one table with every seed, and finds something else on each part.
+numbers of cores; of FCNet, two thirds of the values of each setting except the learning rate. A deterministic search
+finds the same on one table with every seed, but something else on each part.
 
     lynceus-cnn, lynceus-multilayer, trimtuner-cnn     see measured.py
     trimtuner-sizes                                    all five sizes of TrimTuner's training set, searched as a further
@@ -11,8 +11,8 @@ chance finds the same on one table with every seed, and finds something else on 
                                                        four seeds; Apache-2.0. Quality is the negative decimal
                                                        logarithm of the validation error
 
-Clusters of EC2 are told in two ways. `clusters`: the search knows the price a second of all machines of a job.
-`machines`: it knows that of one machine of the type, and a job bills the seconds of all of its machines.
+Searches see clusters of EC2 in two ways. `clusters`: the search knows the price per second of all machines of a job.
+`machines`: it knows the price of one machine of the type, and a job bills the seconds of all of its machines.
 """
 
 import csv
@@ -42,13 +42,13 @@ Run = tuple[float, float]
 
 
 class Grid:
-    """A full grid of measured trainings; what it offers is what `search.tables.Table` does.
+    """A full grid of measured trainings, with the interface of `search.tables.Table`.
 
     Args:
         script: a script that declares the axes as arguments.
-        axes: searched parameter to its values, in the order in which a search is told of them.
-        runs: the values of a point, in the order of the axes, to its runs.
-        usd_per_s: dollars a second of the job at a point.
+        axes: maps each searched parameter to its values, in the order in which a search gets them.
+        runs: maps the values of a point, in the order of the axes, to its runs.
+        usd_per_s: returns the dollars per second of the job at a point.
     """
 
     metric = "acc"
@@ -82,33 +82,33 @@ class Grid:
         return {name: (ordered if self.is_ordered(name) else category)(len(v)) for name, v in self.axes.items()}
 
     def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The point that a library has chosen from `domains`."""
+        """Return the point that a library has chosen from `domains`."""
         return {name: values[int(config[name])] for name, values in self.axes.items()}
 
     def is_ordered(self, axis: str) -> bool:
-        """Whether the values of an axis are numbers."""
+        """Return whether the values of an axis are numbers."""
         return not isinstance(self.axes[axis][0], str)
 
     def spec(self, point: Point) -> JobSpec:
-        """The job at a point."""
+        """Return the job at a point."""
         inside = {name: value for name, value in point.items() if name not in ("instance_type", "learning_rate")}
         given = {name: value for name, value in point.items() if name not in inside}
         arguments = {f"training_arguments.{name}": value for name, value in inside.items()}
         return JobSpec.read({name: spell(value) for name, value in {**self.job, **given, **arguments}.items()})
 
     def usd(self, spec: JobSpec, seconds: float) -> float:
-        """Dollars of so many billed seconds of a job."""
+        """Return the dollars of so many billed seconds of a job."""
         return seconds * self._usd_per_s({"instance_type": spec.instance_type, **spec.training_arguments})
 
     def outcome(self, point: Point, draw: int) -> Outcome:
-        """How the job at a point ends; `draw` chooses among its runs."""
+        """Return how the job at a point ends; `draw` chooses one of its runs."""
         runs = self._runs[tuple(point[name] for name in self.axes)]
         seconds, quality = runs[int(share_of(f"{draw} {spell(dict(point))}") * len(runs))]
         usd = seconds * self._usd_per_s(point)
         return Outcome(status=COMPLETED, seconds=seconds, usd=usd, f1=quality, steps=1)
 
     def truth(self, point: Point) -> Costs:
-        """The mean costs of a point."""
+        """Return the mean costs of a point."""
         seconds, quality = zip(*self._runs[tuple(point[name] for name in self.axes)], strict=True)
         return statistics.fmean(seconds) * self._usd_per_s(point), -statistics.fmean(quality)
 
@@ -118,14 +118,14 @@ class Grid:
 
     @cached_property
     def prices(self) -> list[float]:
-        """Dollars a second of each point."""
+        """Dollars per second of each point."""
         return [self._usd_per_s(point) for point in self.points]
 
 
 def grid(name: str, folder: Path, work: Path) -> Grid:
-    """The grid of a name such as `lynceus-cnn/3/clusters`, `trimtuner-cnn//machines` or `fcnet-slice/1`.
+    """Return the grid of a name such as `lynceus-cnn/3/clusters`, `trimtuner-cnn//machines` or `fcnet-slice/1`.
 
-    The number is that of a part; without it the table is whole. `work` is a folder for the script of the axes.
+    The number is that of a part; without it, the table is whole. `work` is a folder for the script of the axes.
     """
     source, part, encoding = (*name.split("/"), "", "")[:3]
     axes = FCNET_AXES if source in FCNET else (*AXES, SIZE) if source == SIZES else AXES
@@ -138,7 +138,7 @@ def grid(name: str, folder: Path, work: Path) -> Grid:
 
 
 def _part(values: Sequence[Any], draw: random.Random, *, most: int | None = None) -> list[Any]:
-    """Two thirds of the values in their order, or `most` of them."""
+    """Return two thirds of the values, or `most` of them, in their order."""
     count = most or math.ceil(len(values) * 2 / 3)
     return sorted(draw.sample(list(values), count), key=list(values).index)
 
@@ -146,7 +146,7 @@ def _part(values: Sequence[Any], draw: random.Random, *, most: int | None = None
 def _of_ec2(source: str, folder: Path, script: Path, part: str, *, is_by_cluster: bool) -> Grid:
     of_file, has_sizes = SOURCES["trimtuner-cnn" if source == SIZES else source], source == SIZES
     runs: dict[tuple[Any, ...], list[Run]] = {}
-    machines: dict[tuple[str, int], float] = {}  # those of a job, in machines of its type
+    machines: dict[tuple[str, int], float] = {}  # machines of a job, counted in machines of its type
     with (folder / of_file.file).open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if of_file.is_trimtuner and not has_sizes and row["training_set_size"] != of_file.largest:

@@ -1,4 +1,4 @@
-"""Trainings that others have measured on EC2, as tables to search: the authors' files, given by a path, row by row.
+"""Trainings that others have measured on EC2, as tables to search: rows of the authors' files, at a given path.
 
     Lynceus (ICDCS 2020)     one training a row, which ended at an accuracy of 0.85 or after 600 seconds; N workers and
                              two helpers of the flavor. No licence is stated, so the files are not kept here.
@@ -43,7 +43,7 @@ _SCRIPT = "import argparse\n\nparser = argparse.ArgumentParser()\n" + "".join(
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One file of the authors'."""
+    """One of the authors' files."""
 
     file: str
     sha256: str  # the first twelve digits
@@ -59,7 +59,7 @@ SOURCES = {
 
 
 def convert(source: Source, folder: Path, target: Path) -> None:
-    """Write the trainings of a file as a table of recorded runs, with its prices and the script beside it."""
+    """Write the trainings of a file as a table of recorded runs, and put its prices and the script next to it."""
     path = folder / source.file
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
     if digest != source.sha256:
@@ -78,12 +78,12 @@ def convert(source: Source, folder: Path, target: Path) -> None:
 
 
 def prices_path(table: Path) -> Path:
-    """The prices beside a table."""
+    """Return the path of the prices of a table."""
     return table.with_suffix(".prices.csv")
 
 
 def script_path(table: Path) -> Path:
-    """The script beside a table, whose arguments are searched."""
+    """Return the path of the script whose arguments are searched."""
     return table.with_suffix(".py")
 
 
@@ -100,7 +100,7 @@ def _runs(row: dict[str, str], source: Source) -> Iterator[list[object]]:
 
 
 def three_runs(row: dict[str, str]) -> list[tuple[float, float]]:
-    """Seconds and accuracy of three runs with the mean and the deviation that a row of TrimTuner states."""
+    """Return seconds and accuracy of three runs with the mean and deviation that a row of TrimTuner states."""
     seconds, acc = float(row["training_time"]), float(row["acc"])
     of_seconds, of_acc = float(row["standard deviation time"]), float(row["standard deviation accuarcy"])
     return [
@@ -110,7 +110,7 @@ def three_runs(row: dict[str, str]) -> list[tuple[float, float]]:
 
 
 class Measured:
-    """A table of measured trainings; what it offers is what `search.tables.Table` does."""
+    """A table of measured trainings, with the interface of `search.tables.Table`."""
 
     metric = "acc"
     ranges: frozenset[str] = frozenset()
@@ -146,12 +146,12 @@ class Measured:
         self.median_usd = statistics.median(usd for usd, _ in self.truths)
 
     def limit(self) -> None:
-        """Count from now on only trainings with an accuracy of `ENOUGH`."""
+        """From now on, count only trainings with an accuracy of at least `ENOUGH`."""
         self._least, self.constraints = ENOUGH, {self.metric: {"min": ENOUGH}}
         self.truths = [truth for point in self.points if (truth := self.truth(point)) is not None]
 
     def excess(self, outcome: Outcome) -> float:
-        """By how much a training breaks its constraint; at most 0 if it meets it."""
+        """Return by how much a training violates its constraint; at most 0 if it meets it."""
         return 0.0 if outcome.f1 is None else self._least - outcome.f1
 
     def domains(
@@ -161,21 +161,21 @@ class Measured:
         return {name: (ordered if self.is_ordered(name) else category)(len(v)) for name, v in self.axes.items()}
 
     def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The point that a library has chosen from `domains`."""
+        """Return the point that a library has chosen from `domains`."""
         return {name: values[int(config[name])] for name, values in self.axes.items()}
 
     def is_ordered(self, axis: str) -> bool:
-        """Whether the values of an axis are numbers."""
+        """Return whether the values of an axis are numbers."""
         return not isinstance(self.axes[axis][0], str)
 
     def spec(self, point: Point) -> JobSpec | None:
-        """The job at a point."""
+        """Return the job at a point."""
         inside = {f"training_arguments.{name}": point[name] for name in ("cores", "batch_size", "synchronism")}
         cluster = {name: point[name] for name in ("instance_type", "learning_rate")}
         return JobSpec.read({name: spell(value) for name, value in {**self.job, **cluster, **inside}.items()})
 
     def outcome(self, point: Point, draw: int) -> Outcome:
-        """How the job at a point ends; `draw` chooses among its runs."""
+        """Return how the job at a point ends; `draw` chooses one of its runs."""
         spec = self.spec(point)
         assert spec is not None
         try:
@@ -187,7 +187,7 @@ class Measured:
         return Outcome(status=answer.status, seconds=seconds, usd=self.usd(spec, seconds), f1=quality, steps=1)
 
     def truth(self, point: Point) -> Costs | None:
-        """The mean costs of a point; None if it breaks a constraint."""
+        """Return the mean costs of a point, or None if it violates a constraint."""
         seconds, acc = self._means[tuple(point[name] for name in AXES)]
         if acc < self._least:
             return None
@@ -196,13 +196,13 @@ class Measured:
         return price.cost_usd(seconds, 1), -acc
 
     def deviation(self, point: Point) -> float:
-        """The deviation of one training's accuracy; 0 if it was measured once."""
+        """Return the standard deviation of a single training's accuracy, or 0 if it was measured once."""
         key = tuple(point[name] for name in AXES)
         runs = [row[self.metric] for _, row in self.runs.rows if tuple(row[name] for name in AXES) == key]
         return statistics.stdev(runs) if len(runs) > 1 else 0.0
 
     def usd(self, spec: JobSpec, seconds: float) -> float:
-        """Dollars of so many billed seconds."""
+        """Return the dollars of so many billed seconds."""
         price = usual_price(spec, self._prices, {})
         assert price is not None
         return price.cost_usd(seconds, spec.instance_count)

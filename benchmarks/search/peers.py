@@ -1,9 +1,10 @@
-"""Searches by Optuna's own samplers over a table.
+"""Searches of a table by Optuna's own samplers.
 
-They search the same points with their defaults (NSGA-II with a population of ten, for fifty do not fit the budget).
-Axes of numbers are given as ordered ones, by rank; what is no number as categories. None of them remembers answers:
-what is suggested twice is paid twice (and counted). Memory is a constraint (`Trial.set_constraint`), with the worst
-values seen so far for objectives, as no sampler looks at them. So is the constraint of a table, if it has one.
+They search the same points with their defaults, except that NSGA-II has a population of ten: fifty do not fit the
+budget. Numeric axes are given as ordered ones, by rank, and all others as categories. No sampler remembers answers: a
+point that is suggested twice is paid twice (and counted). Memory is a constraint (`Trial.set_constraint`), with the
+worst values so far as objectives, because no sampler looks at them. If a table has a constraint, it is treated in the
+same way.
 """
 
 import warnings
@@ -13,34 +14,34 @@ from collections.abc import Callable
 from typing import Any
 
 from paretune.launchers.simulated.recorded_runs import OUT_OF_MEMORY
-from search.scoring import Booked
+from search.scoring import EndedJob
 from search.tables import Costs, Outcome, Point, Table
 
 _REPEAT = 1000
-"""Between the draws of a job's repeats; seeds of searches are smaller."""
+"""Distance between the draws of a job's repeats; seeds of searches are smaller."""
 
 
 class Asking(ABC):
-    """A search that is asked for points and told what came out."""
+    """A search that is asked for points and gets their results."""
 
     @abstractmethod
     def ask(self) -> tuple[Any, Point] | None:
-        """A handle and a point; None when it has no more."""
+        """Return a handle and a point, or None when the search has no more."""
 
     @abstractmethod
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
-        """How it ended; `costs` is None unless it completed."""
+        """Record how a job has ended; `costs` is None unless it completed."""
 
 
-def drive(asking: Asking, table: Table, *, draw: int, most_usd: float, most: int) -> list[Booked]:
-    """Run a search, one job after the other, until its dollars or jobs are spent.
+def drive(asking: Asking, table: Table, *, draw: int, most_usd: float, most: int) -> list[EndedJob]:
+    """Run a search, one job after the other, until its dollars or jobs are used up.
 
-    A job that is run again is another repeat, as after a failure.
+    A point that runs again gets its next repeat, as a job that is tried again does.
     """
     ran: Counter[str] = Counter()
-    booked: list[Booked] = []
+    ended: list[EndedJob] = []
     refused, spent = 0, 0.0
-    while spent < most_usd and len(booked) < most and refused < 100 and (answer := asking.ask()) is not None:
+    while spent < most_usd and len(ended) < most and refused < 100 and (answer := asking.ask()) is not None:
         handle, point = answer
         outcome = table.outcome(point, draw + _REPEAT * ran[str(point)])
         ran[str(point)] += 1
@@ -50,13 +51,13 @@ def drive(asking: Asking, table: Table, *, draw: int, most_usd: float, most: int
             refused += 1
             continue
         at = None if "probe_steps" in point else point
-        booked.append(Booked(usd=outcome.usd, point=at, costs=costs, status=outcome.status))
+        ended.append(EndedJob(usd=outcome.usd, point=at, costs=costs, status=outcome.status))
         spent, refused = spent + outcome.usd, 0
-    return booked
+    return ended
 
 
 class OptunaAlone(Asking):
-    """One of Optuna's samplers by ask and tell, in memory."""
+    """One of Optuna's samplers, used by ask and tell, in memory."""
 
     def __init__(self, table: Table, sampler: str, seed: int) -> None:
         import optuna
@@ -82,12 +83,12 @@ class OptunaAlone(Asking):
         self._worst: tuple[float, ...] = (0.0, 0.0)
 
     def ask(self) -> tuple[Any, Point] | None:
-        """The sampler's next point."""
+        """Return the sampler's next point."""
         trial = self._study.ask(self._space)
         return trial, self._table.chosen(trial.params)
 
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
-        """Values, or the constraint that was violated."""
+        """Report the values of a job to Optuna, or the constraint that it violated."""
         import optuna
 
         if costs is None and outcome.status != OUT_OF_MEMORY:

@@ -1,7 +1,7 @@
-"""A plain rival for measured trainings: one Gaussian process for log dollars and one for quality, gain per dollar.
+"""A plain rival for measured trainings: one Gaussian process for log dollars, one for quality, and gain per dollar.
 
-Dollars are expected to grow with the square root of a job's price a second. It begins in the middle of the space, takes
-the job with the most expected hypervolume per expected dollar, both uncertain, and never stops.
+It expects dollars to grow with the square root of a job's price per second. It begins in the middle of the space, then
+runs the job with the most expected hypervolume per expected dollar, both uncertain, and never stops.
 """
 
 import math
@@ -21,7 +21,7 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
 
 
 class Plain(Asking):
-    """The rival on a grid; it asks for every point once."""
+    """The rival on a grid; it asks for every point at most once."""
 
     def __init__(self, table: Grid) -> None:
         columns = []
@@ -33,23 +33,23 @@ class Plain(Asking):
         price = np.log(table.prices)
         self._usual = 0.5 * (price - np.median(price))
         self._points, self._ran = table.points, list[int]()
-        self._told = list[tuple[float, float]]()
+        self._results = list[tuple[float, float]]()
 
     def ask(self) -> tuple[Any, Point] | None:
-        """The job in the middle, on the cheapest cluster; then the one with the most gain per dollar."""
+        """Return first the job in the middle, on the cheapest cluster, then the one with the most gain per dollar."""
         if len(self._ran) == len(self._points):
             return None
         off = np.abs(self._keys - np.median(self._keys, axis=0)).sum(axis=1)
-        index = self._best() if self._told else int(np.argmin(off + self._usual / max(np.ptp(self._usual), 1e-9)))
+        index = self._best() if self._results else int(np.argmin(off + self._usual / max(np.ptp(self._usual), 1e-9)))
         return index, self._points[index]
 
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
-        """What a job has cost and shown."""
+        """Record what a job has cost, and its quality."""
         self._ran.append(handle)
-        self._told.append(costs or (outcome.usd, math.inf))
+        self._results.append(costs or (outcome.usd, math.inf))
 
     def _best(self) -> int:
-        paid = np.array(self._told)
+        paid = np.array(self._results)
         ran = self._keys[self._ran]
         log_usd, usd_sd = self._predict(ran, np.log(paid[:, 0]) - self._usual[self._ran])
         log_usd = log_usd + self._usual

@@ -1,4 +1,4 @@
-"""The product's own searches over a table: its driver and methods, on the simulated launcher, with MLflow on SQLite."""
+"""The product's own searches of a table: its driver and methods, on the simulated launcher, with MLflow on SQLite."""
 
 import os
 import shutil
@@ -28,16 +28,16 @@ from paretune.studies.search.next_job import Split
 from paretune.studies.search.table import StudyTable, distribution_of
 from paretune.tracking.store import Tracking
 from search.peers import Asking
-from search.scoring import Booked
+from search.scoring import EndedJob
 from search.tables import Costs, Outcome, Point, Table
 
 _EMPTY = Path(tempfile.gettempdir()) / f"paretune-search-{os.getpid()}"
 
 
-def search(table: Table, *, seed: int, budget_usd: float, most: int) -> list[Booked]:
-    """Run one study to its end; its jobs in the order of their ends.
+def search(table: Table, *, seed: int, budget_usd: float, most: int) -> list[EndedJob]:
+    """Run one study to its end, and return its jobs in the order in which they ended.
 
-    The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
+    The budget is that of the study, as its users set it: a job whose worst case exceeds what is left is refused.
     """
     content = {
         "name": "search",
@@ -56,7 +56,7 @@ def search(table: Table, *, seed: int, budget_usd: float, most: int) -> list[Boo
 
 @contextmanager
 def empty_home() -> Iterator[Path]:
-    """A folder for studies that know of one another, with an MLflow store of its own that holds no runs yet."""
+    """Yield a folder for studies that know about one another, with its own empty MLflow store."""
     with tempfile.TemporaryDirectory(prefix="paretune-search-", dir=_fast_folder()) as folder:
         home = Path(folder)
         _empty_store(home / "mlflow.db")
@@ -65,18 +65,18 @@ def empty_home() -> Iterator[Path]:
 
 
 def goals_of(table: Table) -> dict[str, str]:
-    """The objectives of a table, with their directions."""
+    """Return the objectives of a table, with their directions."""
     return {"cost_usd": "minimize", table.metric: "maximize"}
 
 
 def entry(table: Table, name: str) -> Choices | Range:
-    """The values of an axis that a study searches."""
+    """Return the values of an axis that a study searches."""
     values = table.axes[name]
     return Range(low=values[0], high=values[-1], log=True) if name in table.ranges else Choices(values=values)
 
 
-def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
-    """Run a study to its end, in a folder of `empty_home`: its jobs in the order of their ends."""
+def run(file: StudyFile, table: Table, home: Path) -> list[EndedJob]:
+    """Run a study to its end in a folder of `empty_home`, and return its jobs in the order in which they ended."""
     clock = VirtualClock(home)
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
@@ -84,14 +84,14 @@ def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
     course = TimelineFactory(predict=lambda document: None)
     setattr(course, "read_own" if table.metric != "f1" else "read_table", lambda path: table.runs)  # read once
     names = {full_name(file.job.given(), name): name for name in table.axes}
-    booked: list[Booked] = []
+    ended: list[EndedJob] = []
     goals = goals_of(table).keys()
 
     def finished(trial: Trial) -> None:
         point = None if trial.is_probe else {names[name]: value for name, value in trial.point.items()}
         is_done = trial.status is TrialStatus.COMPLETED and point is not None and goals <= trial.values.keys()
-        booked.append(
-            Booked(
+        ended.append(
+            EndedJob(
                 usd=trial.cost_usd or 0.0,
                 point=point,
                 costs=(trial.values["cost_usd"], -trial.values[table.metric]) if is_done else None,
@@ -99,7 +99,7 @@ def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
             )
         )
 
-    driver = Driver(  # without a writer of pages
+    driver = Driver(  # writes no pages
         file,
         kept,
         run_id=open_run(tracking, kept, file),
@@ -115,11 +115,11 @@ def run(file: StudyFile, table: Table, home: Path) -> list[Booked]:
         say=lambda text: None,
     )
     driver.run(Split(driver).propose)
-    return booked
+    return ended
 
 
 class Sampler(Asking):
-    """The product's sampler alone, in a study of plain Optuna: one job at a time, nothing is recorded."""
+    """The product's sampler alone, in a study of plain Optuna: one job at a time, and nothing is recorded."""
 
     def __init__(self, table: Table, *, stop: bool = True) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -136,10 +136,10 @@ class Sampler(Asking):
         directions = [StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE]
         self._study = optuna.create_study(directions=directions, sampler=self._sampler)
         self._table = table
-        self.ends_after: int | None = None  # jobs, after which one that may stop would have ended
+        self.ends_after: int | None = None  # number of jobs after which a sampler that may stop would have ended
 
     def ask(self) -> tuple[Any, Point] | None:
-        """The next job, with what the sampler sets itself; None when the search is over."""
+        """Return the next job, with what the sampler sets itself, or None when the search is over."""
         if self._sampler.is_done(self._study):
             return None
         decision = self._sampler._decision(self._study)
@@ -150,7 +150,7 @@ class Sampler(Asking):
         return trial, {name: trial.params[name] for name in self._table.axes} | own
 
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
-        """Tell Optuna the end of a job: its seconds, and its values unless it failed."""
+        """Report the end of a job to Optuna: its seconds, and its values unless it failed."""
         handle.set_user_attr("seconds", outcome.seconds)
         if outcome.status != COMPLETED or not outcome.steps:
             handle.set_user_attr("outcome", "out_of_memory" if outcome.status == OUT_OF_MEMORY else "failed")
@@ -165,12 +165,12 @@ class Sampler(Asking):
 
 
 def _fast_folder() -> str | None:
-    """A folder in memory where there is one: SQLite waits for the disk after each write."""
+    """Return a folder in memory if there is one, because SQLite waits for the disk after each write."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
 
 
 def _empty_store(path: Path) -> None:
-    """Copy an MLflow store without runs there; making one takes seconds, and is done once a process."""
+    """Copy an empty MLflow store to a path; making one takes seconds, so each process does it once."""
     made = _EMPTY.with_name(f"{_EMPTY.name}-{os.getpid()}.db")
     if not made.exists():
         os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{made}"

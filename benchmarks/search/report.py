@@ -1,7 +1,7 @@
-"""What searches have cost, as lines of tables.
+"""The costs of searches, as lines of tables.
 
-All dollars are in median jobs: divided by the dollars of the middle one of the jobs of the table that complete. So
-worlds with dear and with cheap jobs are read, and put together, alike.
+All dollars are in median jobs: divided by the dollars of the middle job of those in the table that complete. This makes
+worlds with expensive and with cheap jobs comparable, so that they can be put together.
 """
 
 import math
@@ -16,38 +16,38 @@ import published
 from search.scoring import SHARES, Course, middle, short
 
 _OURS = ("split", "sampler")
-"""The product, and its sampler alone: neither is a peer."""
+"""The product, and its sampler alone; neither is a peer."""
 _SAMPLER = Path(__file__).parents[2] / "src" / "paretune" / "studies" / "sampler"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Searches:
-    """All searches of one method in the worlds of one kind, a course per seed."""
+    """All searches of one method in the worlds of one kind, with one course per seed."""
 
     method: str
     budget: float  # of each search
     courses: Sequence[Course]
 
     def share(self, budget: float) -> float:
-        """Median share of the true front that is held for so many dollars."""
+        """Return the median share of the true front that is reached with so many dollars."""
         return statistics.median(course.share_at(budget) for course in self.courses)
 
     @property
     def end(self) -> float:
-        """Median share of the true front that is held at the end."""
+        """Median share of the true front that is reached at the end."""
         return self.share(self.budget)
 
     def usd_to(self, share: float) -> list[float]:
-        """Dollars until the front has a share, a number a seed; infinite: never."""
+        """Return the dollars until the front has a share, one number per seed; infinite if it never has."""
         return [course.reached(share) for course in self.courses]
 
 
 Settings = Mapping[str, Sequence[Searches]]
-"""Kind of world to the searches of each method."""
+"""Maps the kind of world to the searches of each method."""
 
 
 def line_of(search: Searches) -> tuple[str, ...]:
-    """The line of a method in the printed table, under `head`."""
+    """Return the line of a method in the printed table, under `head`."""
     courses = search.courses
     spent = [course.usd[-1] if course.usd else 0.0 for course in courses]
     usd = [middle(search.usd_to(share), spent) for share in SHARES]
@@ -59,12 +59,12 @@ def line_of(search: Searches) -> tuple[str, ...]:
 
 
 def head(budget: float) -> tuple[str, ...]:
-    """The names of the columns of `line_of`."""
+    """Return the names of the columns of `line_of`."""
     return ("", *(f"to {share:.0%}" for share in SHARES), f"share at {short(budget)}", "lost/again/all", "CPU s")
 
 
 def show(lines: Sequence[Sequence[str]]) -> None:
-    """Print a table, the first column to the left."""
+    """Print a table; only its first column is aligned to the left."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         rest = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
@@ -72,7 +72,7 @@ def show(lines: Sequence[Sequence[str]]) -> None:
 
 
 def block(conditions: str, settings: Settings, slow_jobs: int) -> list[str]:
-    """The block of the page: aims, methods over all kinds of worlds, and the kinds apart."""
+    """Return the block of the page: the aims, the methods over all kinds of worlds, and each kind separately."""
     by_method = _by_method(settings)
     methods = sorted(by_method.items(), key=lambda item: _to_90(item[1]))
     lines = [conditions, "", *published.table(_AIMS_HEAD, _aims(by_method))]
@@ -96,10 +96,10 @@ _TABLES_HEAD = (
 
 
 def _aims(by_method: Mapping[str, Sequence[Searches]]) -> Iterable[tuple[str, ...]]:
-    """Rows under `_AIMS_HEAD`: the aim, and what the product and others reach; empty cells were not searched for.
+    """Yield rows under `_AIMS_HEAD`: the aim, and what the product and others reach; a cell without searches is empty.
 
-    Dollars are medians over all seeds and tables; a share held is the median over seeds, then the median or the worst
-    over tables.
+    Dollars are medians over all seeds and tables; a share is the median over seeds, then the median or the worst over
+    tables.
     """
 
     def row(measure: Callable[[Sequence[Searches]], float], best: Callable[..., str]) -> list[str]:
@@ -122,7 +122,7 @@ def _aims(by_method: Mapping[str, Sequence[Searches]]) -> Iterable[tuple[str, ..
 
 
 def _by_method(settings: Settings) -> dict[str, list[Searches]]:
-    """The searches of each method that has searched all these tables."""
+    """Return the searches of each method that has searched all these tables."""
     result: dict[str, list[Searches]] = {}
     for search in (search for searches in settings.values() for search in searches):
         result.setdefault(search.method, []).append(search)
@@ -158,12 +158,12 @@ def _table_row(name: str, searches: Sequence[Searches]) -> tuple[str, ...]:
 
 
 def _usd(searches: Sequence[Searches], share: float) -> float:
-    """Median dollars over all seeds until the front has a share; infinite: half of the searches never had it."""
+    """Return the median dollars over all seeds until the front has a share; infinite if half the searches never do."""
     return statistics.median_high([usd for search in searches for usd in search.usd_to(share)])
 
 
 def _to_90(searches: Sequence[Searches]) -> tuple[float, float]:
-    """Orders methods: median dollars to 90 %, then the share that is held at the end."""
+    """Return a sort key for methods: median dollars to 90 %, then the share that is reached at the end."""
     shares = [course.share_at(search.budget) for search in searches for course in search.courses]
     return _usd(searches, 0.9), -statistics.median(shares)
 

@@ -1,15 +1,13 @@
-"""A plain rival, which knows nothing of the worlds: two probes of each type, one Gaussian process, gain per dollar.
+"""A plain rival that knows nothing about the worlds: two probes per type, one Gaussian process, and gain per dollar.
 
-It knows neither budgets nor several jobs at a time, and states nothing: what a search of 200 lines of code reaches.
+It knows neither budgets nor several jobs at a time, and states nothing: this is what 200 lines of code reach.
 
-    probes     of each type the smallest batch and the largest that fits, on the fewest instances.
-               A step takes a + b x batch x row length + c x further instances
-    quality    a Gaussian process over log2 of the global batch, the logarithm of the rate along a ridge, and all other
-               numbers; averaged by likelihood over the ridge's power, scale, noise and a term of the type. Runs far
-               below the best have collapsed and are left out
-    first      near global batch 32 and rate 3e-5
-    then       what adds most expected hypervolume per dollar: by running a point, and by knowing its F1, which the
-               cheapest cluster tells with accumulation; until nothing is worth a fiftieth of what was spent
+    probes     for each type, the smallest batch and the largest that fits, on the fewest instances. A step takes a + b
+    x batch x row length + c x further instances quality    a Gaussian process over log2 of the global batch, the
+    logarithm of the rate along a ridge, and all other numbers; averaged by likelihood over the ridge's power, scale,
+    noise and a term of the type. Runs far below the best have collapsed and are left out first      near global batch
+    32 and rate 3e-5 then       what adds the most expected hypervolume per dollar: by running a point, and by knowing
+    its F1, which the cheapest cluster measures with accumulation; until nothing is worth a fiftieth of what was spent
 """
 
 import itertools
@@ -29,7 +27,7 @@ from paretune.studies.sampler.decision import hypervolume_improvement
 from search.peers import Asking
 from search.tables import Costs, Outcome, Point, Table
 
-_SPREAD, _NOISE = 0.03, 0.004  # standard deviations of F1: between points, of one run
+_SPREAD, _NOISE = 0.03, 0.004  # standard deviations of F1: between points, and of one run
 _PATIENCE, _LEAST = 50.0, 0.0005
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "learning_rate"}
@@ -37,7 +35,7 @@ _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "l
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """A point with what its seconds and its F1 depend on: type, log2 of the global batch, log rate, further numbers."""
+    """A point with what its seconds and its F1 depend on: type, log2 of the global batch, log rate, other numbers."""
 
     point: Point
     batch: int
@@ -49,7 +47,7 @@ class _Job:
 
 
 class Rival(Asking):
-    """The rival on a table; it minimises dollars and maximises F1."""
+    """The rival on a table; it minimizes dollars and maximizes F1."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -58,16 +56,16 @@ class Rival(Asking):
         fewest = min(job.terms[2] for job in jobs)
         self._jobs = [job for job in jobs if job.terms[2] == fewest]
         self._types = sorted({job.key[0] for job in self._jobs})
-        self._told: list[tuple[_Job, Outcome]] = []
+        self._results: list[tuple[_Job, Outcome]] = []
 
     def ask(self) -> tuple[Any, Point] | None:
-        """A probe, the first training, or the point with the most gain per dollar."""
+        """Return a probe, the first training, or the point with the most gain per dollar."""
         job = next(self._probes(), None) or self._training()
         return None if job is None else (job, job.point)
 
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
-        """How a job has ended."""
-        self._told.append((handle, outcome))
+        """Record how a job has ended."""
+        self._results.append((handle, outcome))
 
     def _job(self, point: Point) -> _Job | None:
         if (spec := self._table.spec(point)) is None:
@@ -86,14 +84,14 @@ class Rival(Asking):
         )
 
     def _is_open(self, job: _Job, tries: int) -> bool:
-        """Whether it fits, has not ended well, and has not failed so often."""
-        full = [each for each, end in self._told if end.status == OUT_OF_MEMORY and each.key[0] == job.key[0]]
-        ends = [end.status for each, end in self._told if each.point == job.point]
+        """Return whether a job fits, has not ended well, and has failed fewer times than `tries`."""
+        full = [each for each, end in self._results if end.status == OUT_OF_MEMORY and each.key[0] == job.key[0]]
+        ends = [end.status for each, end in self._results if each.point == job.point]
         fits = all(job.batch < each.batch for each in full)
         return fits and COMPLETED not in ends and len(ends) < tries
 
     def _probes(self) -> Iterator[_Job]:
-        full = {(each.key[0], each.batch) for each, end in self._told if end.status == OUT_OF_MEMORY}
+        full = {(each.key[0], each.batch) for each, end in self._results if end.status == OUT_OF_MEMORY}
         for name in self._types:
             most = min((batch for kind, batch in full if kind == name), default=math.inf)
             here = [job for job in self._jobs if job.key[0] == name and job.batch < most]
@@ -106,7 +104,7 @@ class Rival(Asking):
     def _seconds(self, jobs: Sequence[_Job]) -> np.ndarray:
         start_s, speeds = STARTUP_SECONDS, {}
         for name in self._types:
-            ran = [(job, end) for job, end in self._told if job.key[0] == name and end.status == COMPLETED]
+            ran = [(job, end) for job, end in self._results if job.key[0] == name and end.status == COMPLETED]
             fit = [job.terms * job.steps / max(end.seconds - start_s, 1.0) for job, end in ran]
             speeds[name] = nnls(np.array(fit), np.ones(len(fit)))[0] if fit else np.full(3, math.inf)
         return np.array([start_s + job.steps * float(speeds[job.key[0]] @ job.terms) for job in jobs])
@@ -115,7 +113,7 @@ class Rival(Asking):
         return np.array([(self._types.index(job.key[0]), *job.key[1:]) for job in jobs])
 
     def _training(self) -> _Job | None:
-        ran = [(job, end) for job, end in self._told if end.f1 is not None]
+        ran = [(job, end) for job, end in self._results if end.f1 is not None]
         jobs = [job for job in self._jobs if self._is_open(job, 2) or any(job is each for each, _ in ran)]
         seconds, keys = self._seconds(jobs), self._keys(jobs)
         usd = seconds * [job.usd_per_s for job in jobs]
@@ -138,7 +136,7 @@ class Rival(Asking):
 
         paid = [(end.usd, -(end.f1 or 0.0)) for _, end in ran]
         running, knowing = gains(np.array(paid)), np.where(is_known, 0.0, gains(believed[is_known]))
-        spent = sum(end.usd for _, end in self._told)
+        spent = sum(end.usd for _, end in self._results)
         options: list[tuple[float, _Job]] = []
         for i in np.argsort(-(running + knowing))[:100]:
             ways = [(running[i] + knowing[i], float(usd[i]), jobs[i])] if self._is_open(jobs[i], 2) else []
@@ -150,7 +148,7 @@ class Rival(Asking):
         return max(options, key=lambda option: option[0], default=(0.0, None))[1]
 
     def _cheapest(self, goal: _Job, jobs: Sequence[_Job]) -> tuple[float, _Job | None]:
-        """The cheapest job with the same global batch, rate and further numbers, by accumulation if it must be."""
+        """Return the cheapest job with the same global batch, rate and other numbers, by accumulation if necessary."""
         alike = [job for job in jobs if job.key[2:] == goal.key[2:] and goal.size % job.size == 0]
         accumulated = [{**job.point, "gradient_accumulation_steps": goal.size // job.size} for job in alike]
         made = [job if job.size == goal.size else self._job(p) for job, p in zip(alike, accumulated, strict=True)]
@@ -162,7 +160,7 @@ class Rival(Asking):
 def _believe(
     ran: np.ndarray, shown: Sequence[float | None], keys: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-    """Means and deviations of F1 at keys, the noise of one run, and the chance not to collapse."""
+    """Return means and deviations of F1 at keys, the noise of one run, and the probability not to collapse."""
     values = np.array(shown, dtype=float)
     trained = values > values.max() - 10.0 * _SPREAD
     x, y = ran[trained], values[trained]
@@ -195,7 +193,7 @@ def _believe(
 
 
 def _place(keys: np.ndarray, power: float) -> np.ndarray:
-    """Keys without the type, in lengths over which F1 changes, rates along the ridge of that power."""
+    """Return keys without the type, scaled to where F1 changes, with rates along the ridge of that power."""
     rate = keys[:, 2] - power * math.log(2.0) * keys[:, 1]
     return np.column_stack([keys[:, 1] / 6.0, rate / 1.5, keys[:, 3:] / 0.7])
 

@@ -1,4 +1,4 @@
-"""What a search has found after each of its jobs: the share of the true front's hypervolume that its front has."""
+"""What a search has found after each of its jobs: its front's share of the true front's hypervolume."""
 
 import math
 import statistics
@@ -11,17 +11,17 @@ from search.tables import Costs, Point, Table
 
 SHARES = (0.8, 0.9, 0.95)
 _MINIMISED = (False, False)
-_MARGIN = 0.1  # share of each objective's range, else of its size, by which the reference point lies beyond the front
+_MARGIN = 0.1  # distance of the reference point from the front: share of each objective's range, or of its size
 
 
 @dataclass(frozen=True, kw_only=True)
-class Booked:
+class EndedJob:
     """One job that has ended.
 
     Attributes:
-        usd: what it has cost, whatever its end.
-        point: of the search space; None for a job off it, such as a probe.
-        costs: dollars and the negative of F1; None unless it completed.
+        usd: what it has cost, however it ended.
+        point: its point of the search space; None for a job outside it, such as a probe.
+        costs: dollars and negative F1; None unless it completed.
         status: how it ended.
     """
 
@@ -33,7 +33,7 @@ class Booked:
 
 @dataclass(frozen=True, kw_only=True)
 class Course:
-    """A search, job by job: dollars so far, and the share of the true front that has run."""
+    """A search, job by job: dollars so far, and the share of the true front's hypervolume that was found."""
 
     usd: tuple[float, ...]
     run: tuple[float, ...]
@@ -42,11 +42,11 @@ class Course:
     cpu_seconds: float = 0.0
 
     def reached(self, share: float) -> float:
-        """The dollars after which that share of the front was found first; infinite if never."""
+        """Return the dollars after which the search first had that share of the front; infinite if it never had."""
         return next((usd for usd, value in zip(self.usd, self.run, strict=True) if value >= share), math.inf)
 
     def share_at(self, usd: float) -> float:
-        """The share of the front that was found when so many dollars were spent."""
+        """Return the share of the front that was found when so many dollars had been spent."""
         done = [value for spent, value in zip(self.usd, self.run, strict=True) if spent <= usd + 1e-9]
         return done[-1] if done else 0.0
 
@@ -54,8 +54,9 @@ class Course:
 class Score:
     """Scores the searches of one table.
 
-    The reference point is the worst of each objective on the true front, moved away by a tenth of the front's range:
-    with the worst of the whole table nearly every front would seem good, for a diverged run has F1 near chance.
+    The reference point is the worst of each objective on the true front, moved away by a tenth of the front's range.
+    With the worst of the whole table, nearly every front would seem good, because the F1 of a diverged run is near
+    chance.
     """
 
     def __init__(self, table: Table) -> None:
@@ -68,14 +69,14 @@ class Score:
         self._best = sorted(best)
 
     def share(self, points: Iterable[Point]) -> float:
-        """Hypervolume of points at their true values, as a share of that of the true front."""
+        """Return the hypervolume of points at their true values, as a share of that of the true front."""
         truths = [truth for point in points if (truth := self._table.truth(point)) is not None]
         return hypervolume(truths, self._reference) / self._whole
 
     def cheapest(self, share: float) -> float:
-        """Dollars of the cheapest set of jobs whose front has that share of the true front: what an oracle pays."""
+        """Return what an oracle pays: the dollars of the cheapest set of jobs with that share of the true front."""
         (x, y), needed = self._reference, share * self._whole
-        sets: list[list[tuple[float, float]]] = []  # for each last job of the front: dollars and volume, both growing
+        sets: list[list[tuple[float, float]]] = []  # for each last job: dollars and volume, both rising
         for index, (usd, quality) in enumerate(self._best):
             own = (usd, (x - usd) * (y - quality))
             options = [own] if usd < x and quality < y else []
@@ -89,11 +90,11 @@ class Score:
             sets.append(kept)
         return min((paid for each in sets for paid, volume in each if volume >= needed - 1e-12), default=math.inf)
 
-    def course(self, booked: Sequence[Booked], cpu_seconds: float) -> Course:
-        """The course of a search, jobs in the order in which they ended; dollars in median jobs."""
+    def course(self, ended: Sequence[EndedJob], cpu_seconds: float) -> Course:
+        """Return the course of a search, with dollars in median jobs; `ended` is in the order in which jobs ended."""
         usd, run = list[float](), list[float]()
-        ran, points = list[tuple[Costs, Point]](), [str(job.point) for job in booked if job.point is not None]
-        for job in booked:
+        ran, points = list[tuple[Costs, Point]](), [str(job.point) for job in ended if job.point is not None]
+        for job in ended:
             if job.point is not None and job.costs is not None:
                 ran.append((job.costs, job.point))
             best = front([costs for costs, _ in ran], _MINIMISED)
@@ -102,19 +103,19 @@ class Score:
         return Course(
             usd=tuple(spent / self._table.median_usd for spent in usd),
             run=tuple(run),
-            statuses=tuple(job.status for job in booked),
+            statuses=tuple(job.status for job in ended),
             again=len(points) - len(set(points)),
             cpu_seconds=cpu_seconds,
         )
 
 
 def short(value: float) -> str:
-    """Three digits, and no powers of ten in thousands."""
+    """Return a number with three digits, and without powers of ten for thousands."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def middle(values: Sequence[float], spent: Sequence[float]) -> str:
-    """Median over searches with the range, of dollars or jobs; a search that did not get there counts as infinite."""
+    """Return the median over searches, with the range; those that never got there count as infinite."""
     reached = sorted(value for value in values if value < math.inf)
     if 2 * len(reached) <= len(values):
         least = short(statistics.median(spent))

@@ -1,14 +1,14 @@
-"""Is what a study states of its recommendation true?  Bias and coverage on drawn runs whose truth a formula knows.
+"""Is what a study states about its recommendation true?  Bias and coverage on drawn runs whose truth a formula gives.
 
 A study here is a table of runs at points drawn from a world (`worlds.py`), whose recommended points are run again until
-each has three runs that trained, as `studies/search/next_job.py` does. No search is run: one takes 0.3 s. The last row
-draws points of measured trainings, of which the means and deviations of three runs are known (TrimTuner, see
-`measured.py`): its truth is their mean, and its runs scatter normally.
+each has three runs that trained, as `studies/search/next_job.py` does. No search runs, because one takes 0.3 s. The
+last row draws points of measured trainings with known means and deviations of three runs (TrimTuner, see
+`measured.py`): its truth is their mean, and its runs have a normal distribution.
 
-    ratio        root mean square error of the recommended F1, over that of the mean of its own runs that trained
-    ± holds      share of recommended points whose true F1 lies within one stated standard error; aim 60 to 85 %
+    ratio        root mean square error of the recommended F1, divided by that of the mean of its own runs that trained
+    ± holds      share of recommended points whose true F1 is within one stated standard error; aim 60 to 85 %
     80 % holds   the same for the stated interval of 80 %; aim 70 to 92 %
-    front        true hypervolume of the stated front, over that of the front of the runs that trained; aim 0.95
+    front        true hypervolume of the stated front, divided by that of the runs that trained; aim 0.95
 """
 
 import math
@@ -39,15 +39,15 @@ SETTINGS = {
     "20 % collapse, noise x 5": ("plain", 0.2, 5.0),
     "cliff": ("cliff", 0.0, 1.0),
 }
-"""Name to kind of world, share of runs that collapse, and noise as a multiple of 0.0015."""
+"""Maps a name to the kind of world, the share of runs that collapse, and the noise as a multiple of 0.0015."""
 _USD = {"ml.g5.xlarge": 1.4, "ml.g6e.xlarge": 2.6}
 _POINTS, _NOISE = 24, 0.0015
-_FALLEN = 0.2  # below the truth: a run that far below it has collapsed
+_FALLEN = 0.2  # distance below the truth of a run that has collapsed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """One study: errors of the recommended points, and their stated ones, and what its front is worth."""
+    """One study: the actual and the stated errors of the recommended points, and the score of its front."""
 
     errors: Sequence[tuple[float, float, float, float]]  # stated, of the runs' mean, stated standard error, margin
     front: float
@@ -64,7 +64,7 @@ class Job:
 
 
 def jobs_of_world(world: World, noise: float) -> list[Job]:
-    """Jobs of a world with so many times the usual noise."""
+    """Return the jobs of a world with so many times the usual noise."""
     jobs = []
     for name, batch, rate in product(_USD, (8, 16, 32, 64, 128), RATES):
         point: Point = {"instance_type": name, "per_device_train_batch_size": batch, "learning_rate": rate}
@@ -74,7 +74,7 @@ def jobs_of_world(world: World, noise: float) -> list[Job]:
 
 
 def jobs_of_measured(table: Measured) -> list[Job]:
-    """The trainings that others have measured."""
+    """Return the trainings that others have measured."""
     jobs = []
     for point in table.points:
         truth, spec = table.truth(point), table.spec(point)
@@ -86,7 +86,7 @@ def jobs_of_measured(table: Measured) -> list[Job]:
 
 
 class _Study:
-    """Draws the runs of one study: of `among` some points, of whose runs a share collapses."""
+    """Draws the runs of one study from some points of `among`; a share of the runs collapses."""
 
     def __init__(self, among: Sequence[Job], seed: int, share: float, given: Mapping[str, Any], metric: str) -> None:
         self._draw, self._share, self._given, self._metric = random.Random(seed), share, given, metric
@@ -94,7 +94,7 @@ class _Study:
         self._goals = {"cost_usd": "minimize", metric: "maximize"}
 
     def truth(self, number: int) -> float:
-        """Quality of a point when it trains."""
+        """Return the quality of a point when it trains."""
         return self._jobs[number].truth
 
     def check(self) -> Checked:
@@ -133,7 +133,7 @@ class _Study:
         )
 
     def _share_of_front(self, study_front: StudyFront) -> float:
-        """True hypervolume of the stated front, over that of the best means of runs that trained."""
+        """Return the true hypervolume of the stated front, divided by that of the best means of runs that trained."""
         measured = []
         for point in study_front.points:
             values = [trial.values[self._metric] for trial in point.trials]
@@ -152,7 +152,7 @@ class _Study:
 
 
 def rows(seeds: Sequence[int], measured: Path | None = None) -> list[list[str]]:
-    """A row of the table for each of SETTINGS and for a table of `Measured`, as at the head of this module."""
+    """Return a row of the table for each of SETTINGS and for a table of `Measured`; see the module's docstring."""
     table = []
     for name, (kind, share, noise) in SETTINGS.items():
         worlds = {seed: jobs_of_world(World.draw(kind, seed), noise) for seed in seeds}

@@ -1,4 +1,4 @@
-"""A table of recorded runs as something to search: its space, its answers, and what is true of each of its points."""
+"""A table of recorded runs that can be searched: its space, its answers, and the true values of each of its points."""
 
 import itertools
 import math
@@ -16,18 +16,18 @@ from paretune.specification.job import JobSpec, JobValues
 
 Point = Mapping[str, Any]
 Costs = tuple[float, float]
-"""What is minimised: dollars, and the negative of F1."""
+"""What is minimized: dollars, and negative F1."""
 _LIMIT = 1.5
-"""`max_runtime_minutes` of all jobs, in runtimes of the longest one: what somebody sets who roughly knows her jobs."""
+"""`max_runtime_minutes` of all jobs, in runtimes of the longest one: what users set who roughly know their jobs."""
 _BETWEEN = 2
-"""Where an axis is a range, the true front is looked for at so many points a step of the recorded grid."""
+"""Number of steps for each step of the recorded grid in which the true front of a range is searched."""
 _COLLAPSED = 0.6
-"""Share of the best F1 of its repeats below which a run counts as collapsed."""
+"""Share of the best F1 among its repeats below which a run counts as collapsed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How one job ends: dollars and seconds always, F1 where a training completes. `cannot`: nothing was run."""
+    """How a job ends: with dollars and seconds, and with F1 if the training completes. `cannot`: nothing was run."""
 
     status: str
     seconds: float = 0.0
@@ -48,9 +48,10 @@ class Table:
 
     Attributes:
         job: parameters that all its jobs share.
-        axes: searched parameter to its values, in order; what a point says. Of a range, those of the recorded runs.
+        axes: maps each searched parameter to its values in order (for a range, the recorded ones). Points have these
+            keys.
         rows: training rows of the whole data set.
-        truths: costs of all points that run to their end, between those of the table too.
+        truths: costs of all points that run to their end, including those between the points of the table.
     """
 
     metric = "f1"
@@ -85,7 +86,7 @@ class Table:
         self._between = between
 
     def limit(self) -> None:
-        """Count from now on only jobs that take no longer than the middle one of those that complete."""
+        """From now on, count only jobs that take no longer than the middle one of those that complete."""
         means = [answer for point in self.points if (answer := self._answer(self._mean, point)) is not None]
         self._longest_s = statistics.median(mean.billable_seconds for mean in means if mean.f1 is not None)
         self.constraints = {"job_seconds": {"max": self._longest_s}}
@@ -93,12 +94,12 @@ class Table:
         self.truths = [truth for point in [*self.points, *self._between] if (truth := self.truth(point)) is not None]
 
     def excess(self, outcome: "Outcome") -> float:
-        """By how much a job breaks its constraint; at most 0 if it meets it."""
+        """Return by how much a job violates its constraint; at most 0 if it meets it."""
         return outcome.seconds / self._longest_s - 1.0
 
     @property
     def prices(self) -> list[float]:
-        """Dollars a second of the job at each point."""
+        """Dollars per second of the job at each point."""
         return [self.usd(spec, 1.0) for point in self.points if (spec := self.spec(point)) is not None]
 
     def domains(
@@ -113,16 +114,16 @@ class Table:
         }
 
     def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The point that a library has chosen from `domains`."""
+        """Return the point that a library has chosen from `domains`."""
         axes = self.axes.items()
         return {name: config[name] if name in self.ranges else values[int(config[name])] for name, values in axes}
 
     def is_ordered(self, axis: str) -> bool:
-        """Whether the values of an axis are numbers."""
+        """Return whether the values of an axis are numbers."""
         return not isinstance(self.axes[axis][0], str)
 
     def spec(self, point: Point) -> JobSpec | None:
-        """The job at a point; None where the point makes none."""
+        """Return the job at a point, or None if no job is possible there."""
         key = self._key(point)
         if key not in self._specs:
             texts = {name: spell(value) for name, value in {**self.job, **point}.items()}
@@ -133,7 +134,7 @@ class Table:
         return self._specs[key]
 
     def outcome(self, point: Point, draw: int) -> Outcome:
-        """How the job at a point ends; `draw` chooses among its repeats, as the simulated launcher does."""
+        """Return how the job at a point ends; `draw` chooses one of its repeats, as the simulated launcher does."""
         spec, answer = self.spec(point), self._answer(self.runs, point, draw)
         if spec is None or answer is None:
             return Outcome(status="Impossible", cannot=True)
@@ -147,7 +148,7 @@ class Table:
         )
 
     def truth(self, point: Point) -> Costs | None:
-        """Mean costs of a point, also between those of the table; None if it does not end or breaks a constraint."""
+        """Return the mean costs of any point of the space; None if it does not complete or violates a constraint."""
         key = self._key(point)
         if key not in self._truths:
             spec, answer = self.spec(point), self._answer(self._mean, point)
@@ -158,7 +159,7 @@ class Table:
         return self._truths[key]
 
     def usd(self, spec: JobSpec, seconds: float) -> float:
-        """Dollars of so many billed seconds."""
+        """Return the dollars of so many billed seconds."""
         price = usual_price(spec, self._prices, {})
         assert price is not None  # worlds have types of us-east-1
         return price.cost_usd(seconds, spec.instance_count)
@@ -171,7 +172,7 @@ class Table:
             return None
 
     def _points_between(self) -> list[dict[str, Any]]:
-        """Points of a finer grid over the ranges, in equal ratios."""
+        """Return the points of a finer grid over the ranges, in equal ratios."""
         columns = []
         for name, values in self.axes.items():
             column = list(values)
@@ -193,7 +194,7 @@ def _value(row: RecordedRow, name: str) -> Any:
 
 
 def _mean_of(table: RunTable) -> RunTable:
-    """The table with one row for the repeats of each point: mean seconds, and mean F1 if they trained."""
+    """Return the table with one row for the repeats of each point: mean seconds, and mean F1 if they trained."""
     groups: dict[tuple[Any, ...], list[RecordedRow]] = {}
     for row in table.rows:
         key = (row.spec.instance_type, row.spec.instance_count, row.plan, *row.others.values())

@@ -1,4 +1,4 @@
-"""Tables of jobs that nobody has run, drawn from a seed: worlds whose structure a search does not know.
+"""Tables of jobs that nobody has run, drawn from a seed: worlds whose structure is unknown to a search.
 
 A world draws its instance types and their speeds, the rows and gradients of its job, where F1 is best and how it falls;
 its kind says what is unusual about it. Seconds and F1 follow formulas:
@@ -14,14 +14,14 @@ its kind says what is unusual about it. Seconds and F1 follow formulas:
     failing      15 % of the jobs fail after a part of their time; the same job with another seed may not
     continuous   batch and rate are ranges
 
-Others have another structure than any model of a search here:
+Other kinds differ in structure from every model of a search here:
 
     heavy        noise of F1 has heavy tails (Student's t with 2 degrees of freedom), and 25 % of the jobs fail
     far          the best rate is eight times the usual one, or an eighth of it
     tiny         two types, three batches, two rates, one instance
 
-Seeds of DEVELOPMENT may be looked at while something is being built; what is reported comes from HELD_OUT alone. Seeds
-100 to 109 and 300 to 329 have judged earlier versions.
+Seeds of DEVELOPMENT may be used while something is being built; what is reported comes from HELD_OUT alone. Seeds 100
+to 109 and 300 to 329 have judged earlier versions.
 """
 
 import csv
@@ -42,13 +42,13 @@ KINDS = {
     "far": 15,
     "tiny": 17,
 }
-"""Kind to a number that its draws begin from."""
+"""Maps a kind to a number that its draws start from."""
 DEVELOPMENT = range(10)
 HELD_OUT = range(330, 340)
 REPEATS = (1, 2, 3)
 EPOCHS = 3
 COLLAPSED = 0.34
-"""F1 of a run that names the majority class only."""
+"""F1 of a run that predicts only the majority class."""
 BATCHES = (4, 8, 16, 32, 64, 128)
 RATES = tuple(1e-5 * 2.0**step for step in range(7))
 COUNTS = (1, 2, 4)
@@ -61,7 +61,7 @@ TYPES = {
     "ml.g6.12xlarge": (4, 100, 22.5),
     "ml.p4d.24xlarge": (8, 320, 38.0),
 }
-"""Accelerators, rows of 128 tokens a second of one of them (a world draws its own around it), usable gigabytes."""
+"""Accelerators, rows of 128 tokens per second on one of them (each world draws its own near it), usable gigabytes."""
 COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "seed", "status"),
     *("model", "dataset", "max_seq_length", "max_train_samples", "num_train_epochs", "train_rows"),
@@ -71,7 +71,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """One instance type of a world; `exchange_s` is what two instances take to exchange their gradients."""
+    """One instance type of a world; `exchange_s` is the time in which two instances exchange their gradients."""
 
     accelerators: int
     rows_per_second: float
@@ -82,7 +82,7 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The constants of one world; see the formulas at the head of this module."""
+    """The constants of one world; the formulas are in the docstring of this module."""
 
     kind: str
     seed: int
@@ -103,7 +103,7 @@ class World:
 
     @classmethod
     def draw(cls, kind: str, seed: int) -> "World":
-        """The world of a kind and a seed, always the same."""
+        """Return the world of a kind and a seed, which is always the same."""
         draw = np.random.default_rng([KINDS[kind], seed])
         best_rate = 5e-5 * 2.0 ** draw.uniform(-1, 1.5)
         if kind == "far":
@@ -129,7 +129,7 @@ class World:
         )
 
     def f1(self, batch: int, rate: float, epochs: float, tokens: int) -> float:
-        """F1 without noise, of a global batch size, a learning rate, epochs and tokens of a row."""
+        """Return F1 without noise, for a global batch size, a learning rate, epochs and tokens per row."""
         size = math.log2(batch / 64)
         off = math.log2(rate / self.best_rate) - self.power * size
         fall = self.batch_fall * math.pow(abs(math.log2(batch / self.best_batch)), 1.3)
@@ -139,7 +139,7 @@ class World:
         return max(0.05, self.best_f1 - fall - ridge - short - 0.4 / (1 + math.exp(-3 * over)))
 
     def seconds(self, name: str, count: int, batch: int, epochs: float, tokens: int) -> float | None:
-        """Billed seconds without noise; None: out of memory."""
+        """Return billed seconds without noise, or None if the job runs out of memory."""
         cluster = self.clusters[name]
         if 3.0 + 0.16 * batch * tokens / 128 > cluster.usable_gb:
             return None
@@ -149,7 +149,7 @@ class World:
         return self.startup(count) + steps * step
 
     def startup(self, count: int) -> float:
-        """Seconds before the first step."""
+        """Return the seconds before the first step."""
         return self.startup_s + self.startup_per_instance_s * count
 
     def write(self, path: Path) -> None:
@@ -193,7 +193,7 @@ class World:
 
 
 def _clusters(draw: np.random.Generator) -> dict[str, Cluster]:
-    """Four instance types with speeds of their own, the first one has a single accelerator."""
+    """Return four instance types, each with its own speed; the first one has a single accelerator."""
     single = [name for name, (accelerators, _, _) in TYPES.items() if accelerators == 1]
     first = str(draw.choice(single))
     others = draw.choice([name for name in TYPES if name != first], size=3, replace=False)

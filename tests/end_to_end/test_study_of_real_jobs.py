@@ -14,7 +14,7 @@ from paretune.studies.results.trials import Trial
 from tests.support.cloud import WITHIN_S, Cloud
 from tests.support.processes import Command, command, paretune, wait_until, working_in
 from tests.support.stand_ins.sagemaker.emulator import Emulator
-from tests.support.study_tables import books_of
+from tests.support.study_tables import records_of
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
 
 def books(folder: Path) -> list[Trial]:
     """The trials of the study, all of which have ended."""
-    running, ended, _ = books_of(folder / "study.yaml", f"sqlite:///{folder / '.paretune' / 'studies.db'}")
+    running, ended, _ = records_of(folder / "study.yaml", f"sqlite:///{folder / '.paretune' / 'studies.db'}")
     assert running == []
     return ended
 

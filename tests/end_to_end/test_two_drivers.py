@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from paretune.studies.results.trial_status import TrialStatus
 from tests.support.processes import command, paretune
 from tests.support.stand_ins import postgresql
-from tests.support.study_tables import books_of, write_study
+from tests.support.study_tables import records_of, write_study
 
 BUDGET_USD = 9.0
 WITHIN_S = 240.0
@@ -51,7 +51,7 @@ def test_of_two_drivers_at_once_one_works_and_no_job_is_run_twice(storage: str, 
     path = write_study(workplace, name="shared", budget_usd=BUDGET_USD, n_parallel=2)
     _drive(storage, workplace, 2)
 
-    running, ended, balance = books_of(path, storage)
+    running, ended, balance = records_of(path, storage)
     assert running == []
     assert balance.spent_usd <= BUDGET_USD
     assert balance.committed_usd == 0

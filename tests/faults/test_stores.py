@@ -10,7 +10,7 @@ from tests.support.faults.proxy import TROUBLES, Proxy
 from tests.support.faults.worlds import Trial, World
 from tests.support.processes import free_port, tracking_server
 from tests.support.stand_ins import postgresql
-from tests.support.study_tables import books_of, write_study
+from tests.support.study_tables import records_of, write_study
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(trial: Trial) -> 
         trial.count_fault("a restarted ledger")
         again = world.begin_words(words)
         assert again.wait() == 0, again.text
-        running, _, balance = books_of(path, server.address)
+        running, _, balance = records_of(path, server.address)
         assert running == []
         assert balance.committed_usd == 0
         assert balance.spent_usd <= 9.0

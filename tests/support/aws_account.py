@@ -1,4 +1,4 @@
-"""Fixtures: an AWS account in memory, and nothing of this machine's own AWS configuration."""
+"""Fixtures: an AWS account in memory, without this machine's own AWS configuration."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ from tests.support.stand_ins.aws import Aws, account
 
 @pytest.fixture(autouse=True)
 def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No credentials, profiles and configuration files but those of the test; every connection is an error."""
+    """Hide this machine's credentials, profiles and configuration files, and turn every connection into an error."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "SAGEMAKER_", "PARETUNE_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
@@ -40,6 +40,6 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def aws(clock: FakeClock) -> Iterator[Aws]:
-    """The account that every boto session leads to."""
+    """Return the account that every boto session leads to."""
     with account(clock) as made:
         yield made

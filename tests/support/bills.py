@@ -12,7 +12,7 @@ BEGIN = datetime(2026, 11, 3, 10, tzinfo=UTC)
 
 
 def line(job: str, usd: float, at: float = 0.0, **more: Any) -> dict[str, Any]:
-    """A line of CUR 2.0, by default of an instance's usage, so many hours after `BEGIN`; `at` also makes its id."""
+    """Return a line of CUR 2.0, by default an instance's usage `at` hours after `BEGIN`; `at` is also in its id."""
     start = BEGIN + timedelta(hours=at)
     standard = {
         "bill_billing_period_start_date": start.replace(day=1, hour=0).isoformat(),
@@ -30,19 +30,19 @@ def line(job: str, usd: float, at: float = 0.0, **more: Any) -> dict[str, Any]:
 
 
 def of_month(kind: str, usd: float, job: str = "", **more: Any) -> dict[str, Any]:
-    """A line of tax, a fee or a discount: it covers the month, and names a job or none."""
+    """Return a line of tax, a fee or a discount: it covers the month, and names a job or none."""
     resource = {"line_item_resource_id": ARN + job if job else ""}
     end = {"line_item_usage_end_date": "2026-12-01T00:00:00+00:00", "line_item_product_code": "AmazonSageMaker"}
     return {**line(job or kind, usd), **resource, **end, "line_item_line_item_type": kind, **more}
 
 
 def later(days: float = 3.0) -> dict[str, Any]:
-    """A line of another service, days after: the bill goes on."""
+    """Return a line of another service some days later, which shows that the bill goes on."""
     return line("", 5.0, at=24 * days)
 
 
 def in_focus(row: dict[str, Any]) -> dict[str, Any]:
-    """The same line in FOCUS 1.0 or 1.2."""
+    """Return the same line in FOCUS 1.0 or 1.2."""
     return {
         "ResourceId": row["line_item_resource_id"],
         "BilledCost": row["line_item_unblended_cost"],
@@ -56,7 +56,7 @@ def in_focus(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_legacy(row: dict[str, Any]) -> dict[str, Any]:
-    """The same line as a CSV of the Cost and Usage Report before 2.0 names it: `lineItem/UnblendedCost`."""
+    """Return the same line with the names of the Cost and Usage Report before 2.0, such as `lineItem/UnblendedCost`."""
 
     def named(column: str) -> str:
         group = next(name for name in ("line_item", "savings_plan", "identity", "bill") if column.startswith(name))
@@ -68,7 +68,7 @@ def in_legacy(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> Path:
-    """Write a bill as Parquet or CSV, by its name."""
+    """Write a bill as Parquet or CSV, depending on the file's name."""
     path.parent.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(rows)
     if path.suffix == ".parquet":
@@ -99,7 +99,7 @@ def deliver(
 
 
 def deliver_legacy(rows: list[dict[str, Any]], folder: Path, assembly: str, *, parts: int = 1) -> list[Path]:
-    """Write November as CUR before 2.0 does: a folder for each assembly, the newest one named above."""
+    """Write November as CUR before 2.0 does: a folder for each assembly, above which a manifest names the newest."""
     period = folder / "20261101-20261201"
     names = [f"{assembly}/report-{number}.csv.gz" for number in range(1, parts + 1)]
     manifest = {

@@ -1,4 +1,4 @@
-"""The paretune command against an emulated AWS account, as tests of whole jobs need it."""
+"""The paretune command with an emulated AWS account, for tests of whole jobs."""
 
 import io
 import json
@@ -28,7 +28,7 @@ class Cloud:
     Attributes:
         emulator: the account.
         folder: the user's current folder.
-        environment: what the user's shell has set.
+        environment: the variables of the user's shell.
     """
 
     emulator: Emulator
@@ -45,17 +45,17 @@ class Cloud:
         )
 
     def run(self, *words: str, **job: object) -> "Done":
-        """A paretune command, to its end; `job` are parameters."""
+        """Run a paretune command to its end; `job` are parameters."""
         with self.start(*words, **job) as running:
             code = running.wait(WITHIN_S)
             return Done(code, running.text)
 
     def start(self, *words: str, **job: object) -> AbstractContextManager[Command]:
-        """The same, while the block runs."""
+        """Run a paretune command while the block runs."""
         return command(paretune(*(words or ("train",)), *spelled(job)), cwd=self.folder, environment=self.environment)
 
     def start_and_kill(self, *words: str, **job: object) -> None:
-        """The same, killed while its job makes steps."""
+        """Run a paretune command, and kill it while its job trains."""
         with self.start(*words, **job) as running:
             self.until_it_trains(running)
             running.process.kill()
@@ -63,30 +63,30 @@ class Cloud:
 
     @property
     def client(self) -> MlflowClient:
-        """Of the user's MLflow store."""
+        """Client of the user's MLflow store."""
         return MlflowClient(self.environment["MLFLOW_TRACKING_URI"])
 
     def runs(self) -> list[Run]:
-        """Recorded runs, newest first."""
+        """Return the recorded runs, newest first."""
         return list(self.client.search_runs(["0"], order_by=["attributes.start_time DESC"]))
 
     def the_run(self) -> Run:
-        """The only run there is."""
+        """Return the only run."""
         (run,) = self.runs()
         return run
 
     def history(self, run: Run, name: str) -> list[Metric]:
-        """All points of a metric."""
+        """Return all points of a metric."""
         return list(self.client.get_metric_history(run.info.run_id, name))
 
     def described(self, job_name: str | None = None) -> dict[str, Any]:
-        """What SageMaker says of a job; of the only one when no name is given."""
+        """Return SageMaker's description of a job, or of the only job if no name is given."""
         names = self.emulator.jobs() if job_name is None else [job_name]
         assert len(names) == 1, names
         return dict(self.client_of("sagemaker").describe_training_job(TrainingJobName=names[0]))
 
     def client_of(self, service: str) -> Any:
-        """A boto3 client of the account."""
+        """Return a boto3 client of the account."""
         import boto3
 
         options = {
@@ -95,10 +95,10 @@ class Cloud:
             "aws_access_key_id": "testing",
             "aws_secret_access_key": "testing",
         }
-        return boto3.client(service, **options)  # type: ignore[call-overload]  # its name is a text
+        return boto3.client(service, **options)  # type: ignore[call-overload]  # its name is a plain str
 
     def objects(self) -> Iterator[tuple[str, bytes]]:
-        """Key and content of everything in S3; of archives also each file, behind the key."""
+        """Yield key and content of every object in S3, and of each file in an archive, whose name follows the key."""
         s3 = self.client_of("s3")
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.emulator.bucket):
             for entry in page.get("Contents", []):
@@ -111,12 +111,12 @@ class Cloud:
                             yield f"{entry['Key']} {member.name}", file.read() if file else b""
 
     def created(self) -> list[dict[str, Any]]:
-        """The CreateTrainingJob requests that were accepted."""
+        """Return the CreateTrainingJob requests that were accepted."""
         requests = self.emulator.requests("CreateTrainingJob")
         return [request.body for request in requests if request.status == 200 and isinstance(request.body, dict)]
 
     def until_it_trains(self, running: Command, job_number: int = 0) -> str:
-        """Wait until the job makes steps; its name."""
+        """Wait until the job makes steps, and return its name."""
 
         def trains() -> bool:
             names = self.emulator.jobs()
@@ -137,7 +137,7 @@ class Done:
 
 
 def spelled(job: dict[str, Any]) -> list[str]:
-    """Parameters as words of a command line."""
+    """Return parameters as words of a command line."""
     return [
         word
         for name, value in job.items()
@@ -146,7 +146,7 @@ def spelled(job: dict[str, Any]) -> list[str]:
 
 
 def job_of_seconds(model: Path, dataset: Path) -> dict[str, object]:
-    """Parameters of a training of seconds on a CPU instance."""
+    """Return the parameters of a training that takes seconds on a CPU instance."""
     return {
         "instance_type": "ml.m5.large",
         "model": model,

@@ -1,4 +1,4 @@
-"""A clock that only moves when it is told to, or slept on."""
+"""A clock that only moves when a test sets it or sleeps on it."""
 
 EPOCH = 1_800_000_000.0
 

@@ -1,4 +1,4 @@
-"""SageMaker instances without SageMaker: each a job folder and a process of its own, on the loopback network."""
+"""SageMaker instances without SageMaker: each is a job folder and a process, on the loopback network."""
 
 import json
 import os
@@ -24,7 +24,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 def make_job(root: Path, spec: JobSpec) -> JobFolder:
-    """A job folder with everything the training wing reads, as a launcher would make it."""
+    """Return a job folder with everything that the training wing reads, as a launcher would make it."""
     request, answer = root.with_suffix(".request"), root.with_suffix(".answer")
     request.write_text(json.dumps(spec.as_text()))
     words = [sys.executable, "-m", "paretune.training.prepare", str(request), str(root.parent / "data"), str(answer)]
@@ -40,7 +40,7 @@ def make_job(root: Path, spec: JobSpec) -> JobFolder:
 
 
 def instances_of(job: JobFolder, count: int) -> list[JobFolder]:
-    """The job on each of `count` instances, whose names are addresses of this machine."""
+    """Return the job's folder on each of `count` instances, whose names are addresses of this machine."""
     names = [f"127.0.0.{number + 1}" for number in range(count)]
     folders = []
     for number, name in enumerate(names):
@@ -54,7 +54,7 @@ def instances_of(job: JobFolder, count: int) -> list[JobFolder]:
 
 
 def copy_checkpoints_to_all(folders: Sequence[JobFolder]) -> None:
-    """What S3 does between two jobs: every instance gets every other one's files, and nothing is removed."""
+    """Copy checkpoints as S3 does between two jobs: every instance gets all files, and none is removed."""
     for source in folders:
         for target in folders:
             if target != source and source.checkpoints.exists():
@@ -65,13 +65,13 @@ def copy_checkpoints_to_all(folders: Sequence[JobFolder]) -> None:
 def running(
     folders: Sequence[JobFolder], *, python: str = sys.executable, environment: Mapping[str, str] | None = None
 ) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """The processes of the instances; none is left after the block."""
+    """Yield the processes of the instances, and end them after the block."""
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
     values = {name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")}
     values |= {"SM_MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1"}
-    values["PARETUNE_STARTER"] = str(os.getpid())  # so that none is left behind by tests that are killed
+    values["PARETUNE_STARTER"] = str(os.getpid())  # so that tests that are killed leave none behind
     values |= environment or {}
     processes = []
     try:
@@ -79,7 +79,7 @@ def running(
             with folder.log.open("ab") as log:
                 words = [python, "-m", "paretune.training", str(folder.root)]
                 options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-                options["env"] = values | {"NCCL_HOSTID": folder.root.name}  # or NCCL refuses two processes on one GPU
+                options["env"] = values | {"NCCL_HOSTID": folder.root.name}  # else NCCL refuses two on one GPU
                 processes.append(subprocess.Popen(words, start_new_session=True, **options))
         yield processes
     finally:
@@ -90,7 +90,7 @@ def running(
 
 
 def run(folders: Sequence[JobFolder], **options: Any) -> None:
-    """Run the job to its end; fails unless every instance ends with 0."""
+    """Run the job to its end, and fail unless every instance ends with 0."""
     with running(folders, **options) as processes:
         codes = [process.wait(240) for process in processes]
     assert codes == [0] * len(folders), "\n".join(folder.log.read_text()[-3000:] for folder in folders)
@@ -102,7 +102,7 @@ def wait_for_step(folder: JobFolder, step: int) -> None:
 
 
 def curves(folder: JobFolder) -> dict[tuple[int, str], float]:
-    """(step, name) to value of everything that was recorded but speed, load and the share of micro-batches done."""
+    """Map (step, name) to every recorded value except speed, load and the share of micro-batches done."""
     return {
         (event.step, name): value
         for event in EventReader(folder.events).new()
@@ -112,12 +112,12 @@ def curves(folder: JobFolder) -> dict[tuple[int, str], float]:
 
 
 def messages(folder: JobFolder) -> list[str]:
-    """What the job told people."""
+    """Return the messages of the job for people."""
     return [event.message for event in EventReader(folder.events).new() if event.message]
 
 
 def model_without_dropout(model: Path, folder: Path) -> Path:
-    """Dropout's random numbers would differ from process to process."""
+    """Copy a model without dropout, whose random numbers would differ between processes."""
     shutil.copytree(model, folder)
     config = json.loads((folder / "config.json").read_text())
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "resid_pdrop", "embd_pdrop", "attn_pdrop")
@@ -126,12 +126,12 @@ def model_without_dropout(model: Path, folder: Path) -> Path:
 
 
 def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
-    """All weights of the model that a job has saved."""
+    """Return all weights of the model that a job has saved."""
     return {name: item for path in folder.model.glob("*.safetensors") for name, item in load_file(path).items()}
 
 
 def check_it_is_the_same_training(job: JobFolder, expected: JobFolder) -> None:
-    """Curves, results and weights are those of another job."""
+    """Check that curves, results and weights are those of another job."""
     assert curves(job) == pytest.approx(curves(expected), rel=2e-3, abs=1e-5)
     report, other = (JobReport.model_validate_json(folder.report.read_text()) for folder in (job, expected))
     for name in {"eval_loss", "f1", "trainable_parameters", "total_parameters"} & other.metrics.keys():
@@ -141,7 +141,7 @@ def check_it_is_the_same_training(job: JobFolder, expected: JobFolder) -> None:
 
 
 def check_weights(job: JobFolder, expected: JobFolder) -> None:
-    """The weights are those of another job."""
+    """Check that the weights are those of another job."""
     weights, others = weights_of(job), weights_of(expected)
     assert {name: item.shape for name, item in weights.items()} == {name: item.shape for name, item in others.items()}
     for name, item in weights.items():

@@ -15,7 +15,7 @@ LAST_STEP = 5
 
 
 class Order(Protocol):
-    """Makes a job's document and inputs: `kind` selects the job, `changes` are fields of its specification."""
+    """Makes a job's document and inputs: `kind` selects the job, and `changes` are fields of its specification."""
 
     def __call__(self, kind: str, **changes: object) -> tuple[JobDocument, JobInputs]: ...
 
@@ -26,8 +26,8 @@ class Place:
 
     Attributes:
         launcher: the launcher under test.
-        another: makes a second launcher of the same place, as another process would.
-        order: makes a job, each under a name of its own, of one of these kinds:
+        another: makes a second launcher of the same jobs, as another process would.
+        order: makes a job with its own name, of one of these kinds:
             `quick` sends the event "started" at step 0 and {"train/loss": 1 / step} at the steps 1 to LAST_STEP, prints
             "line 1" to "line 40", and ends with the report {"f1": 0.75} and the fact job_name;
             `failing` sends "started" and fails with FAILURE;
@@ -58,16 +58,16 @@ class Place:
             self.let_time_pass()
 
     def end(self, job: Job) -> JobState:
-        """Wait for the job's end."""
+        """Wait for the job's end, and return its state."""
         self.until(lambda: job.state().is_terminal, f"{job.name} ends, is {job.state()}")
         return job.state()
 
     def events(self, job: Job) -> list[Event]:
-        """The new events that the job itself has sent."""
+        """Return the new events that the job itself has sent."""
         return [event for event in job.events() if self.is_from_the_job(event)]
 
     def first_event(self, job: Job) -> list[Event]:
-        """Wait for the first events."""
+        """Wait for the first events, and return them."""
         events: list[Event] = []
 
         def poll() -> bool:
@@ -79,14 +79,14 @@ class Place:
         return events
 
     def attached(self, name: str) -> Job:
-        """The job as a second launcher finds it."""
+        """Return the job as a second launcher finds it."""
         job = self.another().attach(name)
         assert job is not None
         return job
 
 
 class LauncherContract:
-    """Conformance suite of launchers."""
+    """The conformance suite of launchers."""
 
     def test_a_job_of_the_same_name_is_adopted_and_not_started_again(self, place: Place) -> None:
         document, inputs = place.order("long")
@@ -111,7 +111,7 @@ class LauncherContract:
         document, inputs = place.order(kind)
         job = place.launcher.submit(document, inputs)
         seen = place.attached(job.name)
-        assert place.end(seen) is end  # although the first one never looks
+        assert place.end(seen) is end  # although the first launcher never looks
         assert job.state() is end
         status = job.status()
         assert status.failure == seen.status().failure == failure
@@ -171,7 +171,7 @@ class LauncherContract:
         job = place.submit("long")
         seen = place.first_event(job)
 
-        for _ in range(2):  # twice is once
+        for _ in range(2):  # stopping it twice is like stopping it once
             (place.attached(job.name) if elsewhere else job).stop()
 
         place.until(lambda: job.state() in {JobState.STOPPING, JobState.STOPPED}, "the job is about to stop")

@@ -17,7 +17,7 @@ PAGES = [
 
 
 def commands_of(text: str) -> list[list[str]]:
-    """The words of each `mlflow run` and `paretune` line in fenced bash blocks, variables set before it left out."""
+    """Return the words of every `mlflow run` and `paretune` line in fenced bash blocks, without variables."""
     blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     result = []
@@ -25,7 +25,7 @@ def commands_of(text: str) -> list[list[str]]:
         words: list[str] = []
         for word in [*shlex.split(line.removeprefix("$ "), comments=True), ";"]:
             if word in {"&&", "||", ";", "|"}:
-                custom = "--backend" not in words  # with it, the project is anybody's
+                custom = "--backend" not in words  # with it, the project can be anybody's
                 if (words[:2] == ["mlflow", "run"] and custom) or words[:1] == ["paretune"]:
                     result.append(words)
                 words = []
@@ -35,7 +35,7 @@ def commands_of(text: str) -> list[list[str]]:
 
 
 def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
-    """Command and parameters of one command line."""
+    """Return the command and the parameters of a command line."""
     if words[0] == "mlflow":
         options = list(itertools.pairwise(words))
         command = next((value for option, value in options if option in {"-e", "--entry-point"}), "train")
@@ -44,12 +44,12 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
         command, *rest = words[1:]
         if rest and not rest[0].startswith("-") and command in COMMANDS:
             rest[0] = f"--{COMMANDS[command].first_word}={rest[0]}"
-    parameters, _ = read_words(rest, ())  # a switch has an empty text
-    parameters.pop("json", None)  # every command takes it, with a value or without
+    parameters, _ = read_words(rest, ())  # a switch has an empty value
+    parameters.pop("json", None)  # every command takes it, with or without a value
     return command, {name: text or "true" for name, text in parameters.items()}
 
 
 def fields_of(command: str) -> set[str]:
-    """The fields that the page says a command's document has."""
+    """Return the fields of a command's document according to the page."""
     (cell,) = re.findall(rf"^\| {re.escape(command)} \| (.*) \|$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     return set(re.findall(r"`(\w+)`", cell.partition(";")[0].partition(":")[0]))

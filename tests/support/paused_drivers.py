@@ -1,17 +1,17 @@
 """A driver that is paused and then killed at each step of a trial.
 
-It is run by `python -m tests.support.paused_drivers` in an empty folder.
+Run it by `python -m tests.support.paused_drivers` in an empty folder.
 
-Numbers of steps may follow; without any, all steps are taken until the study ends before the next one.
+Numbers of steps may follow; otherwise it takes one step after the other until the study ends first.
 
-The study's first point runs out of memory. At each step, one after the other:
+The study's first point runs out of memory. At each step:
 
-1. the driver is paused, as a living process of another machine looks, and `sync` runs beside it as cron would: it may
-   record the end of a job;
+1. the driver is paused, so that it looks like a living process of another machine, and `sync` runs as cron would start
+   it: it may record the end of a job;
 2. the driver is killed, and `sync` runs on that machine, then on another one;
 3. the same command continues the study to its end.
 
-Printed, as a line of JSON for each step: its name, and what is wrong with books and jobs.
+It prints a line of JSON for each step: its name, and what is wrong with records and jobs.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from mlflow import MlflowClient
 
 from paretune.cli import main as command_line
 from tests.support.faults.oracle import simulated_jobs
-from tests.support.study_tables import books_of
+from tests.support.study_tables import records_of
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
 ml.g5.xlarge,1,16,1e-5,,,OutOfMemory
@@ -54,7 +54,7 @@ WORDS = ["study", "--study", "study.yaml", "--n_parallel", "1"]
 def main() -> None:
     """Pause and kill a driver at each step."""
     with user_s_folder(), contextlib.redirect_stdout(open(os.devnull, "w")), contextlib.redirect_stderr(sys.stdout):
-        command_line(WORDS)  # whatever is imported late is there for all forks then
+        command_line(WORDS)  # so that late imports are done before all forks
         command_line(["sync"])
     gc.freeze()
     for step in [int(word) for word in sys.argv[1:]] or itertools.count(1):
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def at_step(step: int) -> tuple[str, list[str]]:
-    """The name of a step of the study and what goes wrong there; an empty name if the study has ended before it."""
+    """Return the name of a step of the study and what goes wrong there; an empty name if the study ends before it."""
     told, telling = os.pipe()
     driver = fork(lambda: drive(step, telling))
     os.close(telling)
@@ -76,12 +76,12 @@ def at_step(step: int) -> tuple[str, list[str]]:
         os.waitpid(driver, 0)
         return "", []
     before, statuses = created(), {run_id: status for run_id, (status, _) in runs().items()}
-    faults = [f"sync beside the living driver: {text}" for text in sync("cron")]
+    faults = [f"sync during the living driver: {text}" for text in sync("cron")]
     if created() != before:  # it may record the end of a job, and nothing else
-        faults.append(f"sync beside the living driver has launched: {before} are now {created()}")
+        faults.append(f"sync during the living driver has launched: {before} are now {created()}")
     for run_id, (status, _) in runs().items():
         if status != statuses[run_id] and not any(run_id in job for job in before):
-            faults.append(f"sync beside the living driver has closed {run_id}, whose job is about to be created")
+            faults.append(f"sync during the living driver has closed {run_id}, whose job is about to be created")
     os.kill(driver, signal.SIGKILL)
     os.waitpid(driver, 0)
     recorded = runs()
@@ -95,13 +95,13 @@ def at_step(step: int) -> tuple[str, list[str]]:
 
 
 def lowered(before: dict[str, tuple[str, float]]) -> list[str]:
-    """Runs whose dollars have become fewer."""
+    """Return the runs whose dollars have become fewer."""
     now = runs()
     return [f"run {run_id} was lowered to {now[run_id]}" for run_id, (_, usd) in before.items() if now[run_id][1] < usd]
 
 
 def drive(step: int, telling: int) -> int:
-    """The command, which stops for ever at a step, before or after one of its writes."""
+    """Run the command, which stops forever at a step: before or after one of its writes."""
     from paretune.jobs import outcome
     from paretune.jobs.record import JobRecord
     from paretune.launchers.simulated.launcher import SimulatedLauncher
@@ -137,7 +137,7 @@ def drive(step: int, telling: int) -> int:
 
 
 def sync(host: str) -> list[str]:
-    """Run `sync` on a machine, this one if the name is empty; what is wrong with how it ended."""
+    """Run `sync` on a machine, or on this one if the name is empty, and return what is wrong with how it ended."""
 
     def command() -> int:
         if host:
@@ -150,23 +150,23 @@ def sync(host: str) -> list[str]:
 
 
 def created() -> list[str]:
-    """The jobs that were created."""
+    """Return the names of the jobs that were created."""
     return [job.name for job in simulated_jobs(Path(".paretune"))]
 
 
 def runs() -> dict[str, tuple[str, float]]:
-    """Status and dollars of each trial's run."""
+    """Return the status and the dollars of each trial's run."""
     client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
     found = client.search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     return {run.info.run_id: (run.info.status, run.data.metrics.get("cost_usd", 0.0)) for run in found}
 
 
 def final_faults() -> list[str]:
-    """What is wrong when the study has ended."""
+    """Return what is wrong once the study has ended."""
     jobs = {job.name: job.usd or 0.0 for job in simulated_jobs(Path(".paretune"))}
     faults = [f"{sum(jobs.values())} USD were billed of {BUDGET_USD}"] if sum(jobs.values()) > BUDGET_USD else []
     faults += [f"{name} was launched after {name.rpartition('-')[0]}-1" for name in jobs if not name.endswith("-1")]
-    running, ended, balance = books_of("study.yaml", "sqlite:///.paretune/studies.db")
+    running, ended, balance = records_of("study.yaml", "sqlite:///.paretune/studies.db")
     ends = [trial.status.value for trial in ended]
     if running or len(jobs) != len(ended) or ends.count("OutOfMemory") != 1:
         faults.append(f"{len(jobs)} jobs for {len(ended)} trials, which have ended {ends}, and {len(running)} run")
@@ -184,7 +184,7 @@ def final_faults() -> list[str]:
 
 
 def fork(command: Callable[[], int]) -> int:
-    """Run a command in a child whose output goes to the file `printed`; returns the process id."""
+    """Run a command in a child whose output goes to the file `printed`, and return its process id."""
     child = os.fork()
     if child:
         return child
@@ -204,13 +204,13 @@ def fork(command: Callable[[], int]) -> int:
 
 
 def end_of(child: int) -> int:
-    """The exit code of a child, once it has ended."""
+    """Wait for the end of a child, and return its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @contextlib.contextmanager
 def user_s_folder() -> Iterator[None]:
-    """A user's folder with a study and a store of its own."""
+    """Work in the folder of a user with a study and a store."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, contextlib.chdir(folder):
         Path("runs.csv").write_text(TABLE)
         Path("study.yaml").write_text(STUDY)

@@ -1,4 +1,4 @@
-"""Real processes for tests, MLflow servers among them: waited for with a deadline, and never left behind."""
+"""Real processes for tests, including MLflow servers, with deadlines, and without leaving any behind."""
 
 import os
 import random
@@ -20,7 +20,7 @@ _SERVES_WITHIN_S = 120.0
 
 
 def wait_until(poll: Callable[[], Found], *, within_s: float, what: str) -> Found:
-    """The first true answer of `poll`; fails when there is none in time."""
+    """Return the first true answer of `poll`, or fail if there is none in time."""
     deadline = time.monotonic() + within_s
     while True:
         answer = poll()
@@ -32,7 +32,7 @@ def wait_until(poll: Callable[[], Found], *, within_s: float, what: str) -> Foun
 
 
 def working_in(folder: Path) -> list[psutil.Process]:
-    """The living processes whose command line names something below `folder`."""
+    """Return the living processes whose command line names something below `folder`."""
     result = []
     for process in psutil.process_iter():
         try:
@@ -74,7 +74,7 @@ def command(
     log: Path | None = None,
     **options: Any,
 ) -> Iterator[Command]:
-    """Run `words`; after the block it and every process that works in `home`, by default paretune's, are gone."""
+    """Run `words` while the block runs, then end it and every process that works in `home` (by default paretune's)."""
     log = log or cwd / f"printed-{len(list(cwd.glob('printed-*')))}"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -98,18 +98,18 @@ def command(
 
 
 def use_one_core() -> None:
-    """For `preexec_fn`: one core means one thread; more would wait for each other on a busy machine."""
+    """Use one core, as `preexec_fn`: that means one thread, and more would wait for each other on a busy machine."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {random.choice(sorted(os.sched_getaffinity(0)))})
 
 
 def paretune(*words: str) -> list[str]:
-    """The words of a paretune command, run by this Python."""
+    """Return the words of a paretune command, run by this Python."""
     return [sys.executable, "-c", "from paretune.cli import run; run()", *words]
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
+    """Return a port that no process listens on."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -117,14 +117,14 @@ def free_port() -> int:
 
 @contextmanager
 def tracking_server(folder: Path, port: int, python: str = sys.executable) -> Iterator[Command]:
-    """The MLflow server of `python` before the store in `folder`, whose artifacts it hands out itself.
+    """Run the MLflow server of `python` for the store in `folder`, and let it serve the artifacts itself.
 
-    It is killed, with its workers, at the end of the block; the store stays.
+    It is killed with its workers at the end of the block, but the store stays.
     """
     words = [python, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     words += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--serve-artifacts"]
     words += ["--artifacts-destination", str(folder / "artifacts")]
-    # Without another environment's settings, and without the half dozen processes that newer servers start beside.
+    # Without the settings of other environments, and without the extra processes that newer servers start.
     custom = {name: text for name, text in os.environ.items() if not name.startswith(("MLFLOW_", "PYTHON"))}
     custom |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
     with command(words, home=folder / "nothing", cwd=folder, environment=custom, log=folder / "server.log") as server:

@@ -1,9 +1,9 @@
-"""A fixture that makes stores of MLflow and Optuna quicker to open, and a switch that leaves them as they are.
+"""A fixture that makes stores of MLflow and Optuna open faster, and a switch that leaves them unchanged.
 
-Each test has stores of its own, and each store that is opened reads all migrations and compiles all statements again.
-The fixture `quick_databases` shares both between the stores of a process, and does not wait for the disk. For this it
-replaces methods of alembic and SQLAlchemy until the last test has ended. `PARETUNE_PLAIN_DATABASES=1` leaves them
-alone: set it when you debug a migration or a statement. `.ci/full` sets it for `newest` and `pythons`.
+Each test has its own stores, and each store that is opened reads all migrations and compiles all statements again. The
+fixture `quick_databases` shares both between the stores of a process, and does not wait for the disk. To do this, it
+replaces methods of alembic and SQLAlchemy until the last test has ended. `PARETUNE_PLAIN_DATABASES=1` turns this off:
+set it to debug a migration or a statement. `.ci/full` sets it for `newest` and `pythons`.
 """
 
 import os
@@ -32,7 +32,7 @@ def quick_databases() -> Iterator[None]:
 
 
 def share_migrations(patch: pytest.MonkeyPatch) -> None:
-    """Let alembic read each folder of migrations once, and not once for each store."""
+    """Let alembic read each folder of migrations once instead of once per store."""
     from alembic.script import ScriptDirectory
     from alembic.script.revision import RevisionMap
 
@@ -47,7 +47,7 @@ def share_migrations(patch: pytest.MonkeyPatch) -> None:
 
 
 def share_statements(patch: pytest.MonkeyPatch) -> None:
-    """Let SQLAlchemy compile each statement once for all SQLite files, which have equal dialects."""
+    """Let SQLAlchemy compile each statement once for all SQLite files, because their dialects are equal."""
     from sqlalchemy.dialects.sqlite.base import SQLiteDialect
     from sqlalchemy.util import LRUCache
 
@@ -65,6 +65,6 @@ def share_statements(patch: pytest.MonkeyPatch) -> None:
 
 
 def do_not_wait_for_the_disk(connection: Any, _: Any) -> None:
-    """Let SQLite return before a transaction is on the disk: it need not survive a power failure in a test."""
+    """Let SQLite return before a transaction is on the disk, because no test has to survive a power failure."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")

@@ -1,4 +1,4 @@
-"""Jobs that run for some looks and then end as a test wants them to, and a launcher of them."""
+"""Jobs that run for some polls and then end as a test wants, and a launcher of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ def pool(status: str = "Available", seconds: float = 9.0) -> WarmPoolStatus:
 
 @dataclass
 class ScriptedJob(Job):
-    """A job that runs for `runs` looks and then ends as its launcher was told; its events come at the first."""
+    """A job that runs for `runs` polls and then ends as `ending` says; its events come at the first poll."""
 
     name: str
     document: JobDocument
@@ -97,7 +97,7 @@ class ScriptedJob(Job):
 
 
 class ScriptedLauncher(Launcher):
-    """Gives each new job the next ending; jobs outlive those who watch them."""
+    """Gives each new job the next ending; jobs outlive the launchers that watch them."""
 
     traits = SAGEMAKER
 
@@ -107,11 +107,11 @@ class ScriptedLauncher(Launcher):
         self.created: list[str] = []
         self.pools: dict[str, WarmPoolStatus] = {}
         self.keeps = False
-        self.lock = Lock()  # a name is given once
+        self.lock = Lock()  # so that a name is used once
 
     @classmethod
     def open(cls, surroundings: Surroundings) -> "ScriptedLauncher":
-        raise NotImplementedError  # a test makes it with its endings
+        raise NotImplementedError  # tests make it with its endings
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         with self.lock:

@@ -1,4 +1,4 @@
-"""A driver whose jobs end as a test wants them to, on a clock that moves when it is slept on."""
+"""A driver whose jobs end as a test wants, on a clock that moves when it is slept on."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,14 +33,14 @@ def always_done(spec: JobSpec, times: int) -> Ending:
 
 
 class QuickClock(FakeClock):
-    """Sleeps forty times as long: pauses of an hour pass in few steps."""
+    """Sleeps forty times as long, so that pauses of an hour pass in few steps."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(40 * seconds)
 
 
 class JudgedLauncher(ScriptedLauncher):
-    """Ends each job as `judge` says of its specification and the number of jobs of it there have been."""
+    """Ends each job as `judge` decides, from its specification and from how many jobs it has had."""
 
     reads_inputs = False
 
@@ -62,7 +62,7 @@ class JudgedLauncher(ScriptedLauncher):
 
 
 def searched(driver: Driver) -> str:
-    """Let a driver try its points; returns why it ended."""
+    """Let a driver try its points, and return why it ended."""
     return driver.run(Sampled(driver).propose)
 
 
@@ -74,7 +74,7 @@ def until_ended(driver: Driver) -> None:
 
 
 def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> tuple[int, dict[int, str]]:
-    """Let a driver repeat what is recommended; the number of repeats, and why points have no more."""
+    """Let a driver repeat what is recommended; return the number of repeats, and why points get no more."""
     verification = Verification(driver, recommended)
     driver.run(verification.propose)
     return sum(trial.repeats is not None for trial in driver.trials.values()), verification.reasons
@@ -82,15 +82,15 @@ def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> tuple
 
 @dataclass
 class Desk:
-    """What a driver that is started again finds as it was.
+    """What stays the same when a driver is started again.
 
     Attributes:
         folder: of the study's storage.
         tracking: where runs are recorded.
         clock: of tracking and launcher.
         launcher: its jobs outlive drivers.
-        said: what drivers have told people.
-        ended: trials, in the order in which drivers have told of them.
+        said: messages of drivers for people.
+        ended: trials, in the order in which drivers reported them.
     """
 
     folder: Path
@@ -109,7 +109,7 @@ class Desk:
         return f"sqlite:///{self.folder / 'studies.db'}"
 
     def driver(self, **terms: Any) -> Driver:
-        """A driver of a grid over learning rates, or of what `terms` say, as a process of its own would make it."""
+        """Return a driver of a grid over learning rates, or of what `terms` say, as another process would make it."""
         standard: dict[str, Any] = {
             "name": "scripted",
             "job": {"instance_type": SMALL, "max_runtime_minutes": 6},
@@ -119,7 +119,7 @@ class Desk:
             "budget_usd": 100.0,
         }
         terms = standard | terms
-        file = StudyFile(**{**terms, "job": {"force": "limit"} | terms["job"]})  # the launcher keeps its own time
+        file = StudyFile(**{**terms, "job": {"force": "limit"} | terms["job"]})  # the launcher has its own clock
         self.run_id = self.run_id or self.tracking.create("study").run_id
         table = StudyTable(file, self.storage)
         self.opened.append(table)
@@ -130,7 +130,7 @@ class Desk:
             clock=self.clock,
             interruption=self.interruption,
         )
-        vars(workplace)["forecast"] = Forecast(None)  # to learn from each run takes a fourth of these tests' time
+        vars(workplace)["forecast"] = Forecast(None)  # learning from each run would take a fourth of these tests' time
         return Driver(
             file,
             table,
@@ -141,7 +141,7 @@ class Desk:
         )
 
     def next_driver(self, **terms: Any) -> Driver:
-        """The same, once it has looked for what earlier ones have left."""
+        """Return the next driver, once it has adopted what earlier ones have left."""
         driver = self.driver(**terms)
         driver.adopt()
         return driver

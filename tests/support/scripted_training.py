@@ -1,4 +1,4 @@
-"""A program for the place of the Python that trains. It keeps the container contract and needs no torch."""
+"""A program that replaces the Python that trains. It keeps the container contract and needs no torch."""
 
 TRAINING = """#!{python}
 import json, os, signal, sys, threading, time
@@ -15,18 +15,18 @@ document = JobDocument.read(folder.document)
 kind = document.spec.model
 step = 0
 
-def tell(message="", **metrics):
+def send(message="", **metrics):
     with folder.events.open("a") as file:
         line = Event(time=time.time(), step=step, metrics=metrics, message=message).line()
         file.write(line + "\\n")
         print(line, flush=True)
 
 (folder.root / "environment.json").write_text(json.dumps(dict(os.environ)))
-tell("started")
+send("started")
 if kind == "quick":
     (folder.model / "config.json").touch()
     for step in range(1, 6):
-        tell(**{{"train/loss": 1 / step}})
+        send(**{{"train/loss": 1 / step}})
     print(*(f"line {{number}}" for number in range(1, 41)), sep="\\n")
     JobReport(metrics={{"f1": 0.75}}, facts={{"job_name": document.job_name}}).write(folder.report)
 elif kind == "failing":
@@ -42,6 +42,6 @@ elif kind == "deaf":
 else:
     asked.wait()
     step = 1
-    tell("stopped")
+    send("stopped")
     folder.stopped.touch()
 """

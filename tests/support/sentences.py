@@ -9,7 +9,7 @@ OTHER = tuple("the a film story actor scene music plot is was and with very quit
 
 
 def sentences(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """`count` sentences with a class that their words give away."""
+    """Return `count` sentences, each with a class that its words give away."""
     source = random.Random(seed)
     rows = []
     for number in range(count):

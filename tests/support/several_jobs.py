@@ -1,6 +1,6 @@
-"""One process of several jobs, one after another in one process group: `several_jobs.py FOLDER[@STEP] ...`.
+"""Runs several jobs in one process, one after another in one process group: `several_jobs.py FOLDER[@STEP] ...`.
 
-Importing torch and transformers takes longer than the tiny trainings do. A job with a STEP is asked to stop before it.
+Importing torch and transformers takes longer than the tiny trainings. A job with a STEP is asked to stop before it.
 """
 
 import sys
@@ -16,7 +16,7 @@ from paretune.training.job import train
 
 def run(root: str, step: str) -> None:
     folder = JobFolder(Path(root))
-    steps = count(1)  # a training asks after each
+    steps = count(1)  # a training checks after each
     finished = train(JobDocument.read(folder.document), folder, lambda: bool(step) and next(steps) >= int(step))
     if finished == bool(step):
         raise AssertionError(f"{root} finished: {finished}")

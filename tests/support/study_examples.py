@@ -1,4 +1,4 @@
-"""Trials of studies that never were, for tests of what is said about them."""
+"""Trials of made-up studies, for tests of what is said about them."""
 
 import math
 import random
@@ -16,7 +16,7 @@ COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 
 
 def trial_of(number: int, cost: float, f1: float, **fields: Any) -> Trial:
-    """A completed trial that cost so much and reached that F1; each has a batch, and so seconds, of its own."""
+    """Return a completed trial with this cost and F1; each has its own batch size, and so its own seconds."""
     first = number if fields.get("repeats") is None else fields["repeats"]
     point = fields.pop("point", {"learning_rate": 1e-5 * (first + 1), "instance_type": "ml.g5.xlarge"})
     standard = {
@@ -42,18 +42,18 @@ def answer(
     quality: Objective | None = None,
     **more: Any,
 ) -> StudyAnswer:
-    """The answer of a study with these trials; `more` are attributes of the answer."""
+    """Return the answer of a study with these trials; `more` are attributes of the answer."""
     front = StudyFront.of(trials, objectives, constraints, predicted=predicted, quality=quality)
     return StudyAnswer(front=front, **more)
 
 
 def failed(number: int, status: TrialStatus, reason: str, cost: float = 0.1) -> Trial:
-    """A trial without a result."""
+    """Return a trial without a result."""
     return trial_of(number, cost, 0.0, values={}, cost_usd=cost, status=status, reason=reason)
 
 
 def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Trial]:
-    """Trials over four parameters whose F1, seconds and dollars pull against each other."""
+    """Return trials over four parameters that trade off F1, seconds and dollars."""
     source = random.Random(seed)
     trials = []
     for number in range(count):
@@ -76,7 +76,7 @@ def many_trials(count: int, seed: int = 0, origin: str = "measured") -> list[Tri
     return trials
 
 
-LADDER = [  # each dearer than the one before
+LADDER = [  # each is more expensive than the one before
     trial_of(0, 1.0, 0.70, more={"train_seconds": 4000.0}),
     trial_of(1, 2.0, 0.90, more={"train_seconds": 2000.0}),  # the knee
     trial_of(2, 6.0, 0.930, more={"train_seconds": 1000.0}),  # within 0.014 of the best

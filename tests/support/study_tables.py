@@ -1,4 +1,4 @@
-"""A table of recorded runs by a formula, a study of it that meets all kinds of trouble, and the books of a study."""
+"""A table of recorded runs by a formula, a study of it that meets all kinds of failures, and the records of a study."""
 
 import itertools
 from contextlib import closing
@@ -21,17 +21,17 @@ search: {per_device_train_batch_size: {choices: [8, 16]}}
 objectives: {cost_usd: minimize, job_seconds: minimize}
 n_trials: 2
 """
-"""A study file of two simulated jobs."""
+"""A study file with two simulated jobs."""
 
 
-def books_of(path: Path | str, storage: str) -> tuple[list[Trial], list[Trial], Balance]:
-    """The trials of a study file that run and that have ended, and its dollars."""
+def records_of(path: Path | str, storage: str) -> tuple[list[Trial], list[Trial], Balance]:
+    """Return the running and the ended trials of a study file, and its balance."""
     with closing(StudyTable(StudyFile.read(str(path), {}), storage)) as table:
         return *table.trials(), table.balance()
 
 
 def write_table(path: Path) -> None:
-    """Runs on a grid: seconds fall with instances, F1 falls with the batch, and the largest batch does not fit."""
+    """Write runs on a grid: seconds fall with instances, F1 falls with the batch, the largest batch does not fit."""
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds"
     lines = [f"{header},f1,status"]
     for kind, count, batch, rate in itertools.product(TYPES, COUNTS, BATCHES, RATES):
@@ -43,7 +43,7 @@ def write_table(path: Path) -> None:
 
 
 def write_study(folder: Path, **changes: Any) -> Path:
-    """study.yaml and its table; some jobs fail, find no capacity, or run out of memory."""
+    """Write study.yaml and its table; some jobs fail, find no capacity, or run out of memory."""
     write_table(folder / "runs.csv")
     study = {
         "name": "survival",

@@ -1,4 +1,4 @@
-"""Toy jobs for the sampler: formulas stand for training and for its bill."""
+"""Toy jobs for the sampler: formulas replace training and bill."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ def f1_of(batch: float, rate: float) -> float:
 
 
 def outcome(trial: Trial) -> tuple[float, float] | None:
-    """Dollars and F1 of a job that ends well, None of a probe; a fifth of a step is lost on several instances."""
+    """Return the dollars and F1 of a job, None for a probe; several instances lose a fifth of each step."""
     params, kind = trial.params, trial.params["instance_type"]
     batch, count = params["per_device_train_batch_size"], params.get("instance_count", 1)
     step_s = (0.05 + batch / SPEED[kind]) * (1.2 if count > 1 else 1.0)

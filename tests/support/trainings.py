@@ -12,11 +12,11 @@ SPEC = JobSpec(
     per_device_train_batch_size=4,
     training_arguments={"warmup_steps": 2, "weight_decay": 0.01},
 )
-"""A training of the rows of `folder`: six steps an epoch."""
+"""A training on the rows of `folder`, with six steps per epoch."""
 
 
 def give(folder: JobFolder, prepared: PreparedDataset, model: Path) -> None:
-    """A job gets this data set and this model, in place of those that it has."""
+    """Give a job this data set and this model, instead of those that it has."""
     for link, source in ((folder.dataset, prepared.folder), (folder.model_source, model)):
         link.unlink(missing_ok=True)
         link.symlink_to(source)

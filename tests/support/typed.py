@@ -12,7 +12,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in an empty place; (exit code, standard output, standard error)."""
+    """Return a function that runs a command in an empty folder, and returns exit code, output and errors."""
 
     def command(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()

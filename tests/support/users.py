@@ -1,4 +1,4 @@
-"""A user who types commands for one account, each in a process of its own."""
+"""A user who types commands for one account, each in another process."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,10 +22,10 @@ from tests.support.workplaces import make_workplace
 
 
 class User:
-    """Somebody who types commands for one account, each in a process of its own."""
+    """Somebody who types commands for one account, each in another process."""
 
     def __init__(self, folder: Path) -> None:
-        self.script = folder / "train.py"  # a job with a script of its own has nothing to prepare
+        self.script = folder / "train.py"  # a job with its own script has nothing to prepare
         self.script.touch()
         self.clock = FakeClock()
         self.launcher = ScriptedLauncher([DONE, DONE])
@@ -33,21 +33,21 @@ class User:
         self.messages: list[str] = []
 
     def spec(self, **changes: Any) -> JobSpec:
-        """The job that is typed."""
+        """Return the job that the user types."""
         return JobSpec(**{"instance_type": SMALL, "entry_script": str(self.script), **changes})
 
     def type(self, opened: str = "", **changes: Any) -> JobOutcome:
-        """The command, to its end; `opened` is the run that `mlflow run` has opened for it."""
+        """Run the command to its end; `opened` is the run that `mlflow run` has opened for it."""
         environment = {"MLFLOW_RUN_ID": opened} if opened else {}
         return run_job(self.spec(**changes), self.place(environment))
 
     def place(self, environment: Mapping[str, str] = MappingProxyType({})) -> Workplace:
-        """Where a process finds the jobs."""
+        """Return the workplace of a process, where it finds the jobs."""
         tracking = Tracking(environment, SystemClock())
         return make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock, messages=self.messages)
 
     def is_killed(self, *, before_creation: bool = False, watched_by: str = "", **changes: Any) -> str:
-        """A command that is killed while its job runs, or before that is created; its run."""
+        """Run a command that is killed while its job runs, or before the job is created, and return its run."""
         spec, workplace = self.spec(**changes), self.place()
         if before_creation:
             record = JobRecord(spec, workplace)
@@ -61,5 +61,5 @@ class User:
         return record.run.run_id
 
     def job_of(self, run_id: str) -> str:
-        """The recorded name of the job of a run."""
+        """Return the job name that a run has recorded."""
         return self.client.get_run(run_id).data.tags["paretune.job_name"]

@@ -1,4 +1,4 @@
-"""Runs a command with harmful input in this process, and sees what it does to the machine."""
+"""Runs a command with harmful input in this process, and watches what it does to the machine."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ from paretune import cli
 from tests.support.stores import user_s_own
 
 MARK = "hostile-was-here"
-"""Name of the file that a text would make if something ran it."""
+"""Name of the file that a text would create if something ran it."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.chmod", "os.truncate"}
 _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"}
@@ -25,12 +25,12 @@ _CALLS = {"socket.connect", "socket.getaddrinfo", "urllib.Request"}
 
 
 class Gate(BaseException):
-    """The call was about to start a process, or to reach a server: it has accepted its input, and goes no further."""
+    """Raised when a call is about to start a process or to reach a server: it has accepted its input, and ends here."""
 
 
 @dataclass
 class Seen:
-    """Files and folders that a call changed outside of `allowed`, and the processes that it wanted to start."""
+    """The files and folders outside of `allowed` that a call changed, and the processes that it tried to start."""
 
     allowed: tuple[str, ...]
     written: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Seen:
         if event in _CALLS:
             if threading.current_thread() is threading.main_thread():
                 raise Gate(event)
-            raise ConnectionRefusedError(event)  # a library's own thread, such as one that reports on its use
+            raise ConnectionRefusedError(event)  # a library's own thread, such as one for telemetry
         is_written = event in _CHANGES or (event == "open" and (arguments[2] or 0) & _WRITING)
         if is_written and isinstance(arguments[0], (str, bytes, os.PathLike)):
             path = os.path.realpath(os.fsdecode(arguments[0]))
@@ -58,10 +58,10 @@ sys.addaudithook(lambda event, arguments: _watching[-1].look(event, arguments) i
 
 @contextlib.contextmanager
 def watching(*allowed: Path) -> Iterator[Seen]:
-    """What the block does; it may write below `allowed`, and is ended by `Gate` before it starts or calls anything."""
+    """Watch the block, which may write below `allowed`, and end it by `Gate` before it starts or calls anything."""
     _watching.append(Seen(tuple(os.path.realpath(path) for path in allowed)))
     try:
-        with mock.patch.object(sys, "dont_write_bytecode", True):  # Python's cache of modules is no file of the call
+        with mock.patch.object(sys, "dont_write_bytecode", True):  # Python's module cache does not count
             yield _watching[-1]
     finally:
         _watching.pop()
@@ -72,8 +72,8 @@ def give(
 ) -> tuple[int | None, list[str]]:
     """Run the command in `folder`, with the MLflow store at this address.
 
-    Returns its exit code, None where it was about to start a process or to call a server; and what must not happen, a
-    sentence each.
+    Return its exit code, or None if it was about to start a process or to call a server, and a sentence for each thing
+    that must not happen.
     """
     custom = user_s_own(folder) | {"MLFLOW_TRACKING_URI": store, "HOME": str(folder)} | dict(environment or {})
     wrong, code, printed = list[str](), None, io.StringIO()

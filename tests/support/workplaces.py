@@ -1,4 +1,4 @@
-"""A `Workplace` for tests, made of whatever a test wants to watch, and the driver of a simulated study."""
+"""A `Workplace` for tests, made of the parts that a test wants to watch, and the driver of a simulated study."""
 
 import os
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def make_workplace(
     interruption: Interruption | None = None,
     messages: list[str] | None = None,
 ) -> Workplace:
-    """One with these parts; a local launcher, the machine's clock and MLflow's own store where none are given.
+    """Return a workplace with these parts; by default a local launcher, the machine's clock, and MLflow's own store.
 
     What it says to its user is added to `messages`.
     """
@@ -48,7 +48,7 @@ def make_workplace(
 
 
 def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:
-    """A driver, as the command makes one, with its storage and its store in `folder`; what it says is not printed."""
+    """Return a driver as the command makes one, with its storage and its store in `folder`; it prints no messages."""
     file = StudyFile.read(path, overrides)
     home = folder / ".paretune"
     home.mkdir(exist_ok=True)

@@ -124,9 +124,9 @@ def test_a_part_of_measured_trainings_is_a_table_whose_cheapest_good_jobs_are_kn
         if score.share(some) >= 0.9
     ]
     assert score.cheapest(0.9) == pytest.approx(min(good))
-    booked = drive(plain.Plain(part), part, draw=0, most_usd=math.inf, most=100)
-    assert score.course(booked, 0.0).share_at(math.inf) == pytest.approx(1.0)
-    assert len(booked) == len(part.points)
+    ended = drive(plain.Plain(part), part, draw=0, most_usd=math.inf, most=100)
+    assert score.course(ended, 0.0).share_at(math.inf) == pytest.approx(1.0)
+    assert len(ended) == len(part.points)
 
 
 def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,6 @@
-"""A Slurm of one node: sbatch, sacct, scancel, srun, and the daemon that runs a job; the program's name says which.
+"""A Slurm of one node: sbatch, sacct, scancel, srun, and the daemon that runs a job; the program's name selects one.
 
-Jobs are files in the folder SLURM_STAND_IN. They run in the background, as processes of their own session.
+Jobs are files in the folder SLURM_STAND_IN. They run in the background, each in its own session.
 """
 
 import json
@@ -16,13 +16,13 @@ HOME = Path(os.environ["SLURM_STAND_IN"])
 
 
 def main() -> None:
-    """Act as the command that this file is called by."""
+    """Act as the command that this file was called as."""
     name, words = Path(sys.argv[0]).name, sys.argv[1:]
     {"sbatch": sbatch, "sacct": sacct, "scancel": scancel, "srun": srun, "daemon": daemon}[name](words)
 
 
 def options_of(words: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Options with their values, and the other words; a value of its own word follows -j, --name and --starttime."""
+    """Return the options with their values, and the other words; -j, --name and --starttime take the next word."""
     options, others, rest = {}, [], list(words)
     while rest:
         word = rest.pop(0)
@@ -33,13 +33,13 @@ def options_of(words: list[str]) -> tuple[dict[str, str], list[str]]:
             options[key] = value
         else:
             others.append(word)
-            if words[:1] == ["--parsable"]:  # what follows the script of sbatch are its arguments
+            if words[:1] == ["--parsable"]:  # words after the script of sbatch are the script's arguments
                 break
     return options, others
 
 
 def save(number: str, **changes: object) -> dict[str, object]:
-    """The record of a job with changes, written at once."""
+    """Update the record of a job, write it, and return it."""
     path = HOME / f"{number}.json"
     record = {**(json.loads(path.read_text()) if path.exists() else {}), **changes}
     draft = path.with_suffix(f".{os.getpid()}")
@@ -49,7 +49,7 @@ def save(number: str, **changes: object) -> dict[str, object]:
 
 
 def sbatch(words: list[str]) -> None:
-    """Give a job its id and start it in the background; the answer is lost if the file `lose` exists."""
+    """Give a job its id and start it in the background; lose the answer if the file `lose` exists."""
     if (HOME / "refuse").exists():
         sys.exit("sbatch: error: Batch job submission failed: Invalid account")
     options, (script, *_) = options_of(words)
@@ -97,14 +97,14 @@ def daemon(words: list[str]) -> None:
 
 
 def srun(words: list[str]) -> None:
-    """Become the task of the only node; from here on a signal reaches it."""
+    """Become the task of the only node; from then on, a signal reaches it."""
     (HOME / f"step-{os.environ['SLURM_JOB_ID']}").write_text(str(os.getpid()))
     _, others = words[0], words[1:]
     os.execvpe(others[0], others, {**os.environ, "SLURM_NODEID": "0"})  # noqa: S606
 
 
 def signal_steps(number: str, which: signal.Signals) -> bool:
-    """Signal the task of a job, as `scancel --signal` does; False if it has not begun."""
+    """Signal the task of a job, as `scancel --signal` does; return False if it has not begun."""
     step = HOME / f"step-{number}"
     if not step.exists():
         return False
@@ -126,7 +126,7 @@ def scancel(words: list[str]) -> None:
 
 
 def sacct(words: list[str]) -> None:
-    """The columns that were asked for, of one job."""
+    """Print the requested columns of one job."""
     assert os.environ["SLURM_TIME_FORMAT"] == "%s"
     options, _ = options_of(words)
     for path in sorted(HOME.glob("[0-9]*.json")):

@@ -41,7 +41,7 @@ def forget() -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """The environment of a login node, with the package installed as pip installs it."""
+    """Return the environment of a login node, with the package installed as pip installs it."""
     programs, site, home = (tmp_path / name for name in ("bin", "site", "slurm"))
     (site / "paretune_slurm-0.1.0.dist-info").mkdir(parents=True)
     (site / "paretune_slurm-0.1.0.dist-info" / "METADATA").write_text(
@@ -77,7 +77,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[st
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program in place of the Python that trains, which starts the launcher's own programs with the real one."""
+    """Return a program that replaces the Python that trains, but runs the launcher's own programs with the real one."""
     program = tmp_path / "training"
     real = f"""#!{sys.executable}
 import os, sys
@@ -122,7 +122,7 @@ def place(cluster: dict[str, str], training: Path, order: Order, tmp_path: Path)
 
 
 class TestSlurmLauncherKeepsTheContract(LauncherContract):
-    """With `place` as above."""
+    """Runs the contract with the fixture `place`."""
 
 
 def test_the_job_whose_order_was_not_answered_is_found_by_its_name(place: Place, tmp_path: Path) -> None:

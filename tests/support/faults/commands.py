@@ -1,6 +1,6 @@
 """Commands that tests begin, kill and wait for: forks of a process that has imported everything.
 
-A command begins a tenth of a second after it was asked for, not three seconds, so that many can be killed.
+A command begins within a tenth of a second instead of three seconds, so that many can be killed.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ FORKS.set_forkserver_preload(["tests.support.faults.everything"])
 
 @dataclass
 class Forked:
-    """A command under way.
+    """A running command.
 
     Attributes:
-        signals: how many it was sent while it ran.
+        signals: how many signals it got while it ran.
     """
 
     process: Any
@@ -41,11 +41,11 @@ class Forked:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, negative where a signal has ended it; None while it runs."""
+        """Its exit code, which is negative if a signal ended it; None while it runs."""
         return self.process.exitcode  # type: ignore[no-any-return]
 
     def has_ended_within(self, seconds: float) -> bool:
-        """Whether it ends by itself in that time."""
+        """Return whether it ends by itself within that time."""
         self.process.join(seconds)
         return self.code is not None
 
@@ -57,7 +57,7 @@ class Forked:
                 self.signals += 1
 
     def wait(self, within_s: float = 1200.0) -> int:
-        """Its exit code, once it has ended."""
+        """Wait for its end, and return its exit code."""
         if not self.has_ended_within(within_s):
             self.send(signal.SIGABRT)
             raise AssertionError(f"{' '.join(self.words)}: not ended within {within_s:g} s:\n{self.text}")
@@ -69,12 +69,12 @@ def begin(
 ) -> Forked:
     """Begin a command of paretune or mlflow.
 
-    In a real second, `pace` seconds pass for paretune's clock and for boto's pauses and limits; the time of day is
+    In a real second, `pace` seconds pass for paretune's clock, and for boto's pauses and limits. The time of day is
     ahead by `ahead_s`.
     """
     log = cwd / f"printed-{len(list(cwd.glob('printed-*'))):04}"
     log.touch()
-    with contextlib.chdir(REPOSITORY):  # where a server of forks finds its modules, should it begin now
+    with contextlib.chdir(REPOSITORY):  # so that a fork server that begins now finds its modules
         forkserver.ensure_running()
         arguments = (words, str(cwd), dict(environment), str(log), pace, ahead_s)
         process = FORKS.Process(target=_run, args=arguments, daemon=True)
@@ -83,14 +83,14 @@ def begin(
 
 
 def _run(words: list[str], cwd: str, environment: dict[str, str], log: str, pace: float, ahead_s: float) -> None:
-    """Be the command; never returns."""
+    """Become the command; this never returns."""
     os.setsid()
     code: Any = 70
     try:
         for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (os.open(log, os.O_WRONLY | os.O_APPEND), 1)):
             os.dup2(source, target)
         os.dup2(1, 2)
-        sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  # as long as the process
+        sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115  # open as long as the process
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         os.chdir(cwd)
@@ -111,7 +111,7 @@ def _run(words: list[str], cwd: str, environment: dict[str, str], log: str, pace
 
 
 def _change_time(pace: float, ahead_s: float) -> None:
-    """Make paretune's clock, boto's pauses and boto's limits faster; its time of day only later."""
+    """Speed up paretune's clock and boto's pauses and limits, and shift the time of day."""
     import botocore.config
     import botocore.endpoint
 

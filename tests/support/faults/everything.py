@@ -1,4 +1,4 @@
-"""Imports what commands import late, once for all forks: a simulated job is run to its end in a place of its own."""
+"""Imports what commands import late, once for all forks, by running a simulated job to its end in a separate folder."""
 
 import contextlib
 import gc

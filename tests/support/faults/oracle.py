@@ -1,6 +1,6 @@
-"""What really happened, counted without paretune's own books, against what MLflow holds.
+"""What really happened, counted without paretune's own records, and compared with what MLflow holds.
 
-A world tells its jobs, their bill, and the events that they have written; `faults_of` compares that with the runs.
+A world lists its jobs, their bill, and the events that they have written; `faults_of` compares them with the runs.
 """
 
 import json
@@ -29,11 +29,11 @@ class Created:
     Attributes:
         state: `Completed`, `Failed` or `Stopped`; another word while it runs.
         seconds: what is billed, per instance.
-        usd: what it cost; None where its price is not known.
+        usd: what it cost; None if its price is unknown.
         points: curve and step of each metric that it has written.
         tolerance_s: by how much `seconds` may be wrong.
-        begun: processes that have run its command, as they have noted themselves.
-        may_fail: whether a run may be FAILED although the job is not.
+        begun: how many processes have run its command, according to their own notes.
+        may_fail: whether its run may be FAILED although the job is not.
     """
 
     name: str
@@ -47,9 +47,9 @@ class Created:
 
 
 def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, attempts: int = 1) -> list[str]:
-    """Every way in which the runs do not tell what happened; empty where they do.
+    """Return every difference between the runs and what happened; empty if there is none.
 
-    `attempts`: jobs that one run may have, because the first ones ran out of memory or found no capacity.
+    `attempts`: how many jobs a run may have, because the first ones ran out of memory or found no capacity.
     """
     jobs, owned = defaultdict(list), set[str]()
     for job in created:
@@ -67,12 +67,12 @@ def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, 
 
 
 def _without_attempt(name: str) -> str:
-    """What the names of all attempts of a run's job begin with."""
+    """Return the common beginning of the names of all attempts of a run's job."""
     return name.rpartition("-")[0]
 
 
 def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts: int) -> Iterator[str]:
-    is_untouched = not any(name.startswith("paretune.") for name in run.data.tags)  # its launcher never came so far
+    is_untouched = not any(name.startswith("paretune.") for name in run.data.tags)  # its launcher never came that far
     if run.info.status == "RUNNING" and (jobs or not is_untouched):
         yield f"is left RUNNING, with the state {run.data.tags.get('paretune.state')}"
     yield from (f"{job.name} was begun {job.begun} times" for job in jobs if job.begun > 1)
@@ -80,7 +80,7 @@ def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts
         yield f"has {len(jobs)} jobs: {', '.join(job.name for job in jobs)}"
     if not jobs:
         if run.data.metrics.get("cost_usd", 0.0) != 0.0:
-            yield f"has no job, and books {run.data.metrics['cost_usd']} USD"
+            yield f"has no job, and records {run.data.metrics['cost_usd']} USD"
         return
     last = max(jobs, key=lambda job: int(job.name.rpartition("-")[2]))
     if last.state not in _STATUS:
@@ -93,16 +93,16 @@ def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts
 
 def _faults_of_bill(run: Run, jobs: list[Created]) -> Iterator[str]:
     seconds, tolerance = sum(job.seconds for job in jobs), sum(job.tolerance_s for job in jobs)
-    booked = run.data.metrics.get("billable_seconds")
-    if booked is None or abs(booked - seconds) > tolerance:
-        yield f"books {booked} billable seconds, and the bill has {seconds}"
+    recorded = run.data.metrics.get("billable_seconds")
+    if recorded is None or abs(recorded - seconds) > tolerance:
+        yield f"records {recorded} billable seconds, and the bill has {seconds}"
     if any(job.usd is None for job in jobs):
         return
     usd = sum(job.usd for job in jobs if job.usd is not None)
     cost = run.data.metrics.get("cost_usd")
     allowed = max(1e-6 * usd, usd * tolerance / seconds if seconds else 0.0, 1e-9)
     if cost is None or abs(cost - usd) > allowed:
-        yield f"books {cost} USD, and the bill is {usd} USD"
+        yield f"records {cost} USD, and the bill is {usd} USD"
 
 
 def _faults_of_points(run: Run, jobs: list[Created], client: MlflowClient) -> Iterator[str]:
@@ -117,13 +117,13 @@ def _faults_of_points(run: Run, jobs: list[Created], client: MlflowClient) -> It
 
 
 def price_of(instance_type: str, region: str = "us-east-1") -> float | None:
-    """Dollars an hour of an instance, as the price list has them."""
+    """Return the dollars per hour of an instance, according to the price list."""
     price = PriceList.read({}).price(instance_type, region)
     return None if price is None else price.usd_per_hour
 
 
 def points_of(path: Path) -> Counter[tuple[str, int]]:
-    """Curve and step of every whole event in a file of events; lines that are none are passed over."""
+    """Return curve and step of every complete event in a file of events; other lines are skipped."""
     result: Counter[tuple[str, int]] = Counter()
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         with suppress(ValueError, KeyError, TypeError, AttributeError):
@@ -136,7 +136,7 @@ def points_of(path: Path) -> Counter[tuple[str, int]]:
 
 
 def points_of_store(path: Path) -> Counter[tuple[str, int]]:
-    """Curve and step of every metric that the command of a project has recorded in its job."""
+    """Return curve and step of every metric that a project's command has recorded in its job."""
     if not path.exists():
         return Counter()
     with closing(sqlite3.connect(path)) as database:
@@ -145,7 +145,7 @@ def points_of_store(path: Path) -> Counter[tuple[str, int]]:
 
 
 def simulated_jobs(home: Path) -> list[Created]:
-    """Jobs of the simulated launcher: from its files, which hold the course of each."""
+    """Return the jobs of the simulated launcher, read from its files, which hold the course of each."""
     return [_simulated_job(path) for path in sorted(home.glob("simulated/jobs/*.json")) if ".stop" not in path.name]
 
 
@@ -172,7 +172,7 @@ def _simulated_job(path: Path) -> Created:
 
 
 def local_jobs(home: Path) -> list[Created]:
-    """Jobs of the local launcher: from their folders. A job lasts until its folder is written to for the last time."""
+    """Return the jobs of the local launcher, read from their folders; the last write to a folder ends its job."""
     return [_local_job(path.parent) for path in sorted(home.glob("jobs/*/process.json"))]
 
 
@@ -195,7 +195,7 @@ def _local_job(folder: Path) -> Created:
 
 
 def sagemaker_job(described: Mapping[str, Any], folder: Path) -> Created:
-    """A job of the emulator: its own description and the files of its instances."""
+    """Return a job of the emulator, read from its description and the files of its instances."""
     resources = described["ResourceConfig"]
     seconds = float(described.get("BillableTimeInSeconds", 0.0))
     price = price_of(resources["InstanceType"])

@@ -1,4 +1,4 @@
-"""A proxy between paretune and a server that answers as badly as a test wants it to."""
+"""A proxy between paretune and a server, which answers as badly as a test wants."""
 
 import http.client
 import socket
@@ -16,8 +16,9 @@ from tests.support.stand_ins.sagemaker.calls import Request, content_of
 TROUBLES = ("reset", "lost", "hang", "slow", "429", "500", "503", "garbage")
 """What `Proxy.disturb` can do to a call.
 
-reset: the connection breaks before the call is heard. lost: it is heard, and the connection breaks before the answer.
-hang: no answer for a long time. slow: one after SLOW_S. A number: an answer with that status. garbage: a page of HTML.
+reset: the connection breaks before the server gets the call. lost: the server gets it, and the connection breaks before
+the answer. hang: no answer for a long time. slow: an answer after SLOW_S. A number: an answer with that status.
+garbage: a page of HTML.
 """
 SLOW_S = 1.5
 _HANG_S = 20.0
@@ -25,11 +26,11 @@ _HOP = {"connection", "transfer-encoding", "content-length", "host", "expect", "
 
 
 class Proxy:
-    """Stands before a server of this machine, in a `with` block.
+    """Stands in front of a server of this machine while its `with` block runs.
 
     Attributes:
-        url: where it listens.
-        heard: operations (of AWS) or paths that were called, in their order.
+        url: its address.
+        heard: AWS operations or paths that were called, in order.
         disturbed: calls that were disturbed since `disturb` was last called.
     """
 
@@ -52,12 +53,12 @@ class Proxy:
         self._server.server_close()
 
     def disturb(self, how: str, fits: Callable[[str], bool] = lambda _: True, times: int = 1_000_000) -> None:
-        """From now on disturb the next `times` calls whose operation or path fits."""
+        """From now on, disturb the next `times` calls whose operation or path fits."""
         self._calm.clear()
         self._how, self._fits, self._left, self.disturbed = how, fits, times, 0
 
     def calm(self) -> None:
-        """Disturb nothing any more."""
+        """Stop disturbing calls."""
         self._left = 0
         self._calm.set()
 

@@ -1,4 +1,4 @@
-"""The places where jobs run, each with a user, a store, commands that can be killed, and an oracle."""
+"""The environments in which jobs run, each with a user, a store, commands that can be killed, and an oracle."""
 
 import os
 import random
@@ -52,7 +52,7 @@ for step in range(5):
     mlflow.log_metric("loss", 1 / (step + 1), step=step)
     time.sleep(0.1)
 """
-_TRACEBACK = re.compile("^Traceback", re.MULTILINE)  # of paretune: those of jobs are shown indented
+_TRACEBACK = re.compile("^Traceback", re.MULTILINE)  # of paretune, because those of jobs are indented
 NEVER_CREATED_S = 700.0  # after so long, `sync` closes the run of a job that is not there
 
 
@@ -61,11 +61,11 @@ class World:
     """A user with a folder, a store, and one kind of job.
 
     Attributes:
-        name: local, simulated, sagemaker, or project: one of MLflow's that runs on SageMaker.
+        name: local, simulated, sagemaker, or project (an MLflow project that runs on SageMaker).
         job: parameters of the job.
-        emulator: the AWS account, where there is one.
-        attempts: jobs that one run may have.
-        may_fail: a run may be FAILED although its job is not: its report cannot be read, or its launcher has failed.
+        emulator: the AWS account, if there is one.
+        attempts: how many jobs a run may have.
+        may_fail: a run may be FAILED although its job is not, because its report cannot be read or its launcher failed.
     """
 
     name: str
@@ -76,7 +76,7 @@ class World:
     attempts: int = 1
     may_fail: bool = False
     begun: list[Forked] = field(default_factory=list)
-    known: list[Created] = field(default_factory=list)  # its jobs, once its books have been checked
+    known: list[Created] = field(default_factory=list)  # its jobs, once its records have been checked
 
     @property
     def home(self) -> Path:
@@ -85,20 +85,20 @@ class World:
 
     @property
     def client(self) -> MlflowClient:
-        """Of the store itself, whatever stands between it and the commands."""
+        """Client of the store itself, whatever is between it and the commands."""
         return MlflowClient(f"sqlite:///{self.folder / 'mlflow.db'}")
 
     def open_run(self) -> str:
-        """A run, as `mlflow run` opens one for a command."""
+        """Open a run, as `mlflow run` does for a command, and return its id."""
         return str(self.client.create_run("0").info.run_id)
 
     def begin(self, run_id: str | None = None, **options: Any) -> Forked:
-        """Begin the command, for a run that is there or for a new one."""
+        """Begin the command, for an existing run or for a new one."""
         custom = {"MLFLOW_RUN_ID": run_id} if run_id else {}
         return self.begin_words(["paretune", "train", *spelled(self.job)], custom, **options)
 
     def sync(self, within_s: float = 1200.0, **options: Any) -> str:
-        """Run `sync` to its end; what it printed."""
+        """Run `sync` to its end, and return what it printed."""
         done = self.begin_words(["paretune", "sync"], **options)
         code = done.wait(within_s)
         assert code == 0, f"sync ended with {code}:\n{done.text}"
@@ -106,7 +106,7 @@ class World:
         return done.text
 
     def recover(self) -> None:
-        """`sync` until nothing is unfinished; then again when runs without a job are old enough to be closed."""
+        """Run `sync` until nothing is unfinished, and again when runs without a job are old enough to be closed."""
         for _ in range(3):
             text = self.sync()
             if "nothing to do" in text or "another process" not in text:
@@ -123,7 +123,7 @@ class World:
         return self.emulator
 
     def created(self) -> list[Created]:
-        """All jobs that were created."""
+        """Return all jobs that were created."""
         if self.emulator is None:
             return simulated_jobs(self.home) if self.name == "simulated" else local_jobs(self.home)
         emulator = self.emulator
@@ -137,13 +137,13 @@ class World:
         return [run for run in result if not any(run.data.tags.get(name) for name in of_others)]
 
     def faults(self) -> list[str]:
-        """What the books have wrong, and what commands have printed that they must not."""
+        """Return the errors in the records, and what commands have printed but must not print."""
         self.known = self.created()
         result = faults_of(self.known, self.runs(), self.client, attempts=self.attempts)
         return result + [f"{done.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)]
 
     def write_script(self, *, steps: int = 20, pause_s: float = 0.1, ending: str = "") -> None:
-        """What the job runs."""
+        """Write the script that the job runs."""
         text = SCRIPT.format(steps=steps, pause_s=pause_s, ending=ending)
         (self.folder / "train.py").write_text(text)
 
@@ -161,11 +161,11 @@ class World:
 
 @dataclass
 class Trial:
-    """Numbers to draw moments and cases from, and a world with a store and an account of its own.
+    """Numbers from which moments and cases are drawn, and worlds that each have their own store and account.
 
     Attributes:
-        faults: those that have taken effect, in words.
-        made: how many kills, faults, jobs and runs there were in its worlds.
+        faults: descriptions of those that have taken effect.
+        made: counts of kills, faults, jobs and runs in its worlds.
     """
 
     draw: random.Random
@@ -175,17 +175,17 @@ class Trial:
     made: Counter[str] = field(default_factory=Counter)
 
     def count_fault(self, text: str, *, took_effect: bool = True) -> None:
-        """Count a fault if a command has met it."""
+        """Count a fault if it reached a command."""
         if took_effect:
             self.faults.append(text)
             self.made["faults"] += 1
 
     @contextmanager
     def world(self, name: str, disk_mib: int = 0, shown_after_s: float = 0.0) -> Iterator[World]:
-        """One, whose books are checked after the block; nothing of it runs then.
+        """Yield a world whose records are checked after the block, when nothing of it runs any more.
 
-        `disk_mib`: the size of the disk that the user's folder is on; 0 for no disk of its own. `shown_after_s`: how
-        late AWS shows a new job.
+        `disk_mib`: the size of the disk that holds the user's folder; 0 for no separate disk. `shown_after_s`: the
+        delay after which AWS shows a new job.
         """
         folder = self.root / name
         folder.mkdir()
@@ -196,7 +196,7 @@ class Trial:
                 text: value for text, value in os.environ.items() if not text.startswith(("AWS_", "MLFLOW_"))
             }
             environment |= user_s_own(folder) | {"MLFLOW_TRACKING_URI": copy_store(self.store, folder)}
-            # A server's refusal is tried again at once: pauses of seconds would only make the tests longer.
+            # A server's refusal is retried at once: pauses of seconds would only make the tests slower.
             environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
             world = World(name, folder, environment)
             if name in ("sagemaker", "project"):
@@ -214,7 +214,7 @@ class Trial:
 
 @contextmanager
 def _disk(folder: Path, size_mib: int) -> Iterator[None]:
-    """A disk of its own under a folder."""
+    """Mount a separate disk at a folder."""
     words = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "none", str(folder)]
     mounted = subprocess.run(words, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:

@@ -1,7 +1,7 @@
-"""Services that tests talk to in place of the real ones; the words of each error are AWS's own.
+"""Services that replace the real ones in tests; the text of each error is AWS's own.
 
-aws          AWS in this process, for unit tests, with the training jobs of `sagemaker`, which do what a test says
-sagemaker    AWS over HTTP, with training jobs that really run: see its own list
+aws          AWS in this process, for unit tests; its training jobs, from `sagemaker`, do what a test says
+sagemaker    AWS over HTTP, with training jobs that really run; its docstring lists what it covers
 hub          a Hugging Face hub, as huggingface_hub 2.4 and datasets 5.2 read it
-postgresql   a real PostgreSQL server of one's own
+postgresql   a real PostgreSQL server for the tests alone
 """

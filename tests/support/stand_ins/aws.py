@@ -1,8 +1,8 @@
 """An AWS account in this process, for unit tests: S3 and IAM of moto, and training jobs that do what a test says.
 
 Clients are boto's own, so that each request is checked against the API model. The rules of training jobs are those of
-`stand_ins.sagemaker`, which nobody runs here. Calls are noted, and fail if a test wants it (`Aws.refuse`, `Aws.deny`);
-boto does not try such a call again. Time passes on `FakeClock` only.
+`stand_ins.sagemaker`, but no job runs. Calls are recorded, and fail if a test wants it (`Aws.refuse`, `Aws.deny`); boto
+does not retry such a call. Time passes on `FakeClock` only.
 """
 
 import datetime
@@ -35,7 +35,7 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
 BUCKET = "models"
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
 _ACTIONS = {"ListObjectsV2": "ListBucket", "HeadBucket": "ListBucket", "DeleteObjects": "DeleteObject"}
-"""Calls of S3 whose action in policies has another name."""
+"""Calls of S3 whose action has another name in policies."""
 _CONNECT = boto3.Session.client
 
 
@@ -48,7 +48,7 @@ class Call:
 
 
 def error(code: str, message: str = "", status: int = 400, **metadata: Any) -> ClientError:
-    """What boto raises for an answer with an error code."""
+    """Return what boto raises for an answer with an error code."""
     answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status, **metadata}}
     return ClientError(answer, "Operation")
 
@@ -58,21 +58,21 @@ class Aws:
 
     Attributes:
         training: the training jobs.
-        told: name of a job to what DescribeTrainingJob says in place of the truth; None leaves a member out.
-        foreign: name of a job of somebody else to its description.
-        objects: what lies in S3, by key.
-        log: entries of CloudWatch's log, of which a page has `page_size`.
+        overrides: by job name, members that DescribeTrainingJob returns instead of the truth; None leaves a member out.
+        foreign: descriptions of jobs that paretune did not create, by name.
+        objects: content of S3, by key.
+        log: entries of CloudWatch's log, in pages of `page_size`.
         products: the price list.
-        quotas: name of a quota of SageMaker to its value.
-        conditions: keys of the request that policies ask for and IAM's simulation does not know.
-        arn: who asks.
+        quotas: values of SageMaker's quotas, by name.
+        conditions: keys of a request that policies require and that IAM's simulation does not know.
+        arn: the identity that calls.
     """
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.calls: list[Call] = []
         self.training = Jobs(lambda job: threading.Thread())
-        self.told: dict[str, dict[str, Any]] = defaultdict(dict)
+        self.overrides: dict[str, dict[str, Any]] = defaultdict(dict)
         self.foreign: dict[str, dict[str, Any]] = {}
         self.log: list[dict[str, Any]] = []
         self.page_size = 10_000
@@ -103,7 +103,7 @@ class Aws:
         self.s3.create_bucket(name, "us-east-1")
 
     def put(self, key: str, body: bytes, days: float = 0.0) -> None:
-        """An object that was written so many days ago."""
+        """Put an object that was written so many days ago."""
         moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
         self.s3.put_object(BUCKET, key, body).last_modified = moment.replace(tzinfo=None)
 
@@ -113,7 +113,7 @@ class Aws:
         return {key: entry.value for bucket in buckets for key, entry in bucket.keys.items()}
 
     def add_role(self, name: str, path: str = "/service-role/") -> str:
-        """A role that SageMaker may assume, whose ARN is returned."""
+        """Add a role that SageMaker may assume, and return its ARN."""
         role = self.iam.create_role(name, json.dumps({"Statement": [_TRUST]}), path, None, "", {}, "3600")
         return str(role.arn)
 
@@ -122,26 +122,26 @@ class Aws:
         self.iam.get_role("Trainer").assume_role_policy_document = json.dumps({"Statement": statements})
 
     def enter(self, name: str, secondary: str) -> None:
-        """A job goes on to its next status."""
+        """Move a job on to its next status."""
         job = self.training.jobs[name]
         job.enter(secondary)
         job.started = self.clock.now() if secondary == "Training" and job.started is None else job.started
 
-    def end(self, name: str, status: str = "Completed", secondary: str = "", reason: str = "", **told: Any) -> None:
-        """A job ends; `told` are members of its description."""
+    def end(self, name: str, status: str = "Completed", secondary: str = "", reason: str = "", **more: Any) -> None:
+        """End a job; `more` are members of its description."""
         job = self.training.jobs[name]
         job.training_s = 0.0 if job.started is None else self.clock.now() - job.started
         job.keep(is_healthy=True)
         job.end(status, secondary or status, reason or None)
-        self.told[name] |= told
+        self.overrides[name] |= more
 
     def show(self, name: str) -> None:
-        """A job of this name that has just been created."""
+        """Show a job of this name, as if it had just been created."""
         request = {"TrainingJobName": name, "ResourceConfig": {"InstanceCount": 1}}
         self.training.jobs[name] = Job({**request, "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/x"}})
 
     def say(self, stream: str, *lines: str) -> None:
-        """Lines of one stream of the log, with a time stamp a second after the other."""
+        """Add lines to one stream of the log, each a second after the one before."""
         for line in lines:
             number = len(self.log)
             entry = {"eventId": f"{number:05d}", "timestamp": int(EPOCH + number) * 1000, "logStreamName": stream}
@@ -152,19 +152,19 @@ class Aws:
         self._refusals[operation] += [code if isinstance(code, Exception) else error(code, message)] * times
 
     def deny(self, action: str) -> None:
-        """Deny an action to the one who asks."""
+        """Deny an action to the caller."""
         self._denied.add(action)
 
     def count(self, *operations: str) -> int:
-        """How often operations were called; any, if none is named."""
+        """Return how often operations were called; without names, count all calls."""
         return len(self.of(*operations))
 
     def of(self, *operations: str) -> list[Call]:
-        """Calls of operations; all, if none is named."""
+        """Return the calls of operations, or all calls if none is named."""
         return [call for call in self.calls if not operations or call.operation in operations]
 
     def note(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
-        """Note a call, and raise what it has to fail with."""
+        """Record a call, and raise the error that it must fail with, if any."""
         context["parameters"] = dict(params)
         self.calls.append(Call(model.name, dict(params)))
         self.meet(model.name)
@@ -174,12 +174,12 @@ class Aws:
             raise error(kind, f"User: {self.arn} is not authorized to perform: {action}", 403)
 
     def meet(self, operation: str) -> None:
-        """Raise what this call has to fail with."""
+        """Raise the error that this call must fail with, if any."""
         if waiting := self._refusals[operation]:
             raise waiting.pop(0)
 
     def answer(self, model: Any, context: dict[str, Any], **_: Any) -> tuple[Any, Any] | None:
-        """The answer to a call that is not moto's."""
+        """Answer a call that moto does not answer."""
         if model.name not in self._own:
             return None
         try:
@@ -191,7 +191,7 @@ class Aws:
 
     def _describe(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["TrainingJobName"]
-        whole = self.foreign.get(name) or self.training.describe(request) | self.told[name]
+        whole = self.foreign.get(name) or self.training.describe(request) | self.overrides[name]
         return {member: value for member, value in whole.items() if value is not None}
 
     def _filter_log(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -225,13 +225,13 @@ class Aws:
 
 @cache
 def _client(service: str, region: str) -> Any:
-    """A client for all accounts of a process: making one takes a third of a second."""
+    """Return a client that all accounts of a process share, because making one takes a third of a second."""
     client = _CONNECT(boto3.Session("testing", "testing"), service, region_name=region)
     client.meta.events.register("provide-client-params", lambda **call: _ACCOUNTS[-1].note(**call))
     client.meta.events.register("before-call", lambda **call: _ACCOUNTS[-1].answer(**call))
-    # What a client adds to its requests itself is seen with another one: test_account.
+    # What a client itself adds to its requests is tested with another one, in test_account.
     client.meta.events.register = lambda *_: None
-    if service == "s3":  # in this thread, without parts
+    if service == "s3":  # so that it stays in this thread and has no parts
 
         def upload(path: str, bucket: str, key: str, ExtraArgs: Any = None, Callback: Any = None) -> None:  # noqa: N803
             body = Path(path).read_bytes()
@@ -251,7 +251,7 @@ _ACCOUNTS: list[Aws] = []
 
 @contextmanager
 def account(clock: FakeClock) -> Iterator[Aws]:
-    """An account that every boto session leads to while the block runs."""
+    """Yield an account that every boto session leads to."""
     with mock_aws(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.support.stand_ins.sagemaker.jobs.time", SimpleNamespace(time=clock.now))
         patch.setattr(

@@ -1,11 +1,11 @@
-"""A Hugging Face hub on this machine: as much of its HTTP protocol as loading models and data sets needs.
+"""A Hugging Face hub on this machine, with as much of its HTTP protocol as loading models and data sets needs.
 
     ROOT/models/<id>/<files>        <id> has one segment or two
     ROOT/datasets/<id>/<files>
 
-What it answers follows the real hub, as the client libraries (huggingface_hub 2.4, datasets 5.2) read it: a file with
-its ETag and its commit, parts of a file, lists of files, error codes in headers, and a redirect for a name that moved.
-Not covered: authentication, large file storage, xet.
+Its answers follow the real hub, as the client libraries (huggingface_hub 2.4, datasets 5.2) read them: a file with its
+ETag and its commit, parts of a file, lists of files, error codes in headers, and a redirect for a name that moved. It
+does not cover authentication, large file storage and xet.
 """
 
 import hashlib
@@ -28,17 +28,17 @@ _API = re.compile(
 
 
 class Hub:
-    """Serves the folder `root` while its `with` block runs; `url` is what HF_ENDPOINT has to be.
+    """Serves the folder `root` while its `with` block runs; HF_ENDPOINT has to be `url`.
 
     Args:
         root: folder with `models` and `datasets`.
-        moved: old id to new id; the old one is answered with a redirect.
-        gated: ids whose files are for people who accepted terms.
+        moved: maps old ids to new ones; requests for an old one are redirected.
+        gated: ids whose files are only for people who accepted terms.
 
-    A commit is made of names and times of files. An earlier one is answered with the files as they are now.
+    A commit is made from names and times of files. Requests for an earlier one get the files as they are now.
 
     Attributes:
-        requests: (method, path, status) of everything that was asked, in order.
+        requests: (method, path, status) of all requests, in order.
     """
 
     def __init__(self, root: Path, *, moved: Mapping[str, str] | None = None, gated: tuple[str, ...] = ()) -> None:
@@ -98,11 +98,11 @@ class Hub:
 
 class _Quiet(WSGIRequestHandler):
     def log(self, *_: object) -> None:
-        """Keep quiet: `Hub.requests` is the log."""
+        """Print nothing, because `Hub.requests` is the log."""
 
 
 def _about(request: Request, match: re.Match[str], folder: Path, commit: str) -> Response:
-    """The repository's own description, or its files below a path, or some of them."""
+    """Answer with the repository's own description, its files below a path, or some of them."""
     place = folder / (match["path"] or "").strip("/")
     answer: Any = {"id": match["name"], "modelId": match["name"], "sha": commit}
     answer |= {"private": False, "gated": False, "tags": [], "downloads": 0, "likes": 0}
@@ -119,14 +119,14 @@ def _about(request: Request, match: re.Match[str], folder: Path, commit: str) ->
 
 
 def _entry(path: Path, folder: Path) -> dict[str, Any]:
-    """A file or a folder, as lists show it."""
+    """Return a file or a folder as lists show it."""
     name = path.relative_to(folder).as_posix()
     kind, size = ("directory", 0) if path.is_dir() else ("file", path.stat().st_size)
     return {"type": kind, "path": name, "rfilename": name, "size": size, "oid": _digits(name)}
 
 
 def _refusal(status: int, code: str, commit: str | None = None) -> Response:
-    """An answer other than the one that was asked for, with the code that tells the client why."""
+    """Return a refusal, with the code that gives the client the reason."""
     return Response(status=status, headers={"X-Error-Code": code} | ({"X-Repo-Commit": commit} if commit else {}))
 
 

@@ -11,9 +11,9 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 @contextmanager
 def denying_batches(*, has_code: bool = True) -> Iterator[list[str]]:
-    """The store denies LogBatch while the block runs; yields what it has answered so far.
+    """Make the store deny LogBatch while the block runs, and yield the answers so far.
 
-    Without `has_code` the answer is that of IAM, which MLflow's clients take for an internal error.
+    Without `has_code`, the answer is that of IAM, which MLflow's clients take for an internal error.
     """
     answers: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: a cluster in a temporary folder, on a free port of this machine only."""
+"""A PostgreSQL server for tests: a cluster in a temporary folder, on a free port of this machine only."""
 
 import os
 import pwd
@@ -17,7 +17,7 @@ _SERVER = "postgres"
 
 
 def what_is_missing() -> str:
-    """Why there can be no server here, and what to do; empty where there can."""
+    """Return why there can be no server here and what to do about it, or an empty string if there can be one."""
     if _programs() is None:
         return "PostgreSQL is not installed: apt-get install postgresql (Debian), then run this test again"
     if find_spec("psycopg") is None:
@@ -39,22 +39,22 @@ class Cluster:
     control: tuple[object, ...]
 
     def restart(self) -> None:
-        """Break all connections, as a crash does, and begin again."""
+        """Break all connections, as a crash does, and start the server again."""
         _run(*self.control, "-m", "immediate", "-w", "restart")
 
 
 @contextmanager
 def server() -> Iterator[str]:
-    """The address of an empty database, as a study file takes it."""
+    """Yield the address of an empty database, in the form that a study file takes."""
     with cluster() as result:
         yield result.address
 
 
 @contextmanager
 def cluster() -> Iterator[Cluster]:
-    """A server with an empty database."""
+    """Yield a server with an empty database."""
     programs = _programs()
-    assert programs is not None  # `what_is_missing` has looked
+    assert programs is not None  # `what_is_missing` has checked it
     folder = Path(tempfile.mkdtemp(prefix="paretune-postgresql-"))
     data, log, port = folder / "data", folder / "log", free_port()
     user = _server_user()
@@ -80,7 +80,7 @@ def _run(*words: object) -> None:
         [str(word) for word in words],
         cwd="/",
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # the server keeps what it inherits: a pipe would never end
+        stdout=subprocess.DEVNULL,  # the server keeps what it inherits, so a pipe would never end
         stderr=subprocess.DEVNULL,
         timeout=60,
         check=False,
@@ -90,7 +90,7 @@ def _run(*words: object) -> None:
 
 
 def _server_user() -> pwd.struct_passwd | None:
-    """Who the server runs as where this process is root; None where it runs as this user, or cannot run."""
+    """Return the user for the server if this process is root; None if it runs as this user, or cannot run."""
     if os.getuid() != 0:
         return None
     try:
@@ -100,7 +100,7 @@ def _server_user() -> pwd.struct_passwd | None:
 
 
 def _programs() -> Path | None:
-    """The newest installed version's folder of programs."""
+    """Return the folder of programs of the newest installed version."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     result = str(debian[-1]) if debian else shutil.which("initdb")
     return None if result is None else Path(result).resolve().parent

@@ -7,7 +7,7 @@ import pytest
 
 from paretune.cli import main
 from paretune.studies.results.trial_status import TrialStatus
-from tests.support.study_tables import books_of, write_study
+from tests.support.study_tables import records_of, write_study
 
 
 @pytest.mark.slow
@@ -24,7 +24,7 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     assert len(codes) > 3
     assert "has not ended: 0 trials have ended, 2 are under way: call again" in output.err
     storage = f"sqlite:///{workplace / '.paretune' / 'studies.db'}"
-    running, ended, balance = books_of(path, storage)
+    running, ended, balance = records_of(path, storage)
     assert 0 < sum(trial.counts for trial in ended) <= 4
     assert (running, balance.committed_usd) == ([], 0)
     completed = Counter(trial.identity for trial in ended if trial.status is TrialStatus.COMPLETED)

@@ -3,14 +3,14 @@
     HOME/slurm/NAME/                 the folder of a job (container.JobFolder), with these files in addition:
     HOME/slurm/NAME/batch.sh         what Slurm runs: `node.py` on each node
     HOME/slurm/NAME/order.json       the run and the limit of the job
-    HOME/slurm/NAME/batch-job        id of the batch job, as sbatch has answered
-    HOME/slurm/NAME/owner/batch-job  id of the batch job that has started first; others of this name end at once
-    HOME/slurm/NAME/stop             exists once somebody has asked the job to stop
+        HOME/slurm/NAME/batch-job        id of the batch job, from the answer of sbatch
+        HOME/slurm/NAME/owner/batch-job  id of the first batch job that has started; others of this name end at once
+        HOME/slurm/NAME/stop             exists once the job has been asked to stop
     HOME/slurm/NAME/end.json         how it ended; written once, by the first process that notices the end
     HOME/checkpoints/RUN/            checkpoints of a run, from which its next attempt continues
 
-The state of a job is what sacct says of its batch job, so Slurm needs its accounting (slurmdbd). The batch job gets
-SIGTERM at its limit or by `stop`, writes a checkpoint, and ends.
+The state of a job is the state of its batch job according to sacct, so Slurm needs its accounting (slurmdbd). When the
+batch job reaches its limit or is stopped, it gets SIGTERM, writes a checkpoint, and ends.
 """
 
 import fcntl
@@ -58,7 +58,7 @@ _KINDS = {
     "BOOT_FAIL": FailureKind.INTERNAL,
     "PREEMPTED": FailureKind.INTERNAL,
 }
-"""What a state of sacct means for the next attempt; all others are errors."""
+"""What a state of sacct means for the next attempt; all other states are errors."""
 BATCH = """#!/bin/bash
 # Slurm runs this on the first node of the job {name}.
 folder={folder}
@@ -104,7 +104,7 @@ class SlurmJob(FolderJob):
         return JobState(self._read_end()["state"])
 
     def stop(self) -> None:
-        """Signal the training, which writes a checkpoint; a job that still waits for nodes is cancelled."""
+        """Send the training a signal, so that it writes a checkpoint; cancel a job that still waits for nodes."""
         if not self.state().is_terminal and not self._stop.exists():
             self._stop.touch()
             self._slurm.cancel(self.number, "--state=PENDING")
@@ -134,10 +134,10 @@ class SlurmJob(FolderJob):
         if self._clock.monotonic() - self._asked_at >= self._slurm.ask_every_s:
             self._row = self._slurm.accounted(self.number) or self._row
             self._asked_at = self._clock.monotonic()
-        return self._row or {"State": "PENDING", "Start": "", "End": ""}  # sacct shows a job a moment late
+        return self._row or {"State": "PENDING", "Start": "", "End": ""}  # sacct shows a new job with a delay
 
     def _seconds(self, row: Mapping[str, str]) -> float:
-        """Whole seconds since the job has its nodes, until its end or until now."""
+        """Return the whole seconds since the job got its nodes, until its end or until now."""
         if not row["Start"].isdigit():
             return 0.0
         until = int(row["End"]) if row["End"].isdigit() else int(self._clock.now())
@@ -176,7 +176,7 @@ class Slurm:
         self.ask_every_s = ask_every_s
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command; the caller looks at its exit code."""
+        """Run a command; the caller checks its exit code."""
         try:
             return subprocess.run(
                 words,
@@ -191,7 +191,7 @@ class Slurm:
             raise LostContact(f"{words[0]} does not answer ({error}): log in to the cluster and try again") from error
 
     def accounted(self, number: str = "", name: str = "") -> dict[str, str] | None:
-        """What sacct says of a batch job, by its id or as the first with a name; None if it has none."""
+        """Return what sacct shows for a batch job, found by its id or as the first with a name, or None."""
         which = ("-j", number) if number else ("--name", name, "--starttime", _SINCE)
         columns = f"--format={','.join(_FIELDS)}"
         done = self.run("sacct", "--allocations", "--noheader", "--parsable2", columns, *which)
@@ -201,7 +201,7 @@ class Slurm:
         return rows[0] if rows else None
 
     def cancel(self, number: str, *options: str) -> None:
-        """Cancel a batch job, or signal it; one that has just ended is no error."""
+        """Cancel a batch job, or signal it; a job that has just ended is not an error."""
         self.run("scancel", *options, number)
 
     def submit(self, words: list[str]) -> str:
@@ -213,7 +213,7 @@ class Slurm:
 
 
 class SlurmLauncher(Launcher):
-    """Submits jobs with sbatch; `home` must lie on a file system that all nodes share."""
+    """Submits jobs with sbatch; `home` must be on a file system that all nodes share."""
 
     traits = TRAITS
     stop_s = float(GRACE_S)
@@ -241,7 +241,7 @@ class SlurmLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs) -> SlurmJob:
         root = self._home / "slurm" / document.job_name
         root.mkdir(parents=True, exist_ok=True)
-        with (root / "lock").open("w") as lock:  # which keeps other processes out
+        with (root / "lock").open("w") as lock:  # excludes other processes
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (existing := self.attach(document.job_name)) is not None:
                 return existing
@@ -255,7 +255,7 @@ class SlurmLauncher(Launcher):
             return None
         known = [path for path in (root / "owner" / "batch-job", root / "batch-job") if path.is_file()]
         number = known[0].read_text().strip() if known else ""
-        if not number and (row := self._slurm.accounted(name=job_name)) is not None:  # sbatch's answer was lost
+        if not number and (row := self._slurm.accounted(name=job_name)) is not None:  # the answer of sbatch was lost
             number = row["JobIDRaw"]
         return SlurmJob(job_name, root, number, self._clock, self._slurm) if number else None
 
@@ -267,7 +267,7 @@ class SlurmLauncher(Launcher):
         return {"sbatch": shlex.join(["sbatch", "--parsable", *_options(root, document)])}
 
     def _batch(self, root: Path, document: JobDocument, inputs: JobInputs) -> list[str]:
-        """Fill the folder of the job and write its batch script; the words for sbatch."""
+        """Fill the folder of the job, write its batch script, and return the arguments of sbatch."""
         spec = document.spec
         try:
             command = fill(
@@ -303,7 +303,7 @@ class SlurmLauncher(Launcher):
 
 
 def _options(root: Path, document: JobDocument) -> list[str]:
-    """The options of sbatch and the script: the limit of the attempt, and GRACE_S for its checkpoint."""
+    """Return the options of sbatch and the script: the limit of the attempt, and GRACE_S for its checkpoint."""
     spec = document.spec
     row = next(row for row in catalog.rows() if row["instance_type"] == spec.instance_type)
     minutes, seconds = divmod(math.ceil(document.max_seconds) + GRACE_S, 60)

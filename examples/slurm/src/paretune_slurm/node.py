@@ -1,7 +1,7 @@
 """What Slurm runs on each node of a job: `python -m paretune_slurm.node HOSTS FOLDER COMMAND...`.
 
-It makes a folder of this node's own, which is the job's folder but for SageMaker's description of the cluster, and
-replaces itself by the command. The training reads that description: who takes part, and over which interface.
+It makes a folder for this node, which is the job's folder except for SageMaker's description of the cluster, and
+replaces itself with the command. The training reads that description to learn who takes part, and over which interface.
 """
 
 import json
@@ -14,7 +14,7 @@ _DEFAULT_ROUTE = "00000000"
 
 
 def main(hosts: str, folder: str, *words: str) -> None:
-    """Describe the cluster to this node and run the command, with the folder of this node in place of `folder`."""
+    """Describe the cluster to this node, and run the command in the folder of this node instead of `folder`."""
     if (Path(folder) / "stop").exists():  # asked for before there was a process to signal
         return
     names, rank = hosts.split(","), int(os.environ.get("SLURM_NODEID", "0"))
@@ -36,7 +36,7 @@ def main(hosts: str, folder: str, *words: str) -> None:
 
 
 def interface(routes: Path = Path("/proc/net/route")) -> str:
-    """The network interface for the training: PARETUNE_SLURM_INTERFACE, or that of the default route."""
+    """Return the network interface for the training: PARETUNE_SLURM_INTERFACE, or that of the default route."""
     rows = [line.split() for line in routes.read_text().splitlines()[1:]] if routes.exists() else []
     default = next((row[0] for row in rows if len(row) > 1 and row[1] == _DEFAULT_ROUTE), "eth0")
     return os.environ.get("PARETUNE_SLURM_INTERFACE") or default

@@ -1,15 +1,15 @@
 """SageMaker on this machine: training jobs that really run, one set of folders and processes per instance.
 
-Tests start it with `emulator.Emulator`. The picture, from the outside in:
+Tests start it with `emulator.Emulator`. Its modules, from the outside in:
 
-    emulator.py        what a test holds: starts the service in a process of its own, asks and steers it
-    service.py         the HTTP layer: notes requests, lets them fail, answers them, or hands them on to moto (S3, logs,
+    emulator.py        what a test uses: starts the service in another process, queries and controls it
+    service.py         the HTTP layer: records requests, lets them fail, answers them, or passes them to moto (S3, logs,
                        iam, sts)
     jobs.py            CreateTrainingJob and its family: rules, status words, transitions, times, warm pools
-    training.py        the life of one job, in a thread: channels down, containers, logs, results up
+    training.py        the life of one job, in a thread: download, containers, logs, upload
     machine.py         the folders, the environment and the namespaces of one instance
 
-Copied from AWS, and from where:
+What was copied from AWS, and from where:
 
     requests, refused by length, pattern and choice              the API model of botocore; check: API reference
     status words, their order, messages, times, FailureReason    DescribeTrainingJob (API reference), public jobs
@@ -20,7 +20,7 @@ Copied from AWS, and from where:
     roles that exist, actions that are denied                    IAM: error codes and messages
     warm pools: what fits, how long they are kept and billed     user guide, managed warm pools
 
-Nothing was compared with the service itself. A model of our own is: how the instances of a failed job are ended, how
-the folders of several instances are merged in the results, and every duration. Not covered: lack of capacity, quotas,
-GPUs, EFA, groups of instances, `Pipe` input, file systems, local daemons of the image.
+No behavior was compared with the service itself. Three models are our own: how the instances of a failed job are ended,
+how the folders of several instances are merged in the results, and every duration. It does not cover lack of capacity,
+quotas, GPUs, EFA, groups of instances, `Pipe` input, file systems, and local daemons of the image.
 """

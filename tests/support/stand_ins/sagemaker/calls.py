@@ -1,4 +1,4 @@
-"""Requests as they come in, and errors in the form that their service uses."""
+"""Requests as they arrive, and errors in the form that their service uses."""
 
 import io
 import json
@@ -37,18 +37,18 @@ class Refusal(Exception):
 
 
 def invalid(message: str) -> Refusal:
-    """The answer to a request that breaks a rule."""
+    """Return the answer to a request that breaks a rule."""
     return Refusal("ValidationException", message)
 
 
 @dataclass
 class Request:
-    """A request that came in.
+    """A request that has arrived.
 
     Attributes:
-        operation: as the API calls it.
-        body: of JSON requests the JSON, of forms (iam, sts) single values by name, of S3 requests nothing.
-        path: of S3 requests `/bucket/key`.
+        operation: its name in the API.
+        body: the JSON of JSON requests, single values by name for forms (iam, sts), and empty for S3 requests.
+        path: `/bucket/key` for S3 requests.
         status: of the answer, once there is one.
     """
 
@@ -62,7 +62,7 @@ class Request:
 
     @classmethod
     def read(cls, environ: dict[str, Any]) -> "Request":
-        """The request of a WSGI environment, in which its body stays."""
+        """Read the request of a WSGI environment, whose body stays readable."""
         path, prefix, operation, body = environ.get("PATH_INFO", "/"), "", "", {}
         names = ("User-Agent", OWNER)
         headers = {name: environ.get(f"HTTP_{name.upper().replace('-', '_')}", "") for name in names}
@@ -79,7 +79,7 @@ class Request:
         return cls(service, operation, path, body, headers)
 
     def error(self, code: str, message: str) -> tuple[str, bytes]:
-        """Content type and body of an error, as this service writes it."""
+        """Return the content type and the body of an error, as this service writes it."""
         if self.service not in ("s3", "iam", "sts"):
             return "application/x-amz-json-1.1", json.dumps({"__type": code, "message": message}).encode()
         text = f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"
@@ -89,7 +89,7 @@ class Request:
 
 
 def content_of(environ: dict[str, Any]) -> bytes:
-    """The body of a request, which can be read again."""
+    """Return the body of a request, which can be read again."""
     length = int(environ.get("CONTENT_LENGTH") or 0)
     content: bytes = environ["wsgi.input"].read(length) if length else b""
     environ["wsgi.input"] = io.BytesIO(content)
@@ -97,7 +97,7 @@ def content_of(environ: dict[str, Any]) -> bytes:
 
 
 def s3_operation(method: str, path: str, query: str) -> str:
-    """Name of the S3 operation of a request."""
+    """Return the name of the S3 operation of a request."""
     has_key = bool(path.lstrip("/").partition("/")[2])
     words = dict(parse_qsl(query, keep_blank_values=True))
     for (expected, word, of_key), operation in _PARTS.items():

@@ -1,4 +1,4 @@
-"""What a test holds of the SageMaker emulator."""
+"""What a test uses of the SageMaker emulator."""
 
 import ctypes
 import importlib
@@ -33,7 +33,7 @@ _HINT = (
 
 @cache
 def namespaces_are_missing() -> str | None:
-    """Why instances cannot run on this machine and what to do about it, or None if they can."""
+    """Return why instances cannot run on this machine and what to do about it, or None if they can."""
     with tempfile.TemporaryDirectory() as folder:
         words = ["setpriv", "--pdeathsig", "KILL", "unshare", "-Urmnupf", "--kill-child", "bash", "-c", _PROBE, "probe"]
         try:
@@ -44,22 +44,22 @@ def namespaces_are_missing() -> str | None:
 
 
 class Emulator:
-    """A SageMaker with S3, CloudWatch Logs, IAM and STS, in a process of its own, for a `with` block.
+    """A SageMaker with S3, CloudWatch Logs, IAM and STS, in another process, while a `with` block runs.
 
-    Beside these attributes, it has the public methods of `service.Service`. Where instances cannot run, it skips the
-    test.
+    In addition to these attributes, it has the public methods of `service.Service`. It skips the test if instances
+    cannot run here.
 
     Args:
         root: folder for logs and for the files of the jobs.
-        images: pattern of an image URI to the virtual environment that plays the image; the first match counts.
-        keep: folders below /tmp that an image needs besides its own; the rest of /tmp is not there.
-        upload_s: seconds that Uploading is billed and does not take, for tests of long uploads.
-        grace_s: between SIGTERM and SIGKILL of a job that is stopped or interrupted.
+        images: maps a pattern of an image URI to the virtual environment that replaces it; the first match counts.
+        keep: folders below /tmp that an image needs in addition to its own; the rest of /tmp is missing.
+        upload_s: seconds that are billed for Uploading although it does not take them, for tests of long uploads.
+        grace_s: seconds between SIGTERM and SIGKILL of a job that is stopped or interrupted.
         shown_after_s: how long DescribeTrainingJob, ListTrainingJobs and StopTrainingJob do not know a new job.
 
     Attributes:
-        url: where it serves.
-        environment: what sends AWS clients there.
+        url: its address.
+        environment: variables that send AWS clients to it.
     """
 
     account = ACCOUNT
@@ -105,7 +105,7 @@ class Emulator:
     def __exit__(self, *_: object) -> None:
         self._service.abandon()
         self._manager.shutdown()
-        for log in self.root.glob("jobs/*/trouble.log"):  # pytest shows it beside a test that fails
+        for log in self.root.glob("jobs/*/trouble.log"):  # pytest shows it with a test that fails
             print(f"the stand-in failed, as an internal error of AWS:\n{log.read_text()}", file=sys.stderr)
 
     def __getattr__(self, name: str) -> Any:
@@ -114,7 +114,7 @@ class Emulator:
         return getattr(self._service, name)
 
     def job_folder(self, name: str) -> Path:
-        """The files of a job: `<attempt>/<host>/ml` is /opt/ml, `<attempt>/<host>/log` what it printed."""
+        """Return the folder of a job: `<attempt>/<host>/ml` is /opt/ml, `<attempt>/<host>/log` is what it printed."""
         return self.root / "jobs" / name
 
 
@@ -125,7 +125,7 @@ class _Manager(BaseManager):
 def _service(settings: dict[str, Any]) -> Any:
     service = importlib.import_module(
         "tests.support.stand_ins.sagemaker.service"
-    )  # and moto, which only that process needs
+    )  # only that process needs it, and moto
     return service.Service(settings)
 
 

@@ -1,4 +1,4 @@
-"""The training jobs of the account, and the operations of the API on them."""
+"""The training jobs of the account, and the API's operations on them."""
 
 import json
 import re
@@ -34,13 +34,13 @@ _SAME_REQUEST = ("RoleArn", "VpcConfig", "EnableNetworkIsolation", "EnableInterC
 
 
 class Job:
-    """A training job: its request, and what became of it so far.
+    """A training job: its request, and what has happened to it.
 
     Attributes:
-        orders: what was asked for from outside and not yet carried out: `stop`, `interrupt`, `kill <host>`.
+        orders: what tests and the API have asked for and is not yet done: `stop`, `interrupt`, `kill <host>`.
         pool: its WarmPoolStatus, if it asked for a warm pool.
         is_warm: whether it starts on instances of a warm pool.
-        kept_since: when its instances were kept; None while they are not.
+        kept_since: when its warm pool began to keep its instances; None while it does not.
     """
 
     thread: Any
@@ -71,12 +71,12 @@ class Job:
 
     @property
     def period_s(self) -> int:
-        """How long its instances are kept."""
+        """Seconds that its instances are kept."""
         return int(self.resources.get("KeepAlivePeriodInSeconds") or 0)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether its status is final."""
         return self.ended is not None
 
     def enter(self, secondary: str) -> None:
@@ -98,18 +98,18 @@ class Job:
         self.status, self.ended = status, self.modified
 
     def take(self, what: str) -> str | None:
-        """The oldest order that begins so; it is carried out only once."""
+        """Remove and return the oldest order that begins with `what`, so that it is carried out only once."""
         result = next((order for order in self.orders if order.startswith(what)), None)
         if result is not None:
             self.orders.remove(result)
         return result
 
     def warm_key(self) -> list[Any]:
-        """What the next job must have in common with it to get its instances."""
+        """Return what the next job must have in common with it to get its instances."""
         return [self.resources.get(name) for name in _SAME] + [self.request.get(name) for name in _SAME_REQUEST]
 
     def keep(self, is_healthy: bool) -> None:
-        """Keep its instances if it asked for that, and if they can be used again."""
+        """Keep its instances if it requested that and if they can be used again."""
         if self.pool is not None:
             self.pool = {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0}
             self.kept_since = time.time() if is_healthy and self.period_s else None
@@ -126,7 +126,7 @@ class Job:
             self.kept_since = None if is_over else self.kept_since
 
     def summary(self) -> Answer:
-        """As ListTrainingJobs shows it."""
+        """Return its summary, as ListTrainingJobs shows it."""
         output = {
             "TrainingJobName": self.name,
             "TrainingJobArn": self.arn,
@@ -140,7 +140,7 @@ class Job:
         return {name: value for name, value in output.items() if value is not None}
 
     def describe(self) -> Answer:
-        """As DescribeTrainingJob shows it."""
+        """Return its description, as DescribeTrainingJob shows it."""
         view = {name: value for name, value in self.request.items() if name != "Tags"} | self.summary()
         view["ResourceConfig"] = self.resources
         view["SecondaryStatusTransitions"] = [dict(transition) for transition in self.transitions]
@@ -155,7 +155,7 @@ class Job:
 
 
 class Jobs:
-    """All training jobs of the account; `train` makes the thread that runs one."""
+    """All training jobs of the account; `train` makes the thread that runs a job."""
 
     def __init__(self, train: Callable[[Job], threading.Thread], shown_after_s: float = 0.0) -> None:
         self.jobs: dict[str, Job] = {}
@@ -197,7 +197,7 @@ class Jobs:
         return job.describe()
 
     def select(self, request: Answer) -> Answer:
-        """ListTrainingJobs by a part of their names, newest first."""
+        """List jobs by a part of their names, newest first, as ListTrainingJobs does."""
         shown = [job for job in list(self.jobs.values())[::-1] if self._is_shown(job)]
         jobs = [job for job in shown if request["NameContains"].lower() in job.name.lower()]
         for job in jobs:
@@ -205,7 +205,7 @@ class Jobs:
         return {"TrainingJobSummaries": [job.summary() for job in jobs[: request.get("MaxResults", 10)]]}
 
     def stop(self, request: Answer) -> Answer:
-        """StopTrainingJob; that it is stopping shows at once."""
+        """Stop a job as StopTrainingJob does; its status is Stopping at once."""
         job = self._find(request)
         if job.is_over:
             raise invalid(
@@ -218,7 +218,7 @@ class Jobs:
         return {}
 
     def update(self, request: Answer) -> Answer:
-        """UpdateTrainingJob: how long a warm pool is kept."""
+        """Change how long a warm pool is kept, as UpdateTrainingJob does."""
         check("UpdateTrainingJob", request)
         job = self._find(request)
         job.age()
@@ -249,14 +249,14 @@ def _input_of(operation: str) -> Any:
 
 
 def check(operation: str, request: Answer) -> None:
-    """Raise for a request that breaks the API model; a boto client has checked types and required members."""
+    """Raise for a request that violates the API model; a boto client has already checked types and required members."""
     faults = [*_faults(_input_of(operation), request, ""), *_broken_rules(request)]
     if faults:
         raise invalid(f"{len(faults)} validation errors detected: {'; '.join(faults)}")
 
 
 def _faults(shape: Any, value: Any, place: str) -> Iterator[str]:
-    """What breaks a length, a bound, a choice or a pattern."""
+    """Yield what violates a length, a bound, a choice or a pattern."""
     rules: list[str] = []
     if shape.type_name == "structure":
         for name, member in value.items():
@@ -283,7 +283,7 @@ def _faults(shape: Any, value: Any, place: str) -> Iterator[str]:
 
 
 def _broken_rules(request: Answer) -> Iterator[str]:
-    """What the API model does not say."""
+    """Yield what violates rules that the API model does not contain."""
     names = [channel["ChannelName"] for channel in request.get("InputDataConfig", [])]
     if len(names) != len(set(names)):
         yield "Channel names must be unique."

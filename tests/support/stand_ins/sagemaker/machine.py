@@ -1,4 +1,4 @@
-"""The instances of one attempt at a training job: what each finds, and the processes that play it."""
+"""The instances of one attempt at a training job: what they contain, and the processes that act as them."""
 
 import contextlib
 import json
@@ -18,8 +18,8 @@ from tests.support.stand_ins.sagemaker.jobs import Job
 CHECKPOINTS = "/opt/ml/checkpoints"
 _SOURCE = Path(__file__).parents[4] / "src"  # a job must bring it
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# The first word ends everything with the thread that runs this, and so with the service, however it ends. A job has a
-# network, and a process namespace: when its first process ends, nothing of the job is left.
+# The first word ends everything together with the thread that runs this, and so with the service, however it ends. A
+# job has its own network and process namespace, so that nothing of the job is left when its first process ends.
 _JOB = [
     "setpriv",
     "--pdeathsig",
@@ -85,7 +85,7 @@ def furnish(folder: Path, job: Job, host: str, image: Path, keep: list[Path], *,
 
 
 def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path], has_secrets: bool) -> list[str]:
-    """Names, image, /opt/ml, home and temporary files of the machine's own, then its container as process 1."""
+    """Return lines that set up names, image, /opt/ml, home and temporary files, then start the container."""
     path = f"{image}/bin:{_SYSTEM_PATH}"
     algorithm = job.request["AlgorithmSpecification"]
     command = [*algorithm.get("ContainerEntrypoint", []), *algorithm.get("ContainerArguments", [])] or ["train"]
@@ -94,7 +94,7 @@ def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path], has
         "HOME": "/opt/home",
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": "1",  # more threads than cores wait actively for each other
+        "OMP_NUM_THREADS": "1",  # if there are more threads than cores, they busy-wait for each other
         "TRAINING_JOB_NAME": job.name,
         "TRAINING_JOB_ARN": job.arn,
         "CURRENT_HOST": host,
@@ -111,7 +111,7 @@ def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path], has
     }
     return [
         f"set -eu\nPATH={_SYSTEM_PATH}\nexec >> {folder}/log 2>&1",
-        f"read -r process _ < /proc/self/stat  # its number outside\nexec 3> {folder}/process",
+        f"read -r process _ < /proc/self/stat  # its process id outside\nexec 3> {folder}/process",
         f"hostname {host}",
         f"mount --bind {folder}/hosts /etc/hosts",
         *(_overlay(folder / "changes" / name, lower, at) for name, lower, at in _layers(folder, image)),
@@ -163,7 +163,7 @@ class Instances:
 
     @property
     def exits(self) -> dict[str, int | None]:
-        """Host to exit code, in the order in which they ended; None where the machine itself broke."""
+        """Exit code by host, in the order in which they ended; None if the machine itself broke."""
         files = [path for place in self._places.values() if (path := place / "exit").exists() and path.read_text()]
         files.sort(key=lambda path: path.stat().st_mtime_ns)
         result = {path.parent.name: int(path.read_text()) if self._number(path.parent.name) else None for path in files}
@@ -181,7 +181,7 @@ class Instances:
         return all(self._number(host) for host in self._places)
 
     def send(self, number: signal.Signals, host: str | None = None) -> None:
-        """A signal to process 1 of one container or of all."""
+        """Send a signal to process 1 of one container or of all."""
         for name in self._places.keys() - self.exits.keys():
             process = self._number(name)
             if process and host in (None, name):
@@ -189,7 +189,7 @@ class Instances:
                     os.kill(process, number)
 
     def end(self) -> None:
-        """Leave nothing of them."""
+        """End all containers."""
         with contextlib.suppress(psutil.NoSuchProcess):
             for first in psutil.Process(self._process.pid).children():
                 first.kill()  # process 1 of the job: the kernel ends all others before this one is gone

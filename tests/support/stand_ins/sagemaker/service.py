@@ -1,4 +1,4 @@
-"""The HTTP service: training jobs of our own, everything else from moto."""
+"""The HTTP service: our own training jobs, and everything else from moto."""
 
 import json
 import logging
@@ -19,12 +19,12 @@ from tests.support.stand_ins.sagemaker.emulator import REGION, ROLE_NAME, Emulat
 from tests.support.stand_ins.sagemaker.jobs import Jobs
 from tests.support.stand_ins.sagemaker.training import GROUP, Training
 
-_QUIET = "stand-in"  # in the user agent of the service's own calls: they are not noted and never fail on request
+_QUIET = "stand-in"  # in the user agent of the service's own calls, which are not recorded and never fail on request
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
 
 
 class Service:
-    """Serves an account that has a bucket, a role and a log group; its public methods are what tests ask beyond AWS."""
+    """Serves an account with a bucket, a role and a log group; its public methods offer tests what AWS does not."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -76,7 +76,7 @@ class Service:
             status, kind = 200, "application/x-amz-json-1.1"
             content = json.dumps(own(request.body)).encode()
         except Refusal as refusal:
-            content_of(environ)  # or the answer cannot go back
+            content_of(environ)  # otherwise the answer cannot be sent
             *words, status = refusal.args
             kind, content = request.error(*words)
         headers = [("Content-Type", kind), ("Content-Length", str(len(content))), ("x-amzn-RequestId", "1")]
@@ -89,7 +89,7 @@ class Service:
             raise Refusal(code, f"User: {Emulator.account} is not authorized to perform: {action}", 403)
 
     def _create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """CreateTrainingJob, which also passes a role that must exist."""
+        """Create a job as CreateTrainingJob does, which also needs a role that exists."""
         self._authorise("iam:PassRole")
         role = request["RoleArn"]
         if role not in {each["Arn"] for each in self._iam.list_roles()["Roles"]}:
@@ -97,7 +97,7 @@ class Service:
         return self._jobs.create(request)
 
     def deny(self, *actions: str) -> None:
-        """Deny actions, such as `iam:PassRole` or `s3:PutObject`, to everybody from now on."""
+        """From now on, deny actions such as `iam:PassRole` or `s3:PutObject` to everybody."""
         self._denied |= {*actions}
 
     def address(self) -> str:
@@ -105,15 +105,15 @@ class Service:
         return self._address
 
     def requests(self, operation: str | None = None) -> list[Request]:
-        """What came in, oldest first; the service's own calls are left out."""
+        """Return the requests, oldest first, without the service's own calls."""
         return [request for request in self._requests if operation in (None, request.operation)]
 
     def clear_requests(self) -> None:
-        """Forget what came in."""
+        """Forget all requests so far."""
         self._requests.clear()
 
     def inject(self, operation: str, error: str, message: str, times: int = 1, status: int = 400) -> None:
-        """Let the next calls of an operation fail, of whatever service: `PutObject` as well as `CreateTrainingJob`."""
+        """Let the next calls of an operation of any service fail, such as `PutObject` or `CreateTrainingJob`."""
         self._injected[operation] += [Refusal(error, message, status)] * times
 
     def clear_injections(self) -> None:
@@ -129,11 +129,11 @@ class Service:
         self._jobs.order(job_name, f"kill {host}")
 
     def jobs(self) -> list[str]:
-        """Names of all jobs, oldest first."""
+        """Return the names of all jobs, oldest first."""
         return list(self._jobs.jobs)
 
     def described(self, name: str) -> dict[str, Any]:
-        """The truth about a job; times in seconds since the epoch."""
+        """Return the truth about a job, with times in seconds since the epoch."""
         return self._jobs.jobs[name].describe()
 
     def secret(self, name: str, text: str) -> str:
@@ -146,7 +146,7 @@ class Service:
         return str(answer["ARN"])
 
     def abandon(self) -> None:
-        """Leave no process of any job."""
+        """End all processes of all jobs."""
         for job in self._jobs.jobs.values():
             job.thread.abandon()
 

@@ -27,14 +27,14 @@ FAILURE_GRACE_S = 0.3  # how long the other instances go on after one has failed
 
 
 class Ended(Exception):
-    """The job ends now: its status, its secondary status, and the reason of a failure."""
+    """Raised to end the job now, with its status, its secondary status, and the reason of a failure."""
 
 
 class Training(threading.Thread):
     """Runs one job from its start to its final status.
 
     Args:
-        settings: what the emulator was started with.
+        settings: the settings of the emulator.
     """
 
     def __init__(self, job: Job, settings: Any, s3: Any, logs: Any) -> None:
@@ -65,7 +65,7 @@ class Training(threading.Thread):
         self._job.end(*end)
 
     def abandon(self) -> None:
-        """Leave none of its processes; for the end of the service."""
+        """End all of its processes; the service calls this at its end."""
         if self._instances is not None:
             self._instances.end()
 
@@ -82,7 +82,7 @@ class Training(threading.Thread):
         if failure is not None:
             raise Ended("Failed", "Failed", failure)
         self._upload("model", "model")
-        if reason is None and self._job.take("stop"):  # asked for during the upload
+        if reason is None and self._job.take("stop"):  # requested during the upload
             reason = "Stopped"
         raise Ended("Completed", "Completed", None) if reason is None else Ended("Stopped", reason, None)
 
@@ -110,7 +110,7 @@ class Training(threading.Thread):
                 )
 
     def _may_go_on(self) -> bool:
-        """True; raises if the job is stopped, or waits for too long."""
+        """Return True, or raise if the job is stopped or waits for too long."""
         if self._job.take("stop"):
             self._job.enter("Stopping")
             raise Ended("Stopped", "Stopped", None)
@@ -123,9 +123,9 @@ class Training(threading.Thread):
         return longest_s is not None and time.time() - self._job.created > longest_s
 
     def _train(self) -> tuple[str | None, str | None]:
-        """Run the containers once: why they were ended from outside, and why the job has failed."""
+        """Run the containers once; return why they were ended from outside, and why the job has failed."""
         job = self._job
-        checkpoints = dict(self._changed({}))  # those that were brought
+        checkpoints = dict(self._changed({}))  # those of earlier attempts
         self._instances = instances = Instances(self._attempt, job.hosts, self._settings.secrets)
         tails = [
             _tail(self._logs, f"{job.name}/{host}-{time.time_ns()}", self._attempt / host / "log") for host in job.hosts
@@ -170,7 +170,7 @@ class Training(threading.Thread):
         return reason, None if reason else self._failure(exits)
 
     def _why_to_stop(self, reason: str | None) -> str | None:
-        """The secondary status of a stop that is due now, or `Interrupted`."""
+        """Return the secondary status of a stop that is due now, or `Interrupted`."""
         if reason in (None, "Interrupted") and self._job.take("stop"):
             return "Stopped"
         if reason is not None:
@@ -183,7 +183,7 @@ class Training(threading.Thread):
         return "Interrupted" if self._job.take("interrupt") else None
 
     def _failure(self, exits: dict[str, int | None]) -> str | None:
-        """The FailureReason by the first container that failed; None if none did."""
+        """Return the FailureReason of the first container that failed, or None if none did."""
         failed = next(((host, code) for host, code in exits.items() if code != 0), None)
         if failed is None:
             return None
@@ -203,7 +203,7 @@ class Training(threading.Thread):
             self._since = None
 
     def _download(self, uri: str, folder: Path) -> bool:
-        """Put the objects at an address into a folder; whether there are any."""
+        """Put the objects at an address into a folder, and return whether there are any."""
         bucket, prefix = _split(uri)
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", []) if not entry["Key"].endswith("/")]
@@ -217,10 +217,10 @@ class Training(threading.Thread):
 
     def _put(self, path: Path, uri: str) -> None:
         bucket, key = _split(uri)
-        self._s3.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())  # at once: a job may empty it meanwhile
+        self._s3.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())  # at once: a job may empty it later
 
     def _upload(self, name: str, folder: str) -> None:
-        """The files in a folder of all instances, one by one; the first instance wins."""
+        """Upload the files in a folder of all instances, one by one; the first instance wins."""
         files: dict[str, Path] = {}
         for host in self._job.hosts:
             root = self._attempt / host / "ml" / folder
@@ -230,9 +230,9 @@ class Training(threading.Thread):
             self._put(path, f"{self._job.output}/{name}/{below}")
 
     def _changed(self, before: dict[Path, int]) -> Iterator[tuple[Path, int]]:
-        """Checkpoint files that are not as they were, with their moments."""
+        """Yield checkpoint files that have changed, with their modification times."""
         for host in self._job.hosts:
-            for folder, _, names in os.walk(self._attempt / host / "ml" / "checkpoints"):  # passes over what is gone
+            for folder, _, names in os.walk(self._attempt / host / "ml" / "checkpoints"):  # skips what is gone
                 for path in (Path(folder) / name for name in names):
                     with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                         moment = path.stat().st_mtime_ns
@@ -240,7 +240,7 @@ class Training(threading.Thread):
                             yield path, moment
 
     def _save_checkpoints(self, saved: dict[Path, int]) -> None:
-        """Copy what has changed to S3; nothing is ever deleted there."""
+        """Copy changed files to S3; nothing is ever deleted there."""
         if "CheckpointConfig" not in self._job.request:
             return
         uri = self._job.request["CheckpointConfig"]["S3Uri"].rstrip("/")
@@ -260,13 +260,13 @@ def _image_of(job: Job, images: dict[str, Path]) -> Path:
 
 
 def _split(uri: str) -> tuple[str, str]:
-    """Bucket and key of an S3 address."""
+    """Return the bucket and the key of an S3 address."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     return bucket, key
 
 
 def _tail(logs: Any, stream: str, path: Path) -> Generator[None, bool | None, None]:
-    """Each step sends the lines that a file has more than before to a stream of the log; `True` also a broken one."""
+    """Send the new lines of a file to a stream of the log at each step; `True` also sends an incomplete line."""
     logs.create_log_stream(logGroupName=GROUP, logStreamName=stream)
     with path.open("rb") as file:
         rest, is_last = b"", None

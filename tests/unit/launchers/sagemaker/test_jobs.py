@@ -215,7 +215,7 @@ def test_billed_seconds_that_aws_tells_late_are_waited_for_and_are_else_all_of_i
     aws.end(NAME, BillableTimeInSeconds=None, EnableManagedSpotTraining=told is not None)
     assert look(job, clock, 25) is JobState.RUNNING
 
-    aws.told[NAME]["BillableTimeInSeconds"] = told
+    aws.overrides[NAME]["BillableTimeInSeconds"] = told
 
     assert look(job, clock, within_s) is JobState.COMPLETED
     assert job.status().billable_seconds == billed
@@ -257,7 +257,7 @@ def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(aws: Aw
     assert pool is not None
     assert (pool.status, pool.is_kept) == ("Available", True)
     message = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 42}
-    aws.told[NAME]["WarmPoolStatus"] = message
+    aws.overrides[NAME]["WarmPoolStatus"] = message
     clock.sleep(60)
 
     assert kept.warm_pool() == WarmPoolStatus(status="Reused", is_kept=False, seconds=42.0)

@@ -1,4 +1,4 @@
-"""The sampler as OptunaHub loads it."""
+"""The sampler in the form that OptunaHub loads."""
 
 from paretune import SplitSampler
 

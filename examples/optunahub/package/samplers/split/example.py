@@ -1,9 +1,9 @@
-"""paretune's sampler in a study of plain Optuna: which instance type, batch and rate, dollars against F1.
+"""paretune's sampler in a study of plain Optuna: which instance type, batch size and learning rate, dollars against F1.
 
     python examples/optunahub/package/samplers/split/example.py
 
-Formulas take the place of training and bill. A trial with `probe_steps` above 0 is a probe: it trains only that many
-steps, shows seconds but no F1, and is told as pruned.
+Formulas replace training and bill. A trial with `probe_steps` above 0 is a probe: it trains only that many steps,
+measures seconds but no F1, and ends as pruned.
 """
 
 import math

@@ -1,12 +1,12 @@
-"""How this sampler searches FCNet, next to Optuna's own samplers: `study.optimize` for all, on a table of trainings.
+"""Compare this sampler with Optuna's own samplers on FCNet, by `study.optimize` on a table of trainings.
 
     python fcnet.py search_fcnet_slice.csv [--seeds 5] [--figure fcnet_slice.svg]
 
-FCNet (Klein and Hutter, arXiv 1905.04970) holds 62,208 networks of two layers that were trained to the end four times
-on each of four data sets. The table is a part of it as CSV: batch_size, learning_rate, n_units_1, n_units_2, and the
-seconds and validation error of each training (runtime_s_0 ... 3, valid_mse_0 ... 3). A trial is charged the seconds of
-one of the four, drawn by the seed. What counts is how much of the true front of mean seconds and mean log error the
-trials have found, as a share of hypervolume, for how many median trainings.
+FCNet (Klein and Hutter, arXiv 1905.04970) has 62,208 networks of two layers, each trained to the end four times on each
+of four data sets. The table is a part of it as CSV: batch_size, learning_rate, n_units_1, n_units_2, and the seconds
+and validation error of each training (runtime_s_0 ... 3, valid_mse_0 ... 3). A trial costs the seconds of one of the
+four, drawn by the seed. The score is the share of the hypervolume of the true front of mean seconds and mean log error
+that the trials have found, depending on how many median trainings they cost.
 """
 
 import argparse
@@ -36,9 +36,9 @@ for name in ("batch_size", "learning_rate", "n_units_1", "n_units_2"):
 AXES = ("batch_size", "learning_rate", "n_units_1", "n_units_2")
 TRIALS = 40
 MARGIN = 0.1
-"""The reference point of the hypervolume is the worst of each objective on the true front, a tenth of its range off."""
+"""The reference point of the hypervolume is a tenth of the true front's range beyond its worst values."""
 Curve = list[tuple[float, float]]
-"""Median trainings that were paid, and the share of the front that was found for them."""
+"""Cost in median trainings, and the share of the front that was found for it."""
 
 
 class Trainings:
@@ -68,7 +68,7 @@ class Trainings:
         """Return the seconds and the error of one training of the network that the trial suggests."""
         key = tuple(float(trial.suggest_categorical(name, values)) for name, values in self.axes.items())
         seconds, error = draw.choice(self.runs[key])
-        trial.set_user_attr("seconds", seconds)  # else a trial has taken as long as this function
+        trial.set_user_attr("seconds", seconds)  # otherwise a trial takes as long as this function
         return seconds, error
 
     def curve(self, study: optuna.Study) -> Curve:
@@ -89,7 +89,7 @@ class Trainings:
 
 
 def samplers(trainings: Trainings, script: Path) -> Iterator[tuple[str, Callable[[int], optuna.samplers.BaseSampler]]]:
-    """Yield a name and what makes the sampler of a seed."""
+    """Yield a name, and a function that makes the sampler of a seed."""
     script.write_text(SCRIPT, encoding="utf-8")
     job: dict[str, Any] = {"entry_script": str(script)}
     goals = ("job_seconds", "error")
@@ -113,7 +113,7 @@ def search(trainings: Trainings, sampler: optuna.samplers.BaseSampler, trials: i
 
 
 def row(name: str, curves: Sequence[Curve]) -> str:
-    """Return a line of the table: median trainings until 90 % and 95 % of the front, the end, and what it has cost."""
+    """Return a line of the table: median trainings until 90 % and 95 % of the front, its final share, and the cost."""
     cells = [name.ljust(14)]
     for share in (0.90, 0.95):
         reached = [next((paid for paid, found in curve if found >= share), math.inf) for curve in curves]
@@ -125,7 +125,7 @@ def row(name: str, curves: Sequence[Curve]) -> str:
 
 
 def draw(path: Path, curves: dict[str, list[Curve]], title: str) -> None:
-    """Draw the median share of the front over what was paid."""
+    """Draw the median share of the front depending on the cost."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
