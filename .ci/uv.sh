@@ -7,8 +7,8 @@ pip_setting() {
   echo "${!variable:-$(python3 -m pip config get "global.$1" 2> /dev/null || true)}" | xargs
 }
 
-# make_uv FOLDER: make the command uv available, from an environment in FOLDER unless there is one. uv does not read the
-# configuration of pip, which may say where PyTorch for processors is, so it gets the same places as options.
+# make_uv FOLDER: make the command uv available, from an environment in FOLDER unless uv is installed. uv does not read the
+# configuration of pip, which may say where PyTorch for CPUs is, so it gets the same indexes and links as variables.
 make_uv() {
   if ! command -v uv > /dev/null; then
     python3 -m venv "$1"

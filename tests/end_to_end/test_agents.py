@@ -1,4 +1,4 @@
-"""An agent at the other end of a pipe: `paretune mcp`, as its clients start it."""
+"""An agent at the other end of a pipe: `paretune mcp`, started as its clients start it."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`paretune doctor` against an emulated account: its checks, and the job that it pays for."""
+"""`paretune doctor` with an emulated account: its checks, and the job that it pays for."""
 
 import json
 import re
@@ -14,12 +14,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def own_job(tiny_model: Path, reviews: Path) -> dict[str, object]:
-    """Model and rows in place of the bundled ones, which take longer."""
+    """Return a model and rows to use instead of the bundled ones, which take longer."""
     return {"model": tiny_model, "dataset": reviews}
 
 
 def document_of(text: str) -> dict[str, Any]:
-    """The JSON document in what a command has printed on both streams."""
+    """Return the JSON document in what a command has printed on both streams."""
     result = json.JSONDecoder().raw_decode(text[re.search(r"^\{\n", text, re.MULTILINE).start() :])[0]  # type: ignore[union-attr]
     return dict(result)
 

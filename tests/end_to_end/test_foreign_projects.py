@@ -1,4 +1,4 @@
-"""`train --project` runs projects that know nothing of paretune, on the emulator."""
+"""`train --project` runs projects that do not know paretune, on the emulator."""
 
 import json
 import subprocess
@@ -87,7 +87,7 @@ def write(project: Path, **files: str) -> None:
 
 @pytest.fixture
 def conda_project(tmp_path: Path) -> Path:
-    """A project with a package of one line, `greeting.WORD`, and files that do not travel."""
+    """Return a project with a package of one line, `greeting.WORD`, and files that do not travel."""
     project = tmp_path / "conda-project"
     requirements = ["  - numpy==2.4.*", "  - ./wheels/greeting-1.0-py3-none-any.whl", "  - mlflow"]
     packages = "\n".join(["channels: [conda-forge]", "dependencies:", "- python=3.11", "- pip:", *requirements])

@@ -1,6 +1,6 @@
-"""What only a GPU can show. One is enough: two instances share it, which NCCL takes for two hosts.
+"""What only a GPU can show. One GPU is enough: two instances share it, and NCCL takes them for two hosts.
 
-`.ci/gpu` runs the most wanted ones. With PARETUNE_REHEARSE they run on a processor, which shows that they can.
+`.ci/gpu` runs the most important tests. With PARETUNE_REHEARSE they run on a CPU, which shows that they work.
 """
 
 import os
@@ -42,7 +42,7 @@ ENDS_WITHIN_S = 110.0
 
 @pytest.fixture
 def spec(tiny_model: Path, tmp_path: Path) -> JobSpec:
-    """Forty steps on one GPU."""
+    """Return a job of forty steps on one GPU."""
     return JobSpec(
         model=str(model_without_dropout(tiny_model, tmp_path / "sober")),
         dataset=str(write_csv(tmp_path / "reviews.csv", sentences(400))),
@@ -131,7 +131,7 @@ def test_shards_of_four_bit_weights_train_what_a_device_map_trains(spec: JobSpec
 def test_stopped_instances_have_done_the_same_step_and_go_on_from_it(
     spec: JobSpec, tmp_path: Path, strategy: str
 ) -> None:
-    """Signals come half a second apart, in either order, while NCCL's work is queued."""
+    """The step is the same when signals come half a second apart, in either order, while NCCL's work is queued."""
     chance = random.Random(strategy)
     endless = spec.replace(num_train_epochs=2000.0, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
     folders = instances_of(make_job(tmp_path / "job", on_two_instances(endless, strategy=strategy)), 2)
@@ -145,11 +145,11 @@ def test_stopped_instances_have_done_the_same_step_and_go_on_from_it(
             codes = [process.wait(ENDS_WITHIN_S) for process in processes]
         assert codes == [0, 0], "\n".join(folder.log.read_text()[-3000:] for folder in folders)
         assert all(folder.stopped.exists() and not folder.failure.exists() for folder in folders)
-        told = messages(folders[0])
-        stopped_at = int(told[-1].split()[3].rstrip(","))
+        printed = messages(folders[0])
+        stopped_at = int(printed[-1].split()[3].rstrip(","))
         assert stopped_at > last
         if last:
-            assert told[-2] == f"continuing from checkpoint-{last}"
+            assert printed[-2] == f"continuing from checkpoint-{last}"
         copy_checkpoints_to_all(folders)
         for folder in folders:
             folder.stopped.unlink()

@@ -1,7 +1,7 @@
 """The training wing with the libraries of AWS's newest Hugging Face image, which are older than paretune's own.
 
-The image only trains: models and data sets are found and prepared on the launching machine, so those modules
-are not tried here.
+The image only trains. Models and data sets are found and prepared on the launching machine, so these tests do not cover
+the modules for that.
 """
 
 import os
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    """The Python of the image's environment."""
+    """Return the Python of the image's environment."""
     folder = os.environ.get("PARETUNE_IMAGE_ENVIRONMENT")
     if folder is None:
         pytest.skip("run `.ci/image FOLDER` and set PARETUNE_IMAGE_ENVIRONMENT=FOLDER")

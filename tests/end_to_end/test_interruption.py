@@ -1,4 +1,4 @@
-"""Whoever ends paretune, and however: no process is left, the run says what happened, and the same command goes on."""
+"""However paretune is ended: no process is left, the run says what happened, and the same command continues."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def home(workplace: Path) -> Path:
 
 @pytest.fixture
 def job(tiny_model: Path, reviews: Path) -> dict[str, object]:
-    """Parameters of a training of 1,400 steps, long enough to be interrupted in the middle of an epoch."""
+    """Return the parameters of a training of 1,400 steps, long enough to be interrupted in the middle of an epoch."""
     arguments = {"eval_strategy": "no", "logging_steps": 5}
     job = job_of_seconds(tiny_model, reviews) | {"num_train_epochs": 1000, "training_arguments": arguments}
     return {name: value for name, value in job.items() if name != "instance_type"}
@@ -45,7 +45,7 @@ def _folders(home: Path) -> list[JobFolder]:
 
 
 def _events(home: Path) -> list[Event]:
-    """Events of the newest job."""
+    """Return the events of the newest job."""
     folders = _folders(home)
     return list(EventReader(folders[-1].events).new()) if folders else []
 
@@ -59,14 +59,14 @@ def _until_it_trains(running: Command, home: Path) -> None:
 
 
 def _recorded(name: str = "Default") -> list[Run]:
-    """Runs of an experiment, newest first."""
+    """Return the runs of an experiment, newest first."""
     client = MlflowClient()
     experiment = client.get_experiment_by_name(name)
     return [] if experiment is None else list(client.search_runs([experiment.experiment_id]))
 
 
 def _checkpoints(home: Path) -> list[Path]:
-    """The whole ones: those that are not needed any more are emptied."""
+    """Return the complete checkpoints; those that are not needed any more are emptied."""
     return [path.parent for path in home.glob("checkpoints/*/checkpoint-*/complete.json") if path.stat().st_size]
 
 
@@ -82,7 +82,7 @@ def _check_it_was_stopped(run: Run, reason: str, instances: int = 1) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_job_stops_with_a_checkpoint_and_is_booked(home: Path, job: dict[str, object]) -> None:
+def test_an_interrupted_job_stops_with_a_checkpoint_and_is_recorded(home: Path, job: dict[str, object]) -> None:
     with _run(paretune("train", *spelled(job)), home) as running:
         _until_it_trains(running, home)
 
@@ -177,7 +177,7 @@ def test_status_logs_and_stop_in_another_terminal(home: Path, job: dict[str, obj
 
 
 def _answer(words: str, home: Path) -> str:
-    """What a command prints that ends well, and leaves processes of others alone."""
+    """Return what a successful command prints; the command leaves processes of others alone."""
     done = subprocess.run(paretune(*words.split()), cwd=home.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

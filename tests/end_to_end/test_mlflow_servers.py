@@ -1,4 +1,4 @@
-"""The contract with tracking servers of other versions of MLflow: jobs, studies, models and MLflow's UI.
+"""The contract with tracking servers of other MLflow versions: jobs, studies, models and MLflow's UI.
 
 `.ci/full servers` makes an environment for each version, names their folders in PARETUNE_MLFLOW_SERVERS (separated as
 in PATH), and runs these tests with the server of each.
@@ -42,7 +42,7 @@ class Server:
     address: str
 
     def ask(self, path: str, question: object = None, /, **query: str) -> requests.Response:
-        """What its UI gets from a path, by POST if there is a `question`."""
+        """Return what its UI gets from a path, by POST if there is a `question`."""
         with requests.Session() as session:
             session.trust_env = False
             method = "GET" if question is None else "POST"
@@ -51,13 +51,13 @@ class Server:
         return answer
 
     def api(self, path: str, question: object = None, /, **query: str) -> Any:
-        """The JSON that its UI gets from a path of the API."""
+        """Return the JSON that its UI gets from a path of the API."""
         return self.ask(f"ajax-api/2.0/mlflow/{path}", question, **query).json()
 
 
 @pytest.fixture(scope="module", params=ENVIRONMENTS or [WITHOUT], ids=lambda folder: getattr(folder, "name", "none"))
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of one of the environments, with an empty store."""
+    """Return a server of one of the environments, with an empty store."""
     port = free_port()
     with tracking_server(tmp_path_factory.mktemp("server"), port, str(request.param / "bin" / "python")):
         yield Server(f"http://127.0.0.1:{port}")
@@ -65,19 +65,19 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def server(running: Server, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """That server, in the folder of a user of it."""
+    """Return that server, from the folder of one of its users."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", running.address)
     monkeypatch.setattr("paretune.launchers.local.usable_cores", lambda: 1)
     return running
 
 
 def newest_run(condition: str = "") -> Run:
-    """The run that was created last, of those for which a condition holds."""
+    """Return the newest of the runs that meet a condition."""
     return MlflowClient().search_runs(["0"], condition, order_by=["attributes.start_time DESC"], max_results=1)[0]
 
 
 def artifacts(run: Run) -> set[str]:
-    """Paths of the artifacts of a run."""
+    """Return the paths of the artifacts of a run."""
     return {item.path for item in MlflowClient().list_artifacts(run.info.run_id)}
 
 
@@ -157,7 +157,7 @@ def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(se
     assert len(trials) >= 4
     best = {metric["key"]: metric["value"] for metric in trials[0]["data"]["metrics"]}
     one_run = {"run_id": trials[0]["info"]["run_id"], "metric_key": "f1"}
-    history = server.api("metrics/get-history", **one_run, max_results="25000")  # MLflow 3.1 takes no number as 0
+    history = server.api("metrics/get-history", **one_run, max_results="25000")  # MLflow 3.1 takes none as 0
     assert [point["value"] for point in history["metrics"]] == [best["f1"]]
     shown = {tag["key"]: tag["value"] for tag in server.api("runs/get", run_id=run_id)["run"]["data"]["tags"]}
     assert "Take trial" in shown["mlflow.note.content"]

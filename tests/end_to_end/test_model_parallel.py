@@ -1,4 +1,4 @@
-"""Ways of dividing a model over processes: they train the model of one process, and go on from checkpoints."""
+"""Ways of dividing a model over processes: they train the same model as one process, and continue from checkpoints."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ KINDS = {"gpt2": GPT2Config, "llama": LlamaConfig, "gpt_neox": GPTNeoXConfig}
 
 
 def make_model(folder: Path, kind: str, tokenizer: Any, **others: Any) -> Path:
-    """A random model of four layers without dropout, as a Hugging Face folder."""
+    """Write a random model of four layers without dropout to a Hugging Face folder."""
     tokenizer.save_pretrained(folder)
     torch.manual_seed(0)
     special = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": tokenizer.pad_token_id}
@@ -51,9 +51,9 @@ def make_model(folder: Path, kind: str, tokenizer: Any, **others: Any) -> Path:
 
 
 def make_job(root: Path, alone: JobSpec, like: JobFolder | None = None, **changes: Any) -> JobFolder:
-    """A job folder with everything the training wing reads; checkpoints are those of another job, `like`.
+    """Return a job folder with everything that the training wing reads; `like` is a job whose checkpoints it gets.
 
-    Prepared as the job `alone`, because four processes are refused on a machine of two cores.
+    It is prepared as the job `alone`, because four processes are refused on a machine with two cores.
     """
     folder, spec = JobFolder(root), alone.replace(**changes)
     folder.make()
@@ -85,7 +85,7 @@ def run(processes: int, jobs: Sequence[str | JobFolder]) -> None:
 
 
 OWN_ROWS: Mapping[str, Any] = {"per_device_train_batch_size": 4}
-"""Each of two processes has two micro-batches a step, which it adds up."""
+"""Each of two processes has two micro-batches per step, which it adds up."""
 SAVERS: Mapping[str, Any] = {"training_arguments.gradient_checkpointing": True}
 ON_ONE: Mapping[str, Mapping[str, Any]] = {
     "activations": SAVERS,
@@ -119,12 +119,12 @@ RESUMED = (
     ("gpt2", "pipeline-offloaded", "pipeline-data"),
     ("gpt2", "sharded", "hybrid"),
 )
-"""Model, the way that stops, and the way that goes on."""
-STOPPED_AFTER = 2  # optimiser steps, and an evaluation, which leaves shards gathered
+"""The model, the way that stops, and the way that continues."""
+STOPPED_AFTER = 2  # optimizer steps, and an evaluation, after which shards stay gathered
 
 
 class Jobs:
-    """Jobs of a tiny model each, by model and way; the way `alone` is one process that divides nothing."""
+    """Jobs of tiny models, by model and way; the way `alone` is one process that divides nothing."""
 
     def __init__(self, root: Path, tokenizer: Any) -> None:
         self._root = root
@@ -150,7 +150,7 @@ class Jobs:
 
 @pytest.fixture(scope="module")
 def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, ...], JobFolder]:
-    """Finished jobs by model and way, and resumed ones by model and both ways."""
+    """Return the finished jobs by model and way, and the resumed ones by model and both ways."""
     jobs = Jobs(tmp_path_factory.mktemp("parallel"), AutoTokenizer.from_pretrained(tiny_model))
     whole: dict[tuple[str, ...], JobFolder] = {
         (name, way): jobs.make(name, way, way)

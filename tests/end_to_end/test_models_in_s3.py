@@ -1,4 +1,4 @@
-"""A model in S3 stays there, and MLflow loads it by its name in the registry and by its own address."""
+"""A model in S3 stays there, and MLflow loads it by its registered name and by its address."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A real lack of memory: the address space of the command and all it starts is limited."""
+"""A real lack of memory: the address space of the command and of everything it starts is limited."""
 
 import json
 import os
@@ -22,7 +22,7 @@ LIMIT_FOR_64_ROWS = int(4.4 * GIB)
 
 @pytest.fixture
 def wide_model(tiny_model: Path, tmp_path: Path) -> Path:
-    """A random two-layer BERT of few weights and many activations."""
+    """Return a random two-layer BERT with few weights and many activations."""
     import torch
     from transformers import BertConfig, BertForMaskedLM
 

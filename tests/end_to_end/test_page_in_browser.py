@@ -37,7 +37,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens a page from a file, without any network; fails where it asks for something or a script fails."""
+    """Return a function that opens a page from a file, without network; it fails on any request or failing script."""
     contexts, troubles = [], []
 
     def open_page(text: str, *, width: int = 1400) -> Any:
@@ -77,7 +77,7 @@ def test_a_page_runs_its_own_scripts_and_no_other(opened: Open) -> None:
 
 
 def with_outlier() -> list[Trial]:
-    """60 trials, one of them a hundred times as dear and with a model that learnt nothing; and repeats."""
+    """Return 60 trials and repeats; one trial costs a hundred times as much and its model has learned nothing."""
     trials = many_trials(60)
     far = {"cost_usd": 310.0, "f1": 0.41, "train_seconds": 9e5}
     trials[20] = replace(trials[20], values=far, cost_usd=310.0, status=TrialStatus.COMPLETED)
@@ -85,7 +85,7 @@ def with_outlier() -> list[Trial]:
 
 
 def point_of(output: Any, name: str) -> dict[str, Any]:
-    """The first mark of the trace whose name begins so: where it is on the screen, and its tooltip."""
+    """Return the first mark of the trace whose name begins with `name`: its place on the screen, and its tooltip."""
     code = """([plot, name]) => {
       const trace = plot._fullData.find(trace => (trace.name ?? "").startsWith(name));
       const box = plot.getBoundingClientRect();
@@ -168,7 +168,7 @@ VIEWER = """<iframe sandbox="allow-scripts" width="1000" height="800"></iframe><
 const made = new Blob([TEXT], {type: "text/html"});
 document.querySelector("iframe").src = URL.createObjectURL(made);
 </script>"""
-"""What MLflow's artifact viewer makes of an HTML file: a frame that may run scripts and may not open a window."""
+"""What MLflow's artifact viewer makes of an HTML file: a frame that may run scripts but may not open a window."""
 
 
 def test_it_works_in_the_frame_of_mlflows_artifact_viewer(browser: Any) -> None:

@@ -30,7 +30,7 @@ ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, o
     "study --storage": "test_two_drivers.py",
 }
 ENDS_WITH = {"max_cost_usd": 4, "once": 75}
-"""Parameters whose example is there to be refused, or is one round of several, and its exit code."""
+"""Parameters whose example is meant to be refused, or runs one round of several, and their exit codes."""
 
 
 def spelled(entry_point: str, parameters: dict[str, str]) -> list[str]:
@@ -50,7 +50,7 @@ def needs_an_account(entry_point: str, parameters: dict[str, str]) -> bool:
 
 
 def without_training(entry_point: str, parameters: dict[str, str]) -> dict[str, str]:
-    """The same command, checked to the last where it would train."""
+    """Return parameters that let the command check everything, but not train."""
     if "launcher" in parameters or "once" in parameters:
         return parameters
     return parameters | ({"dry_run": "true"} if entry_point in {"train", "study"} else {})
@@ -76,7 +76,7 @@ COMMANDS = commands_by_page()
 
 @pytest.fixture
 def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with the files that the pages name, in an emulated account."""
+    """Return a folder with the files that the pages name, with an emulated account."""
     for folder in ("studies", "examples"):
         (workplace / folder).symlink_to(REPOSITORY / folder)
     write([line(job_name("1" * 32, 1), 1.4), later()], workplace / "bill.csv")
@@ -97,7 +97,7 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (workplace / "runs.csv").write_text(
         f"{runs}\nml.p3.2xlarge,1,32,5e-5,65000,0.94,3.825\nml.p3.16xlarge,2,32,5e-5,5000,0.93,28.152\n"
     )
-    monkeypatch.setenv("PARETUNE_PRICES", str(REPOSITORY / "studies" / "polarity_prices.csv"))  # as a page says
+    monkeypatch.setenv("PARETUNE_PRICES", str(REPOSITORY / "studies" / "polarity_prices.csv"))  # as a page recommends
     with Emulator(workplace / "account") as emulator:
         for name, text in emulator.environment.items():
             monkeypatch.setenv(name, text)

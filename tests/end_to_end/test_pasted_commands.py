@@ -1,4 +1,4 @@
-"""What paretune prints is pasted into the shell it was typed in, and works there."""
+"""What paretune prints works when it is pasted into the shell where it was printed."""
 
 import os
 import re
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def paste(line: str, folder: Path) -> str:
-    """What a command line prints when it is pasted into a shell in `folder`; it must succeed."""
+    """Paste a command line into a shell in `folder`, check that it succeeds, and return what it prints."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path}
     done = subprocess.run(
@@ -30,14 +30,14 @@ def paste(line: str, folder: Path) -> str:
 
 
 def printed(pattern: str, text: str) -> str:
-    """The command that follows `pattern` in a line."""
+    """Return the command that follows `pattern` in a line."""
     match = re.search(rf"{pattern}(.+)$", text, re.MULTILINE)
     assert match, text
     return match[1]
 
 
 def statuses() -> set[str]:
-    """How the runs of the store ended."""
+    """Return the statuses of the store's runs."""
     return {run.info.status for run in MlflowClient().search_runs(["0"])}
 
 

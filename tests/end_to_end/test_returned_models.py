@@ -1,4 +1,4 @@
-"""Models that a job returns, loaded in another process by transformers and by MLflow: they give the recorded F1."""
+"""Models that a job returns reach the recorded F1 when transformers and MLflow load them in another process."""
 
 import json
 import os
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.slow,
     # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
-    # peft notices that GPT-2 stores its matrices transposed, and says that it has adapted to it.
+    # peft notices that GPT-2 stores its matrices transposed, and warns that it has adapted to it.
     pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning"),
 ]
 
@@ -38,31 +38,31 @@ from mlflow.transformers import load_model
 from transformers import pipeline
 
 asked = json.load(sys.stdin)
-told = {}
+answers = {}
 for name, (folder, uri) in asked["models"].items():
     loaded = {"folder": pipeline("text-classification", model=folder), "mlflow": load_model(uri)}
-    told[name] = {way: [said["label"] for said in one(asked["texts"])] for way, one in loaded.items()}
+    answers[name] = {way: [said["label"] for said in one(asked["texts"])] for way, one in loaded.items()}
 for way, load in (("folder", lambda folder: pipeline("text-generation", model=folder)), ("mlflow", load_model)):
     writer = load(asked["writer"])
-    told[way] = writer("the film", max_new_tokens=3, do_sample=False, pad_token_id=0)[0]["generated_text"]
-json.dump(told, open(sys.argv[1], "w"))
+    answers[way] = writer("the film", max_new_tokens=3, do_sample=False, pad_token_id=0)[0]["generated_text"]
+json.dump(answers, open(sys.argv[1], "w"))
 """
 
 
 @dataclass(frozen=True)
 class Returned:
-    """Reports by fine_tuning, and what another process has answered: by fine_tuning, way of loading, a label a row."""
+    """Reports by fine_tuning, and the labels from another process, by fine_tuning and way of loading, one per row."""
 
     reports: dict[str, JobReport]
-    told: dict[str, Any]
+    answers: dict[str, Any]
 
     def f1(self, fine_tuning: str, way: str) -> float:
-        """Macro F1 of those answers."""
-        return float(f1_score([label for _, label in VALIDATION], self.told[fine_tuning][way], average="macro"))
+        """Return the macro F1 of those labels."""
+        return float(f1_score([label for _, label in VALIDATION], self.answers[fine_tuning][way], average="macro"))
 
 
 def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
-    """One training in this process, of 48 rows that the tiny tokenizer reads."""
+    """Run a training in this process, on 48 rows that the tiny tokenizer reads."""
     from transformers import AutoTokenizer
 
     from paretune.training.job import train
@@ -85,7 +85,7 @@ def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
 
 
 def record(client: MlflowClient, spec: JobSpec, folder: JobFolder) -> str:
-    """The address of the model in MLflow."""
+    """Record the model in MLflow, and return its address."""
     report = JobReport.model_validate_json(folder.report.read_text())
     run = Run(client, client.create_run("0").info.run_id, SystemClock())
     return record_model(run, spec, report, str(folder.model))
@@ -95,7 +95,7 @@ def record(client: MlflowClient, spec: JobSpec, folder: JobFolder) -> str:
 def returned(
     tiny_model: Path, tiny_causal_model: Path, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Returned:
-    """A job of each `fine_tuning`, and a language model with merged adapters, answered for by another process."""
+    """Return a job of each `fine_tuning`, a language model with merged adapters, and answers of another process."""
     workspace = tmp_path_factory.mktemp("returned")
     uri = copy_store(empty_store, workspace)
     common: dict[str, Any] = {"precision": "fp32", "max_seq_length": 32, "per_device_train_batch_size": 8}
@@ -117,7 +117,7 @@ def returned(
             "writer": str(train(writer, workspace / "writer", tiny_causal_model).model),
         }
         answered = subprocess.run(
-            [sys.executable, "-c", ANSWER, str(workspace / "told.json")],
+            [sys.executable, "-c", ANSWER, str(workspace / "answers.json")],
             input=json.dumps(request),
             env={**os.environ, "HF_HUB_OFFLINE": "1"},
             cwd=workspace,
@@ -127,7 +127,7 @@ def returned(
             check=False,
         )
     assert answered.returncode == 0, answered.stderr
-    return Returned(reports, json.loads((workspace / "told.json").read_text()))
+    return Returned(reports, json.loads((workspace / "answers.json").read_text()))
 
 
 @pytest.mark.parametrize("fine_tuning", FINE_TUNINGS)
@@ -145,5 +145,5 @@ def test_the_models_have_learnt_so_that_another_model_would_give_another_f1(retu
 
 
 def test_a_language_model_with_merged_adapters_goes_on_with_a_text(returned: Returned) -> None:
-    assert returned.told["folder"].startswith("the film")
-    assert returned.told["mlflow"] == returned.told["folder"]
+    assert returned.answers["folder"].startswith("the film")
+    assert returned.answers["mlflow"] == returned.answers["folder"]

@@ -1,9 +1,9 @@
-"""The SageMaker launcher keeps the contract of all launchers, on the emulator; with one switch, in a real account.
+"""The SageMaker launcher keeps the contract of all launchers, on the emulator, or in a real account with one switch.
 
     export PARETUNE_TEST_ACCOUNT=1 PARETUNE_ROLE=... PARETUNE_BUCKET=...
     pytest -m slow tests/end_to_end/test_sagemaker_contract.py
 
-takes the AWS configuration of this machine and starts about 30 jobs on one ml.m5.large each, one to three minutes long:
+uses the AWS configuration of this machine and starts about 30 jobs on one ml.m5.large each, one to three minutes long:
 30 x 3 min x 0.115 USD per hour = 0.17 USD at most (price of us-east-1, 2026-08-11).
 """
 
@@ -31,7 +31,7 @@ IN_AN_ACCOUNT = os.environ.get("PARETUNE_TEST_ACCOUNT") == "1"
 COST = "about 30 jobs on ml.m5.large start in your AWS account now: some 90 minutes, about 0.20 USD"
 INSTANCE_TYPE = "ml.m5.large"
 
-# Travels in place of paretune/training/__main__.py. It keeps the container contract and needs no torch.
+# This replaces paretune/training/__main__.py in the job. It keeps the container contract and needs no torch.
 TRAINING = """
 import random, signal, sys, threading, time
 from pathlib import Path
@@ -44,17 +44,17 @@ document = JobDocument.read(folder.document)
 kind = document.spec.model
 step = 0
 
-def tell(message="", **metrics):
+def send(message="", **metrics):
     with folder.events.open("a") as file:
         line = Event(time=time.time(), step=step, metrics=metrics, message=message).line()
         file.write(line + "\\n")
         print(line, flush=True)
 
 folder.make()
-tell("started")
+send("started")
 if kind == "quick":
     for step in range(1, 6):
-        tell(**{"train/loss": 1 / step})
+        send(**{"train/loss": 1 / step})
     print(*(f"line {number}" for number in range(1, 41)), sep="\\n", flush=True)
     (folder.model / "weights").write_bytes(random.randbytes(1000))
     JobReport(metrics={"f1": 0.75}, facts={"job_name": document.job_name}).write(folder.report)
@@ -64,7 +64,7 @@ elif kind == "failing":
 else:
     asked.wait()
     step = 1
-    tell("stopped")
+    send("stopped")
 """
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def _emulated_account(folder: Path) -> Iterator[None]:
-    """AWS's variables of this process lead to an emulator."""
+    """Point AWS's variables of this process to an emulator."""
     with (
         Emulator(folder, grace_s=5.0) as emulator,
         pytest.MonkeyPatch.context() as patch,
@@ -99,7 +99,7 @@ def account(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of paretune with TRAINING as its training."""
+    """Return a copy of paretune with TRAINING as its training."""
     folder = tmp_path_factory.mktemp("package") / "paretune"
     shutil.copytree(Path(paretune.__file__).parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "training" / "__main__.py").write_text(TRAINING)
@@ -107,7 +107,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Remembering(SageMakerLauncher):
-    """Keeps what it has started."""
+    """Keeps the jobs that it has started."""
 
     started: list[Job]
 
@@ -119,7 +119,7 @@ class Remembering(SageMakerLauncher):
 
 
 def _order(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
-    """A job under a name of its own, in an image that lacks nothing, so that nothing is installed."""
+    """Return a job with its own name, in an image that lacks nothing, so that nothing is installed."""
     spec = JobSpec(model=kind, instance_type=INSTANCE_TYPE, max_runtime_minutes=10)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
     spec = spec.replace(sagemaker={"training_image": choose_image(spec, region).uri}, **changes)
@@ -131,7 +131,7 @@ def _is_no_status(event: Event) -> bool:
 
 
 def _place(package: Path) -> Iterator[Place]:
-    """Launchers whose jobs are stopped at the end."""
+    """Yield launchers whose jobs are stopped at the end."""
     started: list[Job] = []
 
     def launcher() -> Remembering:

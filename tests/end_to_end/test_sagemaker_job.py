@@ -38,7 +38,7 @@ def _json_blocks() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Launched:
-    """A dry run, then the same job, and the requests that came in during each."""
+    """A dry run, then the same job, and the requests of each."""
 
     cloud: Cloud
     job: dict[str, object]
@@ -50,7 +50,7 @@ class Launched:
 
 @pytest.fixture(scope="module")
 def launched(shared_cloud: Cloud, tiny_model: Path) -> Launched:
-    """Both in one account; the job keeps its instance warm."""
+    """Return both in one account; the job keeps its instance warm."""
     emulator = shared_cloud.emulator
     data = write_csv(shared_cloud.folder / "reviews.csv", sentences(120))
     job = job_of_seconds(tiny_model, data) | {"sagemaker.keep_alive_minutes": 10}
@@ -100,7 +100,7 @@ def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
 
 def test_a_dry_run_shows_the_request_that_is_sent_and_sends_nothing(launched: Launched) -> None:
     text = launched.shown.text
-    output, _ = json.JSONDecoder().raw_decode(text[text.index("{") :])  # after what it was doing
+    output, _ = json.JSONDecoder().raw_decode(text[text.index("{") :])  # after its progress messages
     # An hour, 100 seconds to stop, a minute to upload a model of 0.1 MB, ten minutes kept warm.
     assert output["worst_case_usd"] == pytest.approx(0.115 * (70 * 60 + 100 + 60) / 3600, rel=1e-4)
     changing = {"PutObject", "UploadPart", "CreateMultipartUpload", "CreateBucket", "CreateTrainingJob"}
@@ -116,7 +116,7 @@ def test_a_dry_run_shows_the_request_that_is_sent_and_sends_nothing(launched: La
     assert json.loads(text) == output["request"]
 
 
-def test_a_warm_pool_is_used_again_and_booked_to_the_job_that_asked_for_it(launched: Launched) -> None:
+def test_a_warm_pool_is_used_again_and_recorded_for_the_job_that_asked_for_it(launched: Launched) -> None:
     cloud = launched.cloud
     again = cloud.run(**launched.job)
     assert again.code == 0, again.text
@@ -140,7 +140,7 @@ def test_the_hugging_face_image_trains_with_its_own_libraries(
     if folder is None:
         pytest.skip("run `.ci/image FOLDER` and set PARETUNE_IMAGE_ENVIRONMENT=FOLDER")
     images = {"*huggingface-pytorch-training*transformers5.3.0*": Path(folder)}
-    shared = [Path(sys.prefix)]  # the rest of its libraries
+    shared = [Path(sys.prefix)]  # where the rest of its libraries are
     with Emulator(tmp_path / "account", images=images, keep=shared) as emulator:
         cloud = Cloud(emulator, workplace)
         image = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu"
@@ -164,7 +164,7 @@ def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
 ) -> None:
     with cloud.start(
         **long_job, **{"sagemaker.keep_alive_minutes": 5}
-    ) as running:  # which are given back when it is stopped
+    ) as running:  # they are given back when it is stopped
         cloud.until_it_trains(running)
         running.process.send_signal(signal.SIGINT)
         assert running.wait(WITHIN_S) == 130, running.text
@@ -197,7 +197,7 @@ def test_two_instances_reach_what_one_reaches(cloud: Cloud, tiny_job: dict[str, 
     assert alone.code == 0, alone.text
 
     first, two = cloud.runs()
-    # The same rows in every step; dropout draws its own numbers in each process.
+    # All steps have the same rows, but dropout draws different numbers in each process.
     assert two.data.metrics["eval_loss"] == pytest.approx(first.data.metrics["eval_loss"], abs=5e-3)
     losses = [[point.value for point in cloud.history(run, "train/loss")] for run in (first, two)]
     assert losses[1] == pytest.approx(losses[0], abs=2e-2)

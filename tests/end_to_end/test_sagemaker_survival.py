@@ -1,4 +1,4 @@
-"""Whatever happens to the launcher or to its instances: one job, one run, everything recorded, the right bill."""
+"""Whatever happens to the launcher or to its instances: one job, one run, everything recorded, and the right bill."""
 
 from contextlib import ExitStack
 
@@ -15,7 +15,7 @@ PRICE = PriceList.read({}).price("ml.m5.large", "us-east-1")
 
 
 def assert_complete(cloud: Cloud, run: Run, instances: int = 1) -> None:
-    """One job; a finished run with whole curves, each point once, and SageMaker's own bill."""
+    """Check that there is one job, and one finished run with complete curves, each point once, and SageMaker's bill."""
     assert len(cloud.created()) == 1
     job = cloud.described()
     assert run.info.status == "FINISHED"
@@ -47,7 +47,7 @@ def test_the_same_command_and_sync_adopt_what_runs_and_collect_what_has_ended(
 
 
 def test_five_who_type_the_same_command_together_pay_for_one_job(cloud: Cloud, tiny_job: dict[str, object]) -> None:
-    job = tiny_job | {"num_train_epochs": 25}  # whoever comes when it has ended begins another
+    job = tiny_job | {"num_train_epochs": 25}  # a command that comes after its end begins another
     with ExitStack() as together:
         typed = [together.enter_context(cloud.start(**job)) for _ in range(5)]
         codes = [each.wait(WITHIN_S) for each in typed]
@@ -58,7 +58,7 @@ def test_five_who_type_the_same_command_together_pay_for_one_job(cloud: Cloud, t
     assert {run.info.status for run in cloud.runs()} == {"FINISHED"}
 
 
-def test_a_job_is_stopped_from_another_terminal_and_booked(cloud: Cloud, long_job: dict[str, object]) -> None:
+def test_a_job_is_stopped_from_another_terminal_and_recorded(cloud: Cloud, long_job: dict[str, object]) -> None:
     with cloud.start(**long_job) as running:
         name = cloud.until_it_trains(running)
         run_id = cloud.the_run().info.run_id

@@ -1,4 +1,4 @@
-"""What goes wrong on SageMaker, and what the user reads, pays and finds recorded then."""
+"""What goes wrong on SageMaker, and what the user then reads, pays and finds recorded."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ Path(arguments.output_dir, "all_results.json").write_text(json.dumps({{"eval_f1"
 
 @pytest.fixture
 def script(workplace: Path) -> dict[str, object]:
-    """A job that runs `train.py` of the current folder; `write` gives it a body."""
+    """Return a job that runs `train.py` of the current folder; `write` gives it a body."""
     return {"instance_type": "ml.m5.large", "entry_script": "train.py"}
 
 

@@ -1,4 +1,4 @@
-"""Secrets stay where they are: planted wherever a user keeps them, and looked for everywhere a job leaves traces."""
+"""Secrets stay where they are: tests plant them wherever users keep them, and search everything that a job leaves."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from tests.support.stand_ins.sagemaker.training import GROUP
 
 pytestmark = pytest.mark.slow
 
-# Each is unlike anything else, so that it is found wherever it turns up.
+# Each is unlike anything else, so that it is found wherever it appears.
 PLANTED = {
     "AWS_SECRET_ACCESS_KEY": "planted-aws-secret-4711",
     "AWS_SESSION_TOKEN": "planted-session-4712",
@@ -52,7 +52,7 @@ if "fail" in os.environ:
 
 @pytest.fixture
 def cloud(tmp_path: Path, workplace: Path) -> Iterator[Cloud]:
-    """A user with secrets in the environment and a password in the address of the MLflow server."""
+    """Return a user with secrets in the environment and a password in the address of the MLflow server."""
     (tmp_path / "server").mkdir()
     port = free_port()
     with Emulator(tmp_path / "account") as emulator, tracking_server(tmp_path / "server", port):
@@ -72,7 +72,7 @@ def _log_lines(cloud: Cloud, job_name: str) -> str:
 
 
 def _traces(cloud: Cloud, printed: str, server: Path) -> Iterator[tuple[str, bytes]]:
-    """Where to look, and what is there."""
+    """Yield each place to search, with its content."""
     yield "terminal", printed.encode()
     for request in cloud.emulator.requests():
         yield f"request {request.operation} {request.path}", json.dumps(vars(request), default=str).encode()
@@ -88,7 +88,7 @@ def _traces(cloud: Cloud, printed: str, server: Path) -> Iterator[tuple[str, byt
 
 
 def _leaks(cloud: Cloud, printed: str, server: Path) -> tuple[list[str], set[str]]:
-    """Where secrets are, and the kinds of places that were looked at."""
+    """Return where secrets are, and the kinds of places that were searched."""
     result, looked = [], set()
     for workspace, content in _traces(cloud, printed, server):
         looked.add(workspace.split()[0])

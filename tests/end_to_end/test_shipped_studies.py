@@ -21,14 +21,14 @@ def studies(workplace: Path) -> Path:
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_a_study_runs_two_trials(path: Path, studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if path.stem.startswith(("polarity", "demo", "compiler")):  # of old instance types, with the prices of their time
+    if path.stem.startswith(("polarity", "demo", "compiler")):  # on old instance types, at their old prices
         prices = "compiler" if path.stem.startswith("compiler") else "polarity"
         monkeypatch.setenv("PARETUNE_PRICES", f"studies/{prices}_prices.csv")
     words = ["study", "--study", str(path), "--launcher", "simulated", "--n_trials", "2"]
     file = StudyFile.read(str(path), {})
-    if file.job.simulation.runs is None:  # nobody knows its F1, or its rows
+    if file.job.simulation.runs is None:  # its F1, or its number of rows, is unknown
         rows = [] if "max_train_samples" in path.read_text() else ["--max_train_samples", "1000"]
-        is_unknown = file.judged_by is not None and file.design is None  # what a search is for
+        is_unknown = file.judged_by is not None and file.design is None  # which a search finds out
         assert main([*words, *rows, "--dry_run"]) == (2 if is_unknown else 0)
         return
     assert main(words) == 0

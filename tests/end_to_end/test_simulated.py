@@ -1,4 +1,4 @@
-"""Simulated jobs, from the command line to the record: like other jobs, but that nothing runs and nothing is paid."""
+"""Simulated jobs, from the command line to the record: like other jobs, but nothing runs and nothing is paid."""
 
 import itertools
 import time
@@ -17,7 +17,7 @@ SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
 
 @pytest.fixture
 def store(workplace: Path) -> MlflowClient:
-    """A place with an empty experiment and a table of recorded runs, runs.csv."""
+    """Return the client of an empty experiment, in a folder with a table of recorded runs, runs.csv."""
     client = MlflowClient()
     rows = [
         f"{kind},{count},{batch},{rate},2,{600 / count + 10 * batch},{0.9 - 0.001 * batch * count},Completed"
@@ -30,7 +30,7 @@ def store(workplace: Path) -> MlflowClient:
 
 
 def simulate(store: MlflowClient, expected: int = 0, **changes: object) -> Run:
-    """Run `paretune train` on the simulated launcher; the run it has recorded."""
+    """Run `paretune train` on the simulated launcher, and return the run that it has recorded."""
     runs = {"launcher": "simulated", "simulation.runs": "runs.csv", "instance_type": SMALL, "num_train_epochs": 2}
     assert main(["train", *spelled(runs | changes)]) == expected
     (run,) = store.search_runs(["0"])
@@ -61,7 +61,7 @@ def test_an_hour_s_job_is_recorded_within_seconds_with_curve_metrics_price_and_r
     assert result["billable_seconds"] == pytest.approx(760)
     assert result["job_seconds"] == pytest.approx(760 + result["starting_seconds"])  # instances start unbilled
     assert result["starting_seconds"] == pytest.approx(usual("starting", "gpu").seconds, abs=0.01)
-    assert 0 < result["downloading_seconds"] < 120  # of the start-up
+    assert 0 < result["downloading_seconds"] < 120  # a part of the start-up
     assert result["uploading_seconds"] == pytest.approx(usual("uploading", "gpu").seconds, abs=0.01)
     assert result["train_seconds"] == pytest.approx(640)
     price = float(tags(run)["price_usd_per_hour"])
@@ -73,7 +73,7 @@ def test_an_hour_s_job_is_recorded_within_seconds_with_curve_metrics_price_and_r
     assert names <= set(run.data.params)
 
 
-def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(store: MlflowClient) -> None:
+def test_a_job_that_fails_is_recorded_and_ends_with_exit_code_3(store: MlflowClient) -> None:
     run = simulate(store, 3, learning_rate=4e-5, simulation='{"failure_rate": 1}')
 
     assert (run.info.status, tags(run)["state"]) == ("FAILED", "Failed")
@@ -84,7 +84,7 @@ def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(store: MlflowClien
 
 @pytest.mark.slow
 def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tiny_model: Path, reviews: Path) -> None:
-    """The local job is written into a table; replayed from it, it looks the same but for what nobody computed."""
+    """The local job becomes a table; replayed from it, it looks the same except for what nobody computed."""
     job = job_of_seconds(tiny_model, reviews) | {"num_train_epochs": 2}
     typed = spelled({name: value for name, value in job.items() if name != "instance_type"})
     assert main(["train", *typed]) == 0
@@ -106,8 +106,8 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
         {name: local.data.metrics[name] for name in headlines}, rel=1e-6
     )
     computed = {"dataset_key", "used_device", "used_precision", "used_versions", "machine", "estimate_basis"}
-    computed |= {"model", "model_uri", "validation_rows"}  # it has none
-    computed |= {"verdict", "warnings"}  # its F1 is below that of TF-IDF; the machine of these tests is busy
+    computed |= {"model", "model_uri", "validation_rows"}  # it has no model
+    computed |= {"verdict", "warnings"}  # its F1 is below that of TF-IDF, and the machine of these tests is busy
     assert set(tags(local)) - set(tags(simulated)) <= computed
     assert set(tags(simulated)) - set(tags(local)) <= {"basis"}
     differing = {name for name in set(tags(local)) & set(tags(simulated)) if tags(local)[name] != tags(simulated)[name]}

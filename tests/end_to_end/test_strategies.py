@@ -1,4 +1,4 @@
-"""Ways of spreading one job: they train the same model, stop together and fail together."""
+"""Ways of spreading one job over processes: they train the same model, stop together and fail together."""
 
 import json
 import signal
@@ -37,7 +37,7 @@ EVERY_STEP = {"logging_steps": 1, "eval_steps": 7}
 
 @pytest.fixture(scope="module")
 def one_process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> JobSpec:
-    """Fourteen steps in one process."""
+    """Return a job of fourteen steps in one process."""
     folder = tmp_path_factory.mktemp("inputs")
     return JobSpec(
         model=str(model_without_dropout(tiny_model, folder / "sober")),
@@ -52,18 +52,18 @@ def one_process(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> J
 
 
 def on_two_processes(spec: JobSpec, **changes: Any) -> JobSpec:
-    """The same job in two processes, with two micro-batches per step."""
+    """Return the same job in two processes, with two micro-batches per step."""
     return spec.replace(instance_count=2, per_device_train_batch_size=4, **changes)
 
 
 def on_two_instances(spec: JobSpec, **changes: Any) -> JobSpec:
-    """The same job on two instances, with four micro-batches per step."""
+    """Return the same job on two instances, with four micro-batches per step."""
     return spec.replace(instance_count=2, instance_type="ml.m5.large", per_device_train_batch_size=2, **changes)
 
 
 @pytest.fixture(scope="module")
 def alone(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> JobFolder:
-    """The finished job of one process."""
+    """Return the finished job of one process."""
     job = make_job(tmp_path_factory.mktemp("alone") / "job", one_process)
     run([job])
     report = JobReport.model_validate_json(job.report.read_text())
@@ -73,7 +73,7 @@ def alone(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> Job
 
 @pytest.fixture(scope="module")
 def in_two_processes(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], JobFolder]:
-    """The finished job of two processes, by strategy; with fsdp, `held-RANK.json` beside it says what each held."""
+    """Return two processes' finished job by strategy; with fsdp, `held-RANK.json` next to it says what it held."""
 
     @cache
     def finished(strategy: str) -> JobFolder:
@@ -112,7 +112,7 @@ def test_two_sharded_processes_and_two_instances_train_the_model_of_one_process(
 def test_two_instances_return_the_best_model_although_each_has_files_of_its_own(
     one_process: JobSpec, tmp_path: Path, strategy: str, is_stopped: bool
 ) -> None:
-    # The loss falls, so that its highest value is that after the first epoch.
+    # The loss falls, so its highest value is the one after the first epoch.
     best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
     spec = one_process.replace(num_train_epochs=6.0, training_arguments={"eval_strategy": "epoch", **best})
     folders = instances_of(make_job(tmp_path / "job", on_two_instances(spec, strategy=strategy)), 2)
@@ -210,7 +210,7 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
 
 @pytest.fixture
 def long_job(one_process: JobSpec, tiny_model: Path) -> JobSpec:
-    """A training of 84 steps on two instances, with dropout, so that its random numbers must go on too."""
+    """Return a training of 84 steps on two instances, with dropout, so that its random numbers must continue too."""
     long = one_process.replace(model=str(tiny_model), num_train_epochs=12.0)
     return on_two_instances(long, training_arguments={"logging_steps": 1, "eval_strategy": "no"})
 
@@ -245,7 +245,7 @@ def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
     with running(folders) as (first, second):
         wait_for_step(folders[0], 5)
         for process in [psutil.Process(second.pid), *psutil.Process(second.pid).children(recursive=True)]:
-            process.kill()  # an instance that is switched off takes all its processes with it
+            process.kill()  # switching an instance off ends all its processes
 
         assert first.wait(ENDS_WITHIN_S) == 1
     failure = folders[0].read_failure()
@@ -263,7 +263,7 @@ def test_an_instance_that_waits_for_ever_is_ended_with_the_reason(long_job: JobS
         others = [psutil.Process(second.pid), *psutil.Process(second.pid).children(recursive=True)]
         waiting = psutil.Process(first.pid).children(recursive=True)
         for process in others:
-            process.suspend()  # a network that is gone without a word
+            process.suspend()  # a network that disappears silently
 
         assert first.wait(ENDS_WITHIN_S) == 1
         for process in others:

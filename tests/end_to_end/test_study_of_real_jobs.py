@@ -23,7 +23,7 @@ STUDY = ("study", "--study", "study.yaml")
 
 
 def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
-    """A grid of two jobs."""
+    """Write a grid of two jobs."""
     job = {name: value for name, value in job.items() if name not in ("per_device_train_batch_size", "learning_rate")}
     study = {
         "name": "real",
@@ -37,16 +37,16 @@ def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
     (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
 
 
-def books(folder: Path) -> list[Trial]:
-    """The trials of the study, all of which have ended."""
+def ended_trials(folder: Path) -> list[Trial]:
+    """Return the trials of the study, all of which have ended."""
     running, ended, _ = records_of(folder / "study.yaml", f"sqlite:///{folder / '.paretune' / 'studies.db'}")
     assert running == []
     return ended
 
 
 def check_record(client: MlflowClient, folder: Path, most_completed: int = 1) -> Run:
-    """Every point completed, no job twice, a bill that adds up, an answer; the study's run."""
-    entries = books(folder)
+    """Check that every point completed, no job ran twice, the bill adds up, and there is an answer; return the run."""
+    entries = ended_trials(folder)
     completed = Counter(entry.identity for entry in entries if entry.status is TrialStatus.COMPLETED)
     assert set(completed.values()) == {most_completed}
     points = {(entry.point["global_batch_size"], entry.point["learning_rate"]) for entry in entries}
@@ -77,7 +77,7 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_fro
     study = check_record(cloud.client, cloud.folder)
     jobs = cloud.emulator.jobs()
     assert before <= set(jobs)
-    assert len(cloud.created()) == len(jobs) == len(books(cloud.folder)) > 2  # the front again, with another seed
+    assert len(cloud.created()) == len(jobs) == len(ended_trials(cloud.folder)) > 2  # the front runs again
     described = [cloud.described(name) for name in jobs]
     pools = [job["WarmPoolStatus"] for job in described]
     assert {pool["Status"] for pool in pools} == {"Reused", "Terminated"}  # none is kept after the study
@@ -90,7 +90,7 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_fro
 
 @pytest.fixture
 def local_study(workplace: Path, tiny_job: dict[str, object]) -> Path:
-    """A folder with a study of trainings of some seconds on this machine."""
+    """Return a folder with a study whose trainings take some seconds on this machine."""
     rest = {name: value for name, value in tiny_job.items() if name != "instance_type"}
     write_study(workplace, rest | {"launcher": "local", "num_train_epochs": 8, "max_runtime_minutes": 5})
     return workplace

@@ -1,4 +1,4 @@
-"""A tracking server that is away: before the launch nothing is launched, later nothing is lost."""
+"""A tracking server that is unavailable: before the launch, nothing is launched; after it, nothing is lost."""
 
 import socket
 from collections import Counter
@@ -83,7 +83,7 @@ def _events(job: Path) -> list[Event]:
 
 
 def _curve(name: str) -> list[int]:
-    """Steps of a curve of the only run."""
+    """Return the steps of a curve of the only run."""
     (run,) = MlflowClient().search_runs(["0"]) or [None]
     return [] if run is None else [point.step for point in MlflowClient().get_metric_history(run.info.run_id, name)]
 

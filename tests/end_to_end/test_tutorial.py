@@ -1,4 +1,4 @@
-"""The tutorial runs from its first command to its last, in its order, and prints what it shows."""
+"""The tutorial runs from its first command to its last, in order, and prints what it shows."""
 
 import os
 import re
@@ -24,14 +24,14 @@ def without_figures(line: str) -> str:
 def test_the_tutorial_runs_and_prints_what_it_shows(workplace: Path) -> None:
     environment = {
         name: text for name, text in os.environ.items() if name != "PARETUNE_HOME"
-    }  # files are in the folder
+    }  # these files are in the folder
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     printed = ""
     for language, text in blocks:
         if language == "python":
             (name,) = re.findall(r"^# (\w+\.py)$", text, re.MULTILINE)
-            # The hub is out of reach here. Fewer rows, and below fewer trials, are enough to see that it runs.
+            # The hub is unavailable here. Fewer rows here, and fewer trials below, are enough to check that it runs.
             quick = text.replace("sentence-transformers/all-MiniLM-L6-v2", str(bundled_model(BUNDLED_MODEL)))
             (workplace / name).write_text(quick.replace("sample(2500", "sample(300").replace("2000", "200"))
         elif language == "yaml":
@@ -44,6 +44,6 @@ def test_the_tutorial_runs_and_prints_what_it_shows(workplace: Path) -> None:
         elif language == "text":
             lines = {without_figures(line) for line in printed.splitlines()}
             assert [line for line in text.splitlines() if line and without_figures(line) not in lines] == []
-        elif language == "txt":  # which trial it is depends on chance
+        elif language == "txt":  # which trial it is depends on random numbers
             assert "\nTake trial " in printed
             assert "of 20.00 USD" in printed

@@ -1,4 +1,4 @@
-"""Two drivers, two processes, one study: one works at a time, no trial is run twice, and the budget is kept."""
+"""Two drivers, two processes, one study: only one works at a time, no trial runs twice, and the budget is kept."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ WITHIN_S = 240.0
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def storage(request: pytest.FixtureRequest, workplace: Path) -> Iterator[str]:
-    """Where the study is kept."""
+    """Return the address of the study's storage."""
     if request.param == "sqlite":
         yield f"sqlite:///{workplace / 'shared.db'}"
         return
@@ -31,7 +31,7 @@ def storage(request: pytest.FixtureRequest, workplace: Path) -> Iterator[str]:
 
 
 def _drive(storage: str, folder: Path, drivers: int) -> None:
-    """Start so many drivers at once until one has ended the study; those that met another one at work said so."""
+    """Start `drivers` at once, until one has ended the study; those that find another one at work say so."""
     codes: list[int] = []
     while 0 not in codes:
         with ExitStack() as stack:

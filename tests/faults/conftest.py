@@ -1,6 +1,6 @@
-"""Worlds for all faults, and a last line that says how many were tried.
+"""Worlds for all faults, and a last line with the number of faults that were tried.
 
-PARETUNE_FAULTS_SEED says which moments and cases are drawn.
+PARETUNE_FAULTS_SEED determines which moments and cases are drawn.
 """
 
 import os
@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.faults.worlds import Trial
 
-os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # or each MLflow server starts half a dozen processes more
+os.environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"  # else each MLflow server starts six more processes
 
 SEED = int(os.environ.get("PARETUNE_FAULTS_SEED", "20261121"))
 _COUNTED = ("kills", "faults", "jobs", "runs")
@@ -36,7 +36,7 @@ def trial(
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print how many kills and faults there were, and in how many tests the books were wrong after them."""
+    """Print how many kills and faults there were, and how many tests found wrong records after them."""
     made = Counter[str]()
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -1,4 +1,4 @@
-"""AWS that throttles, breaks connections, denies, loses answers, or does not know yet what it has created."""
+"""AWS that throttles, breaks connections, denies, loses answers, or does not yet know what it has created."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
 
-PACE = 20.0  # boto's minute of trying again takes three seconds
+PACE = 20.0  # a minute of boto's retries takes three seconds
 CALLS = (
     *("CreateTrainingJob", "DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob"),
     *("FilterLogEvents", "PutObject", "GetObject", "ListObjectsV2", "HeadObject", "GetCallerIdentity", "HeadBucket"),
@@ -45,7 +45,7 @@ def _run_and_sometimes_stop(world: World, trial: Trial, *, stops: bool) -> None:
     command.wait()
 
 
-def test_an_identity_that_may_not_make_one_call_leaves_nothing_unbooked(trial: Trial) -> None:
+def test_an_identity_that_may_not_make_one_call_leaves_nothing_unrecorded(trial: Trial) -> None:
     call = trial.draw.choice(CALLS)
     with trial.world("sagemaker") as world:
         world.write_script(steps=5)
@@ -81,7 +81,7 @@ def _until_created(world: World, command: Forked) -> None:
     wait_until(lambda: world.aws.jobs() or command.code is not None, within_s=600, what="the job is created")
 
 
-def test_a_job_whose_instance_dies_goes_on_as_a_second_one_and_both_are_booked(trial: Trial) -> None:
+def test_a_job_whose_instance_dies_goes_on_as_a_second_one_and_both_are_recorded(trial: Trial) -> None:
     with trial.world("sagemaker") as world:
         world.attempts = 2
         world.write_script(steps=100)
@@ -111,7 +111,7 @@ def test_a_tag_that_somebody_edits_changes_no_next_attempt(edited: str, trial: T
 
         trial.count_fault(f"an edited tag ({edited})")
         first, *others = (request.body for request in world.aws.requests("CreateTrainingJob"))
-        if edited == "role":  # it is taken from AWS's description of the first attempt
+        if edited == "role":  # it is read from AWS's description of the first attempt
             assert len(others) == 1, text
         else:
             assert "are not those that its first attempt was launched with" in text
@@ -126,7 +126,7 @@ def test_a_tag_that_somebody_edits_changes_no_next_attempt(edited: str, trial: T
 
 
 def _edit(world: World, run: Run, edited: str) -> None:
-    """Edit a tag of a run as anybody who may write to MLflow can."""
+    """Edit a tag of a run, as anybody who may write to MLflow can."""
     name, values = {
         "role": ("settings", {"role": "arn:aws:iam::123456789012:role/Admin"}),
         "instance type": ("given", {"instance_type": "ml.p5.48xlarge"}),

@@ -42,7 +42,7 @@ def test_a_bill_with_a_hole_is_complete_for_no_job_and_the_hole_is_named(trial: 
 
 
 def _deliver_bill(world: World, folder: Path) -> list[Path]:
-    """Deliver the bills of this month, the one before and the next one; the files of this month."""
+    """Deliver the bills of this month, the previous and the next one, and return the files of this month."""
     months = defaultdict[str, list[dict[str, Any]]](list)
     (first, *_) = begins = [_hours_until(world.aws.described(job.name)["CreationTime"]) for job in world.created()]
     for job, hours in zip(world.created(), begins, strict=True):
@@ -65,7 +65,7 @@ def _hours_until(time: float) -> float:
 
 
 def _without(path: Path, bill: Path, copy: Path) -> Path:
-    """Copy a bill without one of its files or folders, as when copying it breaks off."""
+    """Copy a bill without one of its files or folders, as when copying it is interrupted."""
     shutil.rmtree(copy, ignore_errors=True)
     left_out = path.name if path.is_dir() else f"{path.parent.name}/{path.name}"
     shutil.copytree(bill, copy)
@@ -76,7 +76,7 @@ def _without(path: Path, bill: Path, copy: Path) -> Path:
 
 
 def _reconcile(world: World, bill: Path) -> tuple[list[dict[str, Any]], str]:
-    """Run `reconcile`; its rows and all that it printed."""
+    """Run `reconcile`, and return its rows and all that it printed."""
     done = world.begin_words(["paretune", "reconcile", "--bill", str(bill), "--json"])
     assert done.wait() == 0, done.text
     return json.loads(done.text[done.text.index("{") :])["rows"], done.text

@@ -1,11 +1,11 @@
-"""Launchers that are killed at random moments, and started again or followed by `sync`; and started twice.
+"""Launchers that are killed at random moments and started again or followed by `sync`, and launchers started twice.
 
 The last line that pytest prints has the number of kills and faults.
 
     PARETUNE_FAULTS_KILLS=100 python -m pytest -m slow -rP tests/faults/test_killed.py -k ended_at_any_moment
 
-kills each launcher a hundred times and prints the counts; any job that is doubled, unbooked or stuck fails the test.
-Change no file meanwhile: the launchers have imported the code, and their jobs take it from the files.
+kills each launcher a hundred times and prints the counts; any job that is doubled, unrecorded or stuck fails the test.
+Do not change files meanwhile: the launchers have imported the code, but their jobs read it from the files.
 """
 
 import json
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 ENDS = (*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LONGEST_S = {"simulated": 0.8, "local": 8.0, "sagemaker": 9.0, "project": 10.0}
-"""Until about the end of a job."""
+"""Lasts until about the end of a job."""
 KILLS = {"simulated": 12, "local": 3, "sagemaker": 4, "project": 3}
 if "PARETUNE_FAULTS_KILLS" in os.environ:
     KILLS = dict.fromkeys(KILLS, int(os.environ["PARETUNE_FAULTS_KILLS"]))
@@ -39,17 +39,17 @@ def test_a_launcher_that_is_ended_at_any_moment_leaves_one_job_one_bill_and_one_
         while done < KILLS[name]:
             done += _one_job(world, trial, KILLS[name] - done)
             rounds += 1
-    print(f"{name}: {rounds} rounds, {done} kills, {len(world.known)} jobs, 0 doubled, 0 unbooked, 0 stuck")
+    print(f"{name}: {rounds} rounds, {done} kills, {len(world.known)} jobs, 0 doubled, 0 unrecorded, 0 stuck")
 
 
 def _one_job(world: World, trial: Trial, most: int) -> int:
-    """Begin the command of one run until it ends by itself, or `most` have been killed; how many have been."""
+    """Begin the command of one run until it ends by itself or `most` were killed, and return the number of kills."""
     draw = trial.draw
     run_id = None if draw.random() < 0.3 else world.open_run()
     killed = 0
     for _ in range(min(most, draw.randint(1, 6))):
         command = world.begin(run_id)
-        # Early moments, when a run and a job come into being, are drawn more often.
+        # Early moments, when a run and its job are created, are drawn more often.
         longest_s = LONGEST_S[world.name]
         if command.has_ended_within(draw.uniform(0.0, longest_s if draw.random() < 0.5 else longest_s / 3)):
             return killed
@@ -58,7 +58,7 @@ def _one_job(world: World, trial: Trial, most: int) -> int:
         killed += 1
         if run_id is None:
             return killed  # the same command would begin another run
-    if draw.random() < 0.5:  # else `sync` has to do it
+    if draw.random() < 0.5:  # otherwise `sync` has to do it
         world.begin(run_id).wait()
     return killed
 
@@ -95,7 +95,7 @@ def test_of_two_launchers_one_that_is_killed_between_name_and_job_hides_nothing_
         proxy.disturb("hang", lambda heard: heard == call)
         loser = world.begin_words(["paretune", "train", *spelled(world.job)], {"AWS_ENDPOINT_URL": proxy.url})
         wait_until(lambda: proxy.disturbed or loser.code is not None, within_s=600, what=f"it asks for {call}")
-        os.kill(loser.process.pid, signal.SIGSTOP)  # so that it gives up nothing meanwhile
+        os.kill(loser.process.pid, signal.SIGSTOP)  # so that it gives nothing up meanwhile
         winner = world.begin()
         wait_until(lambda: world.aws.jobs() or winner.code is not None, within_s=600, what="the job is created")
         loser.send(signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_of_two_launchers_one_that_is_killed_between_name_and_job_hides_nothing_
 
 
 def _bill_of(world: World, name: str) -> Path:
-    """The bill of one job, of which nothing is missing."""
+    """Return the complete bill of one job."""
     (job,) = (job for job in world.created() if job.name == name)
     begins = datetime.fromtimestamp(world.aws.described(name)["CreationTime"], UTC)
     at = (begins - BEGIN) / timedelta(hours=1)

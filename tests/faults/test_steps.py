@@ -1,4 +1,4 @@
-"""A study whose driver is killed at every step of a trial that runs out of memory, with `sync` beside it."""
+"""A study whose driver is killed at every step of a trial that runs out of memory, while `sync` runs too."""
 
 import json
 import os
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).parents[2]
 
 
-def test_a_driver_that_is_killed_at_any_step_pays_one_job_a_point_whatever_sync_does_beside_it(
+def test_a_driver_that_is_killed_at_any_step_pays_one_job_a_point_whatever_sync_does_meanwhile(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     custom = {name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "MLFLOW_", "PARETUNE_"))}

@@ -1,4 +1,4 @@
-"""Tracking servers that are away, slow or talk nonsense; databases that are locked or restarted; full disks."""
+"""Tracking servers that are unavailable, slow or return nonsense; locked or restarted databases; full disks."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @contextmanager
 def behind_a_proxy(trial: Trial) -> Iterator[tuple[World, Proxy]]:
-    """A user of a tracking server behind a proxy, who uses its store itself after the block."""
+    """Yield a user of a tracking server behind a proxy; after the block, the user accesses its store directly."""
     port = free_port()
     server = f"http://127.0.0.1:{port}"
     with trial.world("simulated") as world, tracking_server(world.folder, port), Proxy(server) as proxy:
@@ -31,7 +31,7 @@ def behind_a_proxy(trial: Trial) -> Iterator[tuple[World, Proxy]]:
 def test_a_tracking_server_in_trouble_costs_no_record(trial: Trial) -> None:
     with behind_a_proxy(trial) as (world, proxy):
         world.environment["MLFLOW_HTTP_REQUEST_TIMEOUT"] = "3"
-        for how in trial.draw.sample(TROUBLES, 3):  # for some seconds, from any moment on
+        for how in trial.draw.sample(TROUBLES, 3):  # for some seconds, starting at any moment
             command = world.begin(pace=10.0)
             command.has_ended_within(trial.draw.uniform(0.0, 1.5))
             proxy.disturb(how)
@@ -104,7 +104,7 @@ def test_a_full_disk_of_the_launching_machine_costs_no_record(name: str, trial: 
         trial.count_fault("a full disk")
 
 
-def test_a_job_whose_disk_is_full_fails_with_that_reason_and_is_booked(trial: Trial) -> None:
+def test_a_job_whose_disk_is_full_fails_with_that_reason_and_is_recorded(trial: Trial) -> None:
     with trial.world("local") as world:
         world.write_script(steps=3, ending="open('/dev/full', 'w').write('x' * 10_000)")
         done = world.begin(world.open_run())

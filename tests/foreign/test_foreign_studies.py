@@ -1,7 +1,7 @@
-"""Trainings that know nothing of paretune, each studied over its own metric by ten lines of YAML at most.
+"""Trainings that do not know paretune; each is studied by its own metric, with at most ten lines of YAML.
 
-Each reports the values that it really used as numbers of its own (`lr_used`), beside its metric: what paretune records
-must be these. `.ci/full foreign` installs the libraries of all of them and runs them all.
+Each reports the values that it really used as its own numbers (`lr_used`), in addition to its metric: what paretune
+records must be the same. `.ci/full foreign` installs the libraries of all of them and runs them all.
 """
 
 import importlib.util
@@ -32,12 +32,12 @@ NEEDS = {
     "wandb_offline": "wandb",
     "xgboost_trees": "xgboost",
 }
-"""Trainings to the module of theirs that the extra `foreign` brings."""
+"""Maps trainings to the module that they need and that the extra `foreign` installs."""
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all of them lie and are recorded, with the tiny models and rows that Hugging Face's scripts are given."""
+    """Return the folder of all trainings and of their records, with tiny models and rows for Hugging Face's scripts."""
     folder = tmp_path_factory.mktemp("home")
     for name in STUDIES:
         shutil.copytree(HERE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -46,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(home: Path) -> None:
-    """Models of some thousand weights, and two dozen rows in every form."""
+    """Write models with some thousand weights, and two dozen rows in every format."""
     from transformers import (
         AutoTokenizer,
         BartConfig,
@@ -87,7 +87,7 @@ def tiny(home: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def a_user(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who types in the folder of the projects."""
+    """Work in the folder of the projects, as a user would."""
     monkeypatch.chdir(home)
     monkeypatch.setenv("PARETUNE_HOME", str(home / ".paretune"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home / 'mlflow.db'}")
@@ -95,7 +95,7 @@ def a_user(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def contents(project: str) -> dict[str, bytes]:
-    """Every file of a project that is no cache of Python's."""
+    """Return every file of a project except Python's caches."""
     files = (path for path in Path(project).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {str(path): path.read_bytes() for path in files}
 
@@ -133,7 +133,7 @@ def test_a_foreign_training_is_searched_by_its_own_metric(name: str, request: py
 
 
 def add_the_two_lines_that_the_refusal_names(notebook: Path) -> None:
-    """A notebook's parameters are variables, which no command line reaches."""
+    """A notebook's parameters are variables, so a command line cannot set them."""
     with pytest.raises(BadInput, match="add these two lines below line") as refused:
         paretune.run_study(str(notebook / "study.yaml"), quiet=True)
     sentence, *lines = str(refused.value).splitlines()

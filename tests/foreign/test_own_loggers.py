@@ -1,6 +1,6 @@
-"""Trainings that log with their own libraries are run unchanged: recorded is what was used, and what was logged.
+"""Trainings that log with their own libraries run unchanged; the record holds what was used and what was logged.
 
-Each folder holds a training that knows nothing of paretune, in the usual form of its library. At its end it writes
+Each folder holds a training that does not know paretune, in the usual form of its library. At its end it writes
 `truth.json` into the current folder: the settings that it has used, and the numbers and curves that it has given to its
 logger. `.ci/full foreign` installs the libraries of all of them.
 """
@@ -37,13 +37,13 @@ TRAININGS: dict[str, tuple[str, dict[str, Any], str]] = {
     "setfit_few_shot": ("setfit", {"sentence-model": "tiny", "body-learning-rate": 0.001, "batch-size": 8}, "printed"),
     "accelerate_tracker": ("accelerate", {"learning_rate": 0.02, "per_device_train_batch_size": 32}, "printed"),
 }
-"""Name to the module that it needs, what it is given, and where its metrics come from."""
+"""Maps a name to the module that it needs, its arguments, and the source of its metrics."""
 OF_THE_JOB = {"cost_usd", "job_seconds", "billable_seconds"}
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a user who has an MLflow store elsewhere."""
+    """Return the folder of a user whose MLflow store is elsewhere."""
     (tmp_path / "store").mkdir()
     (tmp_path / "home").mkdir()
     monkeypatch.chdir(tmp_path / "home")
@@ -53,7 +53,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
-    """The run of a training, and what it says of itself."""
+    """Return the run of a training, and what it has written about itself."""
     module, given, _ = TRAININGS[name]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"needs {module}: `.ci/full foreign` runs it")
@@ -65,7 +65,7 @@ def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
     spec = paretune.JobSpec(entry_script=f"{name}/train.py", training_arguments=own, **parameters)
     try:
         run_id = paretune.launch(spec, quiet=True).run_id
-    except BadInput as error:  # nanoGPT's settings are read by another file: the message has the lines that help
+    except BadInput as error:  # another file reads nanoGPT's settings: the message has the lines to add
         first, second = str(error).splitlines()[-2:]
         (home / name / "MLproject").write_text(f"{first.strip()}\n{second.strip()}\n")
         spec = paretune.JobSpec(project=name, training_arguments=given)
@@ -75,7 +75,7 @@ def launch(name: str, home: Path) -> tuple[Run, dict[str, Any]]:
 
 
 def save_tiny_sentence_model(folder: Path) -> None:
-    """Save a model of some thousand weights in the form of sentence-transformers."""
+    """Save a model with some thousand weights in the format of sentence-transformers."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import AutoTokenizer, BertConfig, BertModel

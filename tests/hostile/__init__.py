@@ -1,1 +1,1 @@
-"""Inputs that want to do harm, or are broken: what a user can give, with everything in it that she should not."""
+"""Broken inputs, and inputs meant to do harm: what a user can pass, with everything in it that should not be there."""

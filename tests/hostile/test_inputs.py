@@ -1,4 +1,4 @@
-"""Broken and harmful input of every command: one message, exit code 2, and nothing else has happened."""
+"""Broken and harmful input for every command leads to one message, exit code 2, and nothing else."""
 
 import os
 import random
@@ -27,7 +27,7 @@ HARMFUL = (
     *("None", "[]", "{}", '{"__proto__": 1, "": {}}', '{"a": NaN, "b": 1e999}', '{"a": ' + "9" * 5_000 + "}"),
     *('{"output_dir": "/etc", "push_to_hub": true}', "&a [*a, *a]", "---\n...\n---\n", "\t- a", "", " "),
 )
-"""What harms where a text reaches a shell, YAML's objects, a spreadsheet, a page, a path, a terminal or a number."""
+"""What does harm in a shell, in YAML's objects, in a spreadsheet, page, path or terminal, or as a number."""
 COMMANDS = {
     "train": ("--dry_run", "true"),
     "estimate": ("--instance_type", "ml.g5.xlarge,local"),
@@ -39,7 +39,7 @@ STUDY = "name: s\njob: {launcher: simulated}\nsearch: {learning_rate: {choices: 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> str:
-    """An MLflow store for all of them."""
+    """Return an MLflow store for all tests of this file."""
     return copy_store(empty_store, tmp_path_factory.mktemp("store"))
 
 
@@ -71,7 +71,7 @@ TAKES_A_FILE = (
 )
 """Commands, each up to the parameter whose value is a path."""
 IN_ANOTHER_PROCESS = tuple(f"train --dry_run true --{name}" for name in ("dataset", "model"))
-"""Those whose path is read by a process that is not begun here."""
+"""Commands whose path is read by a process that does not start here."""
 VARIABLES = {"PARETUNE_PRICES": ("prices",), "PARETUNE_PROFILE": ("train", "--dry_run", "true")}
 """Variables that name a file, with a command that reads it."""
 
@@ -89,7 +89,7 @@ def test_a_path_to_no_file_that_can_be_read_is_refused(store: str, tmp_path: Pat
 
 
 def test_what_is_watched_for_is_seen(tmp_path: Path) -> None:
-    """So that the tests above can fail."""
+    """The tests above prove something only if they can fail."""
     allowed, elsewhere = tmp_path / "allowed", tmp_path / "elsewhere"
     allowed.mkdir()
     elsewhere.mkdir()
@@ -99,5 +99,5 @@ def test_what_is_watched_for_is_seen(tmp_path: Path) -> None:
         os.mkdir(elsewhere / "c")
     assert seen.written == [str(elsewhere / "b"), str(elsewhere / "c")]
     with watching(allowed) as seen, pytest.raises(Gate):
-        os.system(f"touch {MARK}")  # noqa: S605  # it does not come to that
+        os.system(f"touch {MARK}")  # noqa: S605  # the gate ends it first
     assert seen.begun == [f"touch {MARK}"]

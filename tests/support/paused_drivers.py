@@ -67,11 +67,11 @@ def main() -> None:
 
 def at_step(step: int) -> tuple[str, list[str]]:
     """Return the name of a step of the study and what goes wrong there; an empty name if the study ends before it."""
-    told, telling = os.pipe()
-    driver = fork(lambda: drive(step, telling))
-    os.close(telling)
-    name = os.read(told, 100).decode()
-    os.close(told)
+    read_end, write_end = os.pipe()
+    driver = fork(lambda: drive(step, write_end))
+    os.close(write_end)
+    name = os.read(read_end, 100).decode()
+    os.close(read_end)
     if not name:
         os.waitpid(driver, 0)
         return "", []
@@ -100,7 +100,7 @@ def lowered(before: dict[str, tuple[str, float]]) -> list[str]:
     return [f"run {run_id} was lowered to {now[run_id]}" for run_id, (_, usd) in before.items() if now[run_id][1] < usd]
 
 
-def drive(step: int, telling: int) -> int:
+def drive(step: int, write_end: int) -> int:
     """Run the command, which stops forever at a step: before or after one of its writes."""
     from paretune.jobs import outcome
     from paretune.jobs.record import JobRecord
@@ -113,7 +113,7 @@ def drive(step: int, telling: int) -> int:
     def pause(name: str) -> None:
         left[0] -= 1
         if left[0] == 0:
-            os.write(telling, name.encode())
+            os.write(write_end, name.encode())
             signal.pause()
 
     def stepwise(owner: Any, method: str) -> None:
