@@ -1,7 +1,7 @@
 """What MLproject calls: `python entrypoints/run.py NAME --key value` is `paretune NAME --key value`.
 
-`main` is `train` with the parameters that MLproject lists. MLflow passes their defaults as if somebody had given them,
-so those are left out here.
+`main` is `train` with the parameters that MLproject lists. MLflow also passes their defaults, as if a user had given
+them, so this script leaves those out.
 """
 
 import sys

@@ -157,7 +157,7 @@ def no_settings(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def beside_the_studies(workplace: Path, no_settings: None) -> Path:
+def next_to_the_studies(workplace: Path, no_settings: None) -> Path:
     """A workplace with the project's study files, and nothing of the user's settings."""
     (workplace / "studies").symlink_to(Path(__file__).parents[1] / "studies")
     return workplace

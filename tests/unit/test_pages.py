@@ -18,14 +18,14 @@ assert NOTEBOOKS
 
 
 @pytest.mark.slow
-def test_the_page_of_the_python_interface_shows_what_happens(beside_the_studies: Path) -> None:
+def test_the_page_of_the_python_interface_shows_what_happens(next_to_the_studies: Path) -> None:
     result = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)
 
     assert result.attempted
     assert not result.failed
 
 
-def test_the_page_for_studies_of_optuna_shows_what_happens(beside_the_studies: Path) -> None:
+def test_the_page_for_studies_of_optuna_shows_what_happens(next_to_the_studies: Path) -> None:
     result = doctest.testfile(str(ROOT / "docs" / "optuna.md"), module_relative=False)
 
     assert result.attempted
@@ -34,11 +34,11 @@ def test_the_page_for_studies_of_optuna_shows_what_happens(beside_the_studies: P
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 @pytest.mark.slow
-def test_the_notebook_runs_to_its_end(path: Path, beside_the_studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs_to_its_end(path: Path, next_to_the_studies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
-        monkeypatch.setenv(name, str(beside_the_studies / "user"))
+        monkeypatch.setenv(name, str(next_to_the_studies / "user"))
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(beside_the_studies)}}).execute()
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(next_to_the_studies)}}).execute()
 
     view = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     tables = [output["data"]["text/html"] for output in view if "text/html" in output.get("data", {})]
@@ -70,7 +70,7 @@ def command_in(text: str, name: str) -> list[str]:
 
 
 def test_the_page_of_money_shows_what_the_estimate_prints(
-    beside_the_studies: Path, capsys: pytest.CaptureFixture[str]
+    next_to_the_studies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (ROOT / "docs" / "money.md").read_text()
     assert main([*command_in(page, "estimate"), "--json"]) == 0
@@ -91,7 +91,7 @@ def test_the_page_of_money_shows_what_the_estimate_prints(
 
 
 def test_the_worst_cases_in_the_pages_are_those_of_their_commands(
-    beside_the_studies: Path, capsys: pytest.CaptureFixture[str]
+    next_to_the_studies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     money = (ROOT / "docs" / "money.md").read_text()
     (line,) = [words for words in commands_of(money) if "--max_cost_usd" in words]

@@ -48,7 +48,7 @@ def test_the_names_for_type_checkers_are_those_that_are_offered(tmp_path: Path) 
     "module", ["", ".commands.estimate.estimate", ".jobs.launch", ".commands.prices", ".studies.run"]
 )
 @pytest.mark.slow
-def test_the_examples_are_right(module: str, beside_the_studies: Path) -> None:
+def test_the_examples_are_right(module: str, next_to_the_studies: Path) -> None:
     result = doctest.testmod(importlib.import_module(f"paretune{module}"))
 
     assert result.attempted
@@ -74,7 +74,7 @@ SIMULATED = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge",
 
 
 def test_quiet_says_nothing_and_otherwise_progress_goes_to_standard_error(
-    beside_the_studies: Path, capsys: pytest.CaptureFixture[str]
+    next_to_the_studies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paretune.launch(SIMULATED)
     out, err = capsys.readouterr()
@@ -85,17 +85,17 @@ def test_quiet_says_nothing_and_otherwise_progress_goes_to_standard_error(
     assert capsys.readouterr().out == ""
 
 
-def test_a_dry_run_in_the_specification_is_refused_rather_than_paid(beside_the_studies: Path) -> None:
+def test_a_dry_run_in_the_specification_is_refused_rather_than_paid(next_to_the_studies: Path) -> None:
     with pytest.raises(BadInput, match=r"launch\(spec, dry_run=True\)"):
         paretune.launch(SIMULATED.replace(dry_run=True))
 
-    assert not (beside_the_studies / ".paretune" / "jobs").exists()
+    assert not (next_to_the_studies / ".paretune" / "jobs").exists()
 
 
 def test_the_profile_completes_a_specification_for_instances(
-    beside_the_studies: Path, monkeypatch: pytest.MonkeyPatch
+    next_to_the_studies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (beside_the_studies / "own.toml").write_text('region = "eu-west-1"\nmax_cost_usd = 0.5\n')
+    (next_to_the_studies / "own.toml").write_text('region = "eu-west-1"\nmax_cost_usd = 0.5\n')
     monkeypatch.setenv("PARETUNE_PROFILE", "own.toml")
 
     table = paretune.estimate([SIMULATED, SIMULATED.replace(max_cost_usd=2.0)])
@@ -106,7 +106,7 @@ def test_the_profile_completes_a_specification_for_instances(
 
 
 @pytest.mark.slow
-def test_a_study_recorded_by_name_run_id_or_result_has_one_front(beside_the_studies: Path) -> None:
+def test_a_study_recorded_by_name_run_id_or_result_has_one_front(next_to_the_studies: Path) -> None:
     study = paretune.run_study("studies/pareto.yaml", n_trials=8, sampler="random", quiet=True)
     by_name, by_id = paretune.front("cost, time and F1"), paretune.front(study.run_id[:12])
 
@@ -171,7 +171,7 @@ def test_choices_make_a_row_per_combination_and_all_their_faults_are_said_at_onc
     )
 
 
-def test_a_study_in_python_has_its_front_best_trial_and_trials(beside_the_studies: Path) -> None:
+def test_a_study_in_python_has_its_front_best_trial_and_trials(next_to_the_studies: Path) -> None:
     types = ["ml.g5.xlarge", "ml.g5.12xlarge"]
     goals = {"cost_usd": "minimize", "job_seconds": "minimize"}
     job = SIMULATED.replace(instance_type="ml.g4dn.xlarge", global_batch_size=32)

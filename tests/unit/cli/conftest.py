@@ -1,4 +1,4 @@
-"""Runs commands as a user types them."""
+"""Runs commands in the form in which users type them."""
 
 from tests.support.typed import run
 

@@ -19,8 +19,8 @@ SIMULATED = ("--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--ma
 
 
 @pytest.fixture
-def run(run: Callable[..., tuple[int, str, str]], beside_the_studies: Path) -> Run:
-    """Runs a command in a place with the studies; (exit code, document, standard error)."""
+def run(run: Callable[..., tuple[int, str, str]], next_to_the_studies: Path) -> Run:
+    """Return a function that runs a command next to the studies, and returns exit code, document and standard error."""
 
     def command(*words: str) -> tuple[int, Any, str]:
         code, out, err = run(*words)
@@ -30,7 +30,7 @@ def run(run: Callable[..., tuple[int, str, str]], beside_the_studies: Path) -> R
 
 
 def test_the_page_lists_every_command() -> None:
-    for name in COMMANDS.keys() - {"mcp"}:  # which answers an agent, not its caller
+    for name in COMMANDS.keys() - {"mcp"}:  # it answers an agent, not its caller
         assert fields_of(f"`{name}`")
 
 
@@ -41,7 +41,7 @@ def test_the_example_of_the_page_is_what_the_command_prints(run: Run) -> None:
     code, document, err = run(*shlex.split(line)[1:])
     expected = json.loads(matches)
     for row in (*document["rows"], *expected["rows"]):
-        row["age_days"] = 0  # days since the price's date, which grow
+        row["age_days"] = 0  # days since the price's date, so it grows
 
     assert (code, document, err) == (0, expected, "")
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: exit codes, messages, and nothing launched by mistake."""
+"""The command line for users: exit codes, messages, and nothing launched by mistake."""
 
 import os
 import re
@@ -113,7 +113,7 @@ def test_a_program_that_the_search_path_does_not_lead_to_is_spelled_in_full(
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "paretune").touch(mode=0o755)
 
-    assert program() == (sys.executable, "-m", "paretune")  # that of another environment
+    assert program() == (sys.executable, "-m", "paretune")  # the program of another environment
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert program() == ("paretune",)
 

@@ -1,4 +1,4 @@
-"""Wrong inputs of every command: one message that says what to do, exit code 2, and nothing left behind."""
+"""Wrong inputs of every command lead to one message that says what to do, exit code 2, and nothing left behind."""
 
 from pathlib import Path
 
@@ -181,8 +181,8 @@ def test_a_wrong_input_ends_with_2_and_one_message_and_leaves_nothing(
 
 
 def without_torch(folder: Path) -> Path:
-    """Put a module into the folder that stands for torch and cannot be imported."""
-    (folder / "torch.py").write_text("raise RuntimeError('a wrong input must cost no torch')\n")
+    """Put a module into the folder that replaces torch and cannot be imported."""
+    (folder / "torch.py").write_text("raise RuntimeError('a wrong input must be refused before torch is imported')\n")
     return folder
 
 

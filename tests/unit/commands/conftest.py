@@ -1,4 +1,4 @@
-"""An AWS account in memory, and commands as a user types them."""
+"""An AWS account in memory, and commands in the form in which users type them."""
 
 from tests.support.aws_account import aws, clock
 from tests.support.typed import run as typed

@@ -1,4 +1,4 @@
-"""What data of a training of one's own stay in S3 or on this machine, as somebody types them."""
+"""Which data of a user's own training stay in S3 or on this machine, for commands as users type them."""
 
 from pathlib import Path
 

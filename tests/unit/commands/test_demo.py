@@ -1,4 +1,4 @@
-"""The demo: a whole study without settings, in a folder of its own."""
+"""The demo: a whole study without settings, in its own folder."""
 
 import json
 import re
@@ -32,12 +32,12 @@ def test_the_demo_prints_what_readme_shows_and_leaves_the_users_store_alone(
     command = f"mlflow ui --backend-store-uri {output['tracking_uri']}  # then open http://127.0.0.1:5000/#/experiments/0/runs?"
     assert output["open_command"] == f"{command}viewStateShareKey={output['run_id']}&workflowType=machine_learning"
     picked = [each["means"] for each in output["recommended"]]
-    assert max(each["f1"] for each in picked) - min(each["f1"] for each in picked) > 0.005  # a choice between two goods
+    assert max(each["f1"] for each in picked) - min(each["f1"] for each in picked) > 0.005  # there is a choice
     assert max(each["job_seconds"] for each in picked) > 2 * min(each["job_seconds"] for each in picked)
     assert Path(output["page"]).is_relative_to(workplace / ".paretune" / "demo")
     assert {path.name for path in workplace.iterdir()} - before <= {".paretune"}
     assert printed[: len(shown.splitlines())] == shown.splitlines()
-    assert any("# then open http" in line for line in printed)  # MLflow itself begins with a page for traces
+    assert any("# then open http" in line for line in printed)  # MLflow itself opens a page for traces
 
     said = capsys.readouterr().err + str(answer)
     assert said.count("github.com/aws-samples/amazon-sagemaker-huggingface-benchmark") == 2
@@ -80,10 +80,10 @@ def test_a_second_demo_at_the_same_time_does_not_remove_the_first_ones_store(
             answers.append((main(["demo", "--open", "false"]), (folder / "runs.db").read_text()))
         raise BadInput(["the first one ends here"])
 
-    monkeypatch.setattr("paretune.studies.run.run_study_file", second)  # begins while the first one plays
+    monkeypatch.setattr("paretune.studies.run.run_study_file", second)  # begins while the first one runs
     assert main(["demo", "--open", "false"]) == 2
 
     assert answers == [(2, "of the first")]
     assert f"another demo is running in {folder}" in capsys.readouterr().err.replace("\n", " ")
-    assert main(["demo", "--open", "false"]) == 2  # after the first one nothing keeps the next one out
+    assert main(["demo", "--open", "false"]) == 2  # the first demo has ended, so the next one may begin
     assert len(answers) == 2

@@ -1,4 +1,4 @@
-"""The command `doctor`: a line for each check, exit code 2 if something is wrong, and nothing is changed by asking."""
+"""The command `doctor`: a line for each check, exit code 2 if something is wrong, and no change by checking."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ from tests.support.pages import fields_of
 
 @pytest.fixture
 def nobody(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user without an AWS account; what PyTorch sees is another test's question."""
+    """Set up a user without an AWS account; another test covers what PyTorch detects."""
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "PARETUNE_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
@@ -49,10 +49,10 @@ def test_a_machine_without_an_account_is_in_order_for_local_jobs(
 
 
 @pytest.mark.usefixtures("nobody")
-def test_all_that_is_wrong_is_told_at_once_with_its_commands(
+def test_all_that_is_wrong_is_reported_at_once_with_its_commands(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.socket() as taken:  # bound, and nobody listens
+    with socket.socket() as taken:  # bound, but nothing listens on it
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://ada:secret@127.0.0.1:{taken.getsockname()[1]}")
         code = main(["doctor", "--instance_type", "ml.g5.xlarge", "--json"])

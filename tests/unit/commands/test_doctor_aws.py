@@ -1,4 +1,4 @@
-"""What `doctor` asks of an AWS account and of budgets, and the job that it would pay for."""
+"""What `doctor` asks an AWS account and budgets, and the job that it would pay for."""
 
 import json
 
@@ -132,7 +132,7 @@ def test_nothing_of_aws_is_looked_at_for_local_and_simulated_jobs(aws: Aws, type
     assert aws.count() == 0
 
 
-def test_with_expired_credentials_the_rest_is_told_all_the_same(aws: Aws) -> None:
+def test_with_expired_credentials_the_rest_is_still_reported(aws: Aws) -> None:
     aws.refuse("GetCallerIdentity", "ExpiredToken", "The security token included in the request is expired", times=9)
 
     checks = findings(**ACCOUNT)
@@ -144,7 +144,7 @@ def test_with_expired_credentials_the_rest_is_told_all_the_same(aws: Aws) -> Non
     assert subjects(checks, Verdict.PASSED) == ["region"]
 
 
-def test_role_and_bucket_that_are_wrong_are_told_together(aws: Aws) -> None:
+def test_role_and_bucket_that_are_wrong_are_reported_together(aws: Aws) -> None:
     aws.iam.roles.clear()
     aws.deny("s3:ListBucket")
 

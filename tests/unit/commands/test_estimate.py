@@ -1,4 +1,4 @@
-"""`paretune estimate` as a user meets it; from what was typed to the jobs of a table, and the table as it is read."""
+"""`paretune estimate` for users: from what was typed to the jobs of a table, and the table as users read it."""
 
 import csv
 import io
@@ -29,12 +29,12 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(no_settings: None, typed: Command) -> Command:
-    """Runs `paretune estimate ...` in an empty place; (exit code, standard output, its error)."""
+    """Return a function that runs `paretune estimate ...` in an empty folder and returns code, output and errors."""
     return lambda **texts: typed("estimate", *(f"--{name}={text}" for name, text in texts.items()))
 
 
 def runs_of(client: MlflowClient) -> list[Run]:
-    """All runs that are there, newest first."""
+    """Return all runs of the store, newest first."""
     experiments = [item.experiment_id for item in client.search_experiments()]
     return list(client.search_runs(experiments, order_by=["attributes.start_time DESC"]))
 
@@ -128,7 +128,7 @@ def test_runs_whose_figures_cannot_be_right_leave_the_estimate_of_data_sheets(
 
 
 def test_rows_without_a_dataset_are_as_long_as_max_seq_length_and_the_table_says_so(run: Command) -> None:
-    """As 75 times fewer tokens would be promised for the default data set."""
+    """Otherwise the estimate would assume 75 times fewer tokens, as in the default data set."""
     job = {"model": "meta-llama/Llama-3.1-8B", "task": "causal-lm", "fine_tuning": "lora"}
     lengths = {"max_seq_length": "2048", "instance_type": "ml.p4d.24xlarge"}
     code, out, _ = run(**job, **lengths, max_train_samples="1000", json="true")
@@ -174,7 +174,7 @@ def test_rows_beyond_the_positions_of_a_model_are_refused(run: Command) -> None:
 
 @pytest.fixture
 def own_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Describes an instance type in the user's own file: its name, accelerator and their number."""
+    """Return a function that describes an instance type in the user's own file: name, accelerator and their number."""
     caches = (catalog.rows, catalog.instances)
 
     def describe(texts: str) -> None:

@@ -23,7 +23,7 @@ DESCRIBED: dict[str, Any] = {
     "BillableTimeInSeconds": 3000,
     "ResourceConfig": {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 1},
     "HyperParameters": {
-        "model_name_or_path": '"bert-base-uncased"',  # as the SageMaker SDK writes a text
+        "model_name_or_path": '"bert-base-uncased"',  # as the SageMaker SDK writes a string
         "train_batch_size": "8",
         "epochs": "3",
         "max_length": "256",
@@ -34,7 +34,7 @@ DESCRIBED: dict[str, Any] = {
 
 @pytest.fixture
 def answer(no_settings: None, typed: Run) -> Answer:
-    """The JSON of `paretune estimate --like ...`."""
+    """Return a function that runs `paretune estimate --like ...`, and returns its JSON."""
 
     def ask(like: str, **texts: object) -> dict[str, Any]:
         words = [f"--{name}={text}" for name, text in {"like": like, "region": "us-east-1", **texts}.items()]
@@ -98,7 +98,7 @@ def test_a_training_job_that_something_else_has_launched_is_described_by_sagemak
     assert 8 * first["seconds"] < other["seconds"] < 50 * first["seconds"]  # one GPU for eight, each a sixth as fast
 
 
-def test_what_nobody_tells_must_be_typed(answer: Answer, aws: Aws, typed: Run) -> None:
+def test_what_no_record_has_must_be_typed(answer: Answer, aws: Aws, typed: Run) -> None:
     aws.foreign["silent"] = {**DESCRIBED, "SecondaryStatusTransitions": [], "HyperParameters": {}}
 
     code, _, err = typed("estimate", "--like=silent", "--region=us-east-1")

@@ -1,4 +1,4 @@
-"""Runs of other teams: from a table into a real MLflow store, each once."""
+"""Runs of other teams are imported from a table into a real MLflow store, each once."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_the_dollars_and_the_data_size_of_a_table_are_kept(client: MlflowClient)
     assert "paretune.price_region" not in tags
 
 
-def test_what_must_be_known_and_is_not_told_is_asked_for_in_one_message(workplace: Path) -> None:
+def test_what_must_be_known_and_is_not_given_is_asked_for_in_one_message(workplace: Path) -> None:
     path = table([f"{ROWS[0]},"], ",model")
     typed = {name: text for name, text in TOLD.items() if name in ("dataset", "num_train_epochs")}
     with pytest.raises(BadInput) as caught:

@@ -30,7 +30,7 @@ BUDGETS = "budgets: [{name: agents, usd_per_month: 2}]\n"
 
 
 class Agent:
-    """Calls tools, and remembers which commands they have begun."""
+    """Calls tools, and records which commands they have begun."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Agent:
         return text if result.is_error else json.loads(text)
 
     def tools(self) -> dict[str, Any]:
-        """Name of each tool to the schema of its arguments."""
+        """Return the schema of the arguments of each tool by its name."""
         return {tool.name: tool.input_schema for tool in self._answer(lambda client: client.list_tools()).tools}
 
 
@@ -75,7 +75,7 @@ def agent(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
 
 
 def test_a_job_is_estimated_previewed_and_launched_within_the_budget_of_the_server(agent: Agent) -> None:
-    named = agent.tools()["estimate"]["properties"]["parameters"]["properties"]  # by what an agent knows of parameters
+    named = agent.tools()["estimate"]["properties"]["parameters"]["properties"]  # what an agent sees
     assert {"model", "max_train_samples", "max_seq_length", "num_train_epochs", "instance_count"} <= named.keys()
     schema = jsonschema.Draft202012Validator({"properties": named})
     numbers = {"max_train_samples": 4000, "max_seq_length": 256, "num_train_epochs": 1.5, "instance_count": [1, 2]}
@@ -129,7 +129,7 @@ def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workpl
     for path in ("/etc/passwd", "../rows.csv", "rows/passwd", "file:///etc/passwd", "x://../../etc/passwd"):
         for tool in ("estimate", "preview", "launch"):
             assert "must lie below the folder" in agent.call(tool, parameters=JOB | {"dataset": path})
-    for path in ("rows:default", "../etc:default", "/etc:default"):  # a colon makes no path a name of the hub
+    for path in ("rows:default", "../etc:default", "/etc:default"):  # a path with a colon is no id of the hub
         assert split_configuration(path) == (path, None)
     for models in (["distilbert-base-uncased", "/etc"], "distilbert-base-uncased, /etc"):
         assert "model must lie below the folder" in agent.call("estimate", parameters=JOB | {"model": models})
@@ -233,7 +233,7 @@ def test_an_agent_looks_at_what_was_launched_alone(agent: Agent) -> None:
         assert "nothing was launched under the name" in agent.call("stop", name=name)
 
 
-def test_a_launch_finds_a_free_name_after_a_folder_was_deleted_and_beside_another_server(
+def test_a_launch_finds_a_free_name_after_a_folder_was_deleted_and_next_to_another_server(
     agent: Agent, workplace: Path
 ) -> None:
     names = [agent.call("launch", parameters=JOB)["name"] for _ in range(3)]

@@ -27,7 +27,7 @@ USD = 360 / 3600 * 0.115  # ml.m5.large in us-east-1, in the price list that com
 
 
 class EndingClock(FakeClock):
-    """After ten waits, the jobs of the account end."""
+    """Ends the jobs of the account after ten waits."""
 
     def __init__(self, aws: Aws) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def ending(aws: Aws, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Ending
 
 @pytest.fixture
 def mlflow_run(ending: EndingClock) -> Callable[..., Result]:
-    """Types `mlflow run PROJECT --backend sagemaker` with these words and this configuration."""
+    """Return a function that runs `mlflow run PROJECT --backend sagemaker` with these words and this configuration."""
 
     def run(*words: str, project: Path = FOREIGN, **configuration: Any) -> Result:
         config = json.dumps({**ON_AWS, **configuration})
@@ -68,7 +68,7 @@ def the_run() -> Run:
 
 
 def document_of(aws: Aws) -> dict[str, Any]:
-    """The document of the only job."""
+    """Return the document of the only job."""
     (content,) = [content for key, content in aws.objects.items() if key.endswith("/job.json")]
     return dict(json.loads(content))
 

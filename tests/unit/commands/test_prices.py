@@ -1,4 +1,4 @@
-"""`paretune prices` as a user meets it, with AWS's Pricing API in memory."""
+"""`paretune prices` for users, with AWS's Pricing API in memory."""
 
 from datetime import date
 from functools import partial
@@ -19,12 +19,12 @@ OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.m5.large,us-east
 
 @pytest.fixture
 def run(no_settings: None, typed: Run) -> Run:
-    """Runs `paretune prices ...` in an empty place; (exit code, standard output, its error)."""
+    """Return a function that runs `paretune prices ...` in an empty folder and returns code, output and errors."""
     return partial(typed, "prices")
 
 
 def product(usd: str = "0.115", *, unit: str = "Hrs", sku: str = "S", **attributes: str) -> dict[str, Any]:
-    """A product as GetProducts has it."""
+    """Return a product in the format of GetProducts."""
     dimension = {"unit": unit, "pricePerUnit": {"USD": usd}, "description": "$0.115 per Training hour"}
     reference = {
         "regionCode": "us-east-1",

@@ -1,4 +1,4 @@
-"""`paretune reconcile` and `report --rate effective` against a real store."""
+"""`paretune reconcile` and `report --rate effective` with a real store."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def store(client: MlflowClient, workplace: Path, monkeypatch: pytest.MonkeyPatch
 def recorded(
     store: MlflowClient, cost_usd: float = 2.8, hours: float = 2.0, state: str = "Completed", begins: float = 0.0
 ) -> str:
-    """A run of a job on one ml.g5.xlarge that has begun with the bill, or so many hours later."""
+    """Record a run of a job on one ml.g5.xlarge that begins with the bill, or `begins` hours later; return its id."""
     begin = BEGIN + timedelta(hours=begins)
     tags = {"launcher": "sagemaker", "state": state, "origin": "measured"}
     params = {"instance_type": "ml.g5.xlarge", "instance_count": "1", "dataset": "d"}
@@ -45,7 +45,7 @@ def recorded(
 
 @pytest.fixture
 def run(store: MlflowClient, typed: Callable[..., tuple[int, str, str]]) -> Run:
-    """Runs a command; (exit code, document, standard error)."""
+    """Return a function that runs a command, and returns exit code, document and standard error."""
 
     def command(*words: str) -> tuple[int, Any, str]:
         code, out, err = typed(*words, "--json")
@@ -55,7 +55,7 @@ def run(store: MlflowClient, typed: Callable[..., tuple[int, str, str]]) -> Run:
 
 
 def bill_of(run_id: str, usd: float = 1.4, **more: Any) -> list[dict[str, Any]]:
-    """Two hours and the volume of a run's job."""
+    """Return two hours and the volume of a run's job."""
     name = job_name(run_id, 1)
     return [line(name, usd, at=0, **more), line(name, usd, at=1, **more), line(name, 0.05, at=1, **VOLUME)]
 
@@ -123,7 +123,7 @@ def test_hours_of_plans_and_private_rates_cost_what_is_paid_in_effect(
         (lambda name: [line(name, 1.4), later()], "Running", "has not ended"),
     ],
 )
-def test_a_bill_that_does_not_tell_all_of_a_run_is_not_final(
+def test_a_bill_that_does_not_cover_all_of_a_run_is_not_final(
     run: Run, store: MlflowClient, tmp_path: Path, rows: Callable[[str], Any], state: str, missing: str
 ) -> None:
     run_id = recorded(store, state=state)
@@ -235,7 +235,7 @@ def test_a_bill_without_a_month_of_a_job_is_not_complete_and_names_the_month(
     (remark,) = (remark for remark in document["remarks"] if "the bill lacks 2026-10" in remark)
     assert begun_before in remark
     assert in_october in remark
-    assert in_july not in {row["run_id"] for row in document["rows"]}  # nobody expects it on this bill
+    assert in_july not in {row["run_id"] for row in document["rows"]}  # this bill need not have it
 
 
 @pytest.mark.parametrize("form", ["with a manifest", "without a manifest", "before 2.0"])
@@ -359,7 +359,7 @@ def test_what_is_no_bill_in_dollars_is_refused(run: Run, tmp_path: Path, rows: l
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An empty bucket of an S3 without a network."""
+    """Return the name of an empty bucket of an S3 without a network."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"):
@@ -369,7 +369,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield "bills-of-a-company"
 
 
-def test_a_bill_is_read_from_s3_without_what_lies_beside_its_data(
+def test_a_bill_is_read_from_s3_without_other_files_next_to_its_data(
     run: Run, store: MlflowClient, bucket: str, tmp_path: Path
 ) -> None:
     run_id, s3 = recorded(store), s3_client(None, {})

@@ -1,4 +1,4 @@
-"""A study without a file: what is searched follows from the data set or the script, and the dollars."""
+"""A study without a file: its search follows from the data set or the script, and from the budget."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
 def test_an_instance_type_that_is_hardly_faster_than_a_cheaper_one_is_not_searched(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A job of which nearly all is its start takes as long on every type."""
+    """A job that mostly starts up takes about as long on every type."""
     words = ["--max_train_samples", "64", "--budget_usd", "20", "--dry_run"]
     assert main([*REHEARSED[:-2], *words]) == 0
 

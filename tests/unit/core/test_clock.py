@@ -1,4 +1,4 @@
-"""A wish to stop, wherever it comes from, is seen at a safe moment and not before."""
+"""A request to stop, wherever it comes from, takes effect at a safe moment and not before."""
 
 import os
 import signal

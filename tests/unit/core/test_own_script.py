@@ -38,7 +38,7 @@ def test_arguments_are_those_that_argparse_would_list(script: Path) -> None:
     assert own.argument("rate") is None
 
 
-def test_a_module_of_a_package_beside_it_may_declare_the_arguments(script: Path) -> None:
+def test_a_module_of_a_package_next_to_it_may_declare_the_arguments(script: Path) -> None:
     (script.parent / "utils").mkdir()
     (script.parent / "utils" / "__init__.py").write_text("from .options import parser\n")
     (script.parent / "utils" / "options.py").write_text(

@@ -1,4 +1,4 @@
-"""Extras: what belongs to them, and what is said where they are not installed."""
+"""Extras: which packages belong to them, and which message appears when they are not installed."""
 
 import importlib.metadata
 
@@ -18,7 +18,7 @@ REQUIRED = (
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Package to installed version; tests fill it."""
+    """Return a dict from package to installed version, which tests fill."""
     versions: dict[str, str] = {}
 
     def version(name: str) -> str:

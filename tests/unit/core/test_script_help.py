@@ -1,4 +1,4 @@
-"""A script that is asked for its options can answer, and do nothing else."""
+"""A script that runs to list its options can print them, and do nothing else."""
 
 import socket
 import sys

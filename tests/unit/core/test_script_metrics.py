@@ -1,4 +1,4 @@
-"""Numbers of somebody else's training: in printed lines, in files, and by SageMaker's metric definitions."""
+"""Metrics of users' own trainings: from printed lines, from files, and by SageMaker's metric definitions."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 
 
 def printed_lines() -> list[tuple[str, dict[str, float]]]:
-    """Lines as common programs print them, escaped, with what a reader takes from them; nothing from settings."""
+    """Return lines as common programs print them, escaped, with the numbers to read from each; none for settings."""
     with (HERE / "printed_lines.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     return [(row["line"].encode("latin1").decode("unicode_escape"), json.loads(row["numbers"])) for row in rows]
@@ -53,7 +53,7 @@ def test_a_line_of_a_common_program_gives_the_numbers_that_a_reader_sees(line: s
         ("Epoch 3: took 5 minutes, loss 0.4", {"loss": 0.4}),
         ("2026-11-26 10:00:00 loss: 0.3", {"loss": 0.3}),
         ("INFO eval_accuracy = 0.93, in all", {"eval_accuracy": 0.93}),
-        ("widgets=3 of all that were there", {}),  # no metric that a reader could know
+        ("widgets=3 of all that were there", {}),  # not a known metric
         ("{'loss': nan, 'f1': 0.5, 'flag': True}", {"loss": math.inf, "f1": 0.5}),
         ("loss: 1e999", {"loss": math.inf}),
         ("epoch 2: loss -inf, f1 NaN", {"loss": -math.inf, "f1": math.nan}),
@@ -72,7 +72,7 @@ def test_settings_by_name_are_no_metrics_however_they_are_printed() -> None:
     assert numbers_in("{'alpha': 0.5, 'beta_max': 2, 'f1': 0.9}", settings) == {"f1": 0.9}
     assert numbers_in("eval_loss: 0.5", settings) == {
         "eval_loss": 0.5
-    }  # the option chooses a loss, the line has its value
+    }  # the option selects a loss, and the line has its value
 
 
 def test_settings_that_a_training_prints_before_its_first_step_are_no_metrics() -> None:
@@ -183,7 +183,7 @@ def test_metric_definitions_are_read_as_sagemaker_reads_them() -> None:
     assert printed.results([], {}).metrics == {"train:error": 0.25, "Train_error": 0.25}
 
 
-def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_path: Path) -> None:
+def test_files_of_hugging_face_scripts_are_read_with_the_most_reliable_last(tmp_path: Path) -> None:
     state = {"log_history": [{"eval_f1": 0.1, "loss": 2.0, "epoch": 1}, {"loss": 1.0, "epoch": 2, "step": 9}]}
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "trainer_state.json").write_text(json.dumps(state))

@@ -1,4 +1,4 @@
-"""Which tags a job may have, and whose job they say it is."""
+"""Which tags a job may have, and who they say owns it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a stranger may have written."""
+"""Text and files that an untrusted person may have written."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from paretune.core.untrusted import parse_json, printable, printable_json, read_
 def test_json_is_as_strict_as_yaml(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_json(text)
-    assert parse_json(text, lax=True) is not None  # config.json of a model may have it
+    assert parse_json(text, lax=True) is not None  # the config.json of a model may have it
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"a": ' + "9" * 5_000 + "}", "", "{'a': 1}"])

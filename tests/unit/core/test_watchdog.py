@@ -1,4 +1,4 @@
-"""A job that hangs is ended, and one that works is not, whatever it is that shows it."""
+"""A job that hangs is ended, and one that works is not, whichever sign of life it gives."""
 
 import signal
 import subprocess
@@ -30,7 +30,7 @@ BODIES = {
 child = subprocess.Popen([sys.executable, "-c", "import time\\nend = time.time() + 2.5\\nwhile time.time() < end: 1"])
 child.wait()
 """,
-    "tells": """
+    "sends events": """
 while time.monotonic() < until:
     with events.open("a") as file:
         file.write("{}\\n")
@@ -53,9 +53,9 @@ def test_a_process_that_does_nothing_is_ended_with_the_reason_and_where_it_hangs
     assert '"<string>", line' in stacks  # of each thread
 
 
-def test_a_process_that_works_or_tells_is_left_alone(tmp_path: Path) -> None:
-    # A fifth of a second between looks is enough beside other work.
-    processes = [started(tmp_path / body, body, limit_s=2.0) for body in ("computes in a child", "tells")]
+def test_a_process_that_works_or_sends_events_is_left_alone(tmp_path: Path) -> None:
+    # A check every fifth of a second is frequent enough next to other work.
+    processes = [started(tmp_path / body, body, limit_s=2.0) for body in ("computes in a child", "sends events")]
     for process in processes:
         process.communicate(timeout=60)
 
@@ -72,7 +72,7 @@ def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.Monk
     assert not watchdog._a_gpu_works()
 
 
-def test_a_process_whose_starter_has_ended_says_so_before_it_ends_so_that_its_log_tells_how_long_it_ran() -> None:
+def test_a_process_whose_starter_has_ended_says_so_before_it_ends_so_that_its_log_shows_how_long_it_ran() -> None:
     waiting = "from paretune.core import watchdog; import time; watchdog.end_with(1, 5, lambda: None); time.sleep(30)"
 
     done = subprocess.run([sys.executable, "-c", waiting], capture_output=True, text=True, check=False)

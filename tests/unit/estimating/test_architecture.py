@@ -1,4 +1,4 @@
-"""What a model consists of: from its name, and from its configuration."""
+"""What a model consists of, derived from its name or its configuration."""
 
 import json
 import socket
@@ -80,7 +80,7 @@ def test_all_experts_are_weights_and_the_chosen_ones_are_multiplied(name: str) -
 
     assert found is not None
     assert found.parameters == pytest.approx(parameters, rel=0.01)
-    assert found.matrices == pytest.approx(active, rel=0.1)  # embeddings, which are looked up, are published with them
+    assert found.matrices == pytest.approx(active, rel=0.1)  # publications include embeddings, which are looked up
 
 
 GATED = {"feed_forward_proj": "gated-gelu"}
@@ -137,7 +137,7 @@ CONFIG = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 2, "num_a
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub with one good model, one that holds no object, and one behind terms."""
+    """Return a hub with a good model, one whose file is not an object, and one that requires accepted terms."""
     for name, text in {"good/bert": json.dumps(CONFIG), "odd/list": "[1]", "gated/bert": json.dumps(CONFIG)}.items():
         folder = tmp_path / "models" / name
         folder.mkdir(parents=True)
@@ -165,7 +165,7 @@ def test_a_configuration_is_read_without_weights_and_what_cannot_be_had_is_refus
 
 def test_a_hub_that_does_not_answer_is_named_without_the_token() -> None:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))  # nobody listens
+        listener.bind(("127.0.0.1", 0))  # nothing listens on it
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         text = refusal("good/bert", {"HF_ENDPOINT": address, "HF_TOKEN": "hf_secret"})
 

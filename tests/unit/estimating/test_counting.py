@@ -1,4 +1,4 @@
-"""The work of a job, against counts by hand."""
+"""The work of a job, compared with counts by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,7 @@ BUILT = Architecture(
 
 @pytest.fixture(autouse=True)
 def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with 8 processors and 16 GiB that multiplies no bf16."""
+    """Simulate a machine with 8 CPUs and 16 GiB that cannot multiply in bf16."""
     monkeypatch.setattr(hardware, "local_gpu", lambda: None)
     monkeypatch.setattr(hardware, "this_processor", lambda: processor(8, 16.0))
     monkeypatch.setattr(machine, "processor_flags", set)
@@ -40,7 +40,7 @@ def test_a_gpu_cluster_in_numbers() -> None:
 
     assert (work.instances, work.devices, work.is_local) == (2, 8, False)
     assert (work.accumulation, work.steps) == (3, 5)  # 900 / (4 x 16 x 3) = 4.7
-    assert work.arithmetic == 312e12 * 1.3 / 2  # auto is bf16 on an A100, which sustains more than others
+    assert work.arithmetic == 312e12 * 1.3 / 2  # auto is bf16 on an A100, which sustains a larger share than others
     assert work.memory == 1555e9 * 0.75
     assert work.constants["chip"] == "chip:NVIDIA A100 bf16"
     # After the last step, on 16 devices: a forward pass of 100 rows is a third of a forward and a backward one of 4.
@@ -51,10 +51,10 @@ def test_a_gpu_cluster_in_numbers() -> None:
     ("changes", "gbps", "flow_gbps", "constant"),
     [
         ({"instance_type": "ml.g4dn.12xlarge"}, 50, 10, "tcp"),
-        ({"instance_type": "ml.g5.xlarge"}, 2.5, 10, "tcp"),  # what lasts, after a burst
-        ({"instance_type": "ml.c5n.18xlarge"}, 100, 10, "tcp"),  # its EFA is for others than PyTorch
+        ({"instance_type": "ml.g5.xlarge"}, 2.5, 10, "tcp"),  # the sustained rate, after a burst
+        ({"instance_type": "ml.c5n.18xlarge"}, 100, 10, "tcp"),  # PyTorch does not use its EFA
         ({"instance_type": "ml.p4d.24xlarge"}, 400, 400, "efa"),
-        ({"instance_type": "ml.p3.16xlarge", "strategy": "smddp"}, 25, 25, "efa"),  # which has many flows, too
+        ({"instance_type": "ml.p3.16xlarge", "strategy": "smddp"}, 25, 25, "efa"),  # it also has many flows
     ],
 )
 def test_without_efa_a_cluster_exchanges_in_few_flows(
@@ -80,7 +80,7 @@ ONE_GPU: dict[str, Any] = {"instance_type": "ml.g5.xlarge", "per_device_train_ba
         ({"precision": "bf16", "kind": "gemma", "task": "causal-lm"}, 151),
         ({"precision": "bf16", "strategy": "fsdp"}, 51),  # shards are gathered in bf16
         ({"precision": "fp16", "task": "causal-lm"}, 151),
-        ({"precision": "bf16", "fine_tuning": "lora"}, 2 * 51),  # as many again for the adapters
+        ({"precision": "bf16", "fine_tuning": "lora"}, 2 * 51),  # the same number again for the adapters
         ({"precision": "fp32", "training_arguments": {"gradient_checkpointing": True}}, 51 * 4 / 3),
         ({"precision": "fp32", "training_arguments": {"torch_compile": True}}, 51 / 2),
     ],
@@ -126,7 +126,7 @@ def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
     job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "fine_tuning": "qlora", "per_device_train_batch_size": 4}
     in_turn, alike = work_of(**job, strategy="device_map"), work_of(**job)
 
-    assert in_turn.bubble == 3  # of four devices three wait
+    assert in_turn.bubble == 3  # three of four devices wait
     assert in_turn.flops * 4 == pytest.approx(alike.flops)
 
 

@@ -1,4 +1,4 @@
-"""One job's estimate, what it stands on, and which of several are on the front."""
+"""One job's estimate, its basis, and which of several estimates are on the front."""
 
 import itertools
 import json
@@ -87,7 +87,7 @@ def test_the_basis_says_what_the_prediction_stands_on(evidence: Evidence, basis:
         ("published", {"instance_count": 4}, True),
     ],
 )
-def test_a_row_of_several_machines_says_first_that_none_of_ones_own_has_shown_their_network(
+def test_a_row_of_several_machines_says_first_that_no_own_job_has_measured_their_network(
     origin: str, changes: dict[str, Any], is_warned: bool
 ) -> None:
     basis = estimate(evidence_of(changes, origin=origin), instance_count=2).basis
@@ -138,7 +138,9 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
     ],
     ids=itertools.count(),
 )
-def test_a_folder_that_does_not_tell_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
+def test_a_folder_without_the_needed_configuration_is_refused(
+    content: str | None, message: str, tmp_path: Path
+) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
 
@@ -155,11 +157,11 @@ def test_the_largest_batch_that_fits_is_the_last_power_of_two_that_is_said_to() 
 
     assert estimate(per_device_train_batch_size=largest).fits == "yes"
     assert estimate(per_device_train_batch_size=2 * largest).fits != "yes"
-    assert estimator.largest_batch(estimate(max_train_samples=5), built()) == 4  # no more than an epoch has rows
+    assert estimator.largest_batch(estimate(max_train_samples=5), built()) == 4  # not more rows than an epoch has
 
 
 def job(rows: int = 1000, **changes: object) -> JobSpec:
-    """A job of a project whose seconds grow with `rows`."""
+    """Return a job of a project whose seconds grow with `rows`."""
     arguments = {"training_arguments": {"rows": rows, "alpha": 0.1}} | changes
     return JobSpec(project="mine", **arguments)  # type: ignore[arg-type]  # names of its fields
 
@@ -185,13 +187,13 @@ ml.g5.xlarge,4,16,5e-5,400,0.88,Completed
 
 @pytest.fixture
 def client(workplace: Path) -> MlflowClient:
-    """A client of the store of a place with a table in which batch 64 does not fit."""
+    """Return a client of a store, next to a table in which batch 64 does not fit."""
     (workplace / "table.csv").write_text(TABLE)
     return MlflowClient()
 
 
 def train(client: MlflowClient, batch: int, seed: int) -> Run:
-    """The run of a simulated job."""
+    """Return the run of a simulated job."""
     words = ["--launcher", "simulated", "--simulation.runs", "table.csv", "--instance_type", "ml.g5.xlarge"]
     assert main(["train", *words, "--per_device_train_batch_size", str(batch), "--seed", str(seed)]) == 0
     return client.search_runs(["0"], order_by=["attributes.start_time DESC"])[0]

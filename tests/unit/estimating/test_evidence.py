@@ -1,4 +1,4 @@
-"""What earlier runs have shown, read from what they have recorded."""
+"""What earlier runs have shown, read from their records."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -103,7 +103,7 @@ Put = Callable[[RecordedRun], str]
 
 @pytest.fixture
 def put(client: MlflowClient) -> Put:
-    """Puts a run into an empty store."""
+    """Return a function that puts a run into an empty store."""
     return lambda run: put_run(client, run.params, run.tags, run.metrics)
 
 
@@ -117,7 +117,7 @@ def test_local_runs_of_another_machine_are_left_out_and_instances_are_everybody_
     put(run_of(COMPLETED | {"paretune.machine": "there"}, **local))
     put(run_of(COMPLETED | {"paretune.machine": "there"}))
     put(run_of(COMPLETED | {"paretune.state": "Running"}))
-    put(RecordedRun("", params={"model": "anything"}, tags={}, metrics=MEASURED))  # somebody else's
+    put(RecordedRun("", params={"model": "anything"}, tags={}, metrics=MEASURED))  # not a run of paretune
 
     assert len(collected(machine="here").times) == 2
     assert len(collected().times) == 3

@@ -1,4 +1,4 @@
-"""What devices can do at best."""
+"""The best that devices can do."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ def test_every_gpu_of_the_catalogue_has_a_data_sheet() -> None:
         assert accelerator is not None, instance
         assert accelerator.is_listed, instance
         assert 0.75 <= accelerator.usable_gib / instance.accelerator_memory_gib <= 1.01
-        assert 1e12 < accelerator.fp32_flops < accelerator.half_flops < 1e16  # a slip of a power of ten is outside
+        assert 1e12 < accelerator.fp32_flops < accelerator.half_flops < 1e16  # a mistake by a power of ten is outside
         assert 1e11 < accelerator.memory_bytes_per_s < 1e14
         assert accelerator.link_bytes_per_s < accelerator.memory_bytes_per_s
 
@@ -29,7 +29,7 @@ Gpu = Callable[[str], hardware.Accelerator | None]
 
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """Gives the GPU of a machine whose NVIDIA driver answers so."""
+    """Return a function that reads the GPU of a machine whose NVIDIA driver gives this answer."""
 
     def make(answer: str) -> hardware.Accelerator | None:
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho '{answer}'\necho 'Tesla K80, 11441'\n")
@@ -68,7 +68,7 @@ def test_a_gpu_that_is_hidden_or_absent_is_none(gpu: Gpu, monkeypatch: pytest.Mo
         assert (gpu("Tesla T4, 15360") is not None) is is_there
 
 
-def test_a_gpu_that_is_not_listed_is_a_gpu_with_the_memory_that_its_driver_tells(gpu: Gpu) -> None:
+def test_a_gpu_that_is_not_listed_is_a_gpu_with_the_memory_that_its_driver_reports(gpu: Gpu) -> None:
     found, silent = gpu("NVIDIA GeForce RTX 4090, 24564"), gpu("NVIDIA GB10, [N/A]")
 
     assert found is not None

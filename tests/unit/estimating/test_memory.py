@@ -1,4 +1,4 @@
-"""Memory of one device, against sums worked out by hand, and learnt from peaks."""
+"""Memory of one device, compared with sums worked out by hand, and learned from peaks."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Phases of jobs on SageMaker: medians and intervals by kind of instance, and how they divide a predicted job."""
+"""Phases of jobs on SageMaker: medians and intervals by kind of instance, and how a predicted job divides into them."""
 
 from typing import Any
 

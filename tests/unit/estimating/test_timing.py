@@ -1,4 +1,4 @@
-"""The time model: sums worked out by hand, and what measurements move."""
+"""The time model: sums worked out by hand, and the effect of measurements."""
 
 from dataclasses import replace
 
@@ -51,8 +51,8 @@ ROUND = Work(
     network=1e9,
     flow=1e9,
 )
-# By the medians of the priors: 2e10 FLOP / 1e12 + 2e9 bytes / 1e11 = 0.04 s, beside 500 kernels x 20 us = 0.01 s,
-# twice; and the update, twice (2e9 bytes / 1e11 + 40 x 20 us).
+# By the medians of the priors: 2e10 FLOP / 1e12 + 2e9 bytes / 1e11 = 0.04 s, twice, with 500 kernels x 20 us = 0.01 s
+# at the same time; and the update, twice (2e9 bytes / 1e11 + 40 x 20 us).
 PASS, LAUNCHES, UPDATE = 0.04, 0.01, 2 * (0.02 + 0.0008)
 AROUND = 300 + 30 + 6 + 3  # start, end, evaluation, upload of 6e8 bytes at 200 MB/s
 
@@ -85,7 +85,7 @@ ONCE = PASS / 0.95  # several devices wait for each other
 
 
 def exchanging(seconds: float) -> float:
-    """A step of several devices whose exchange takes so long and is partly hidden."""
+    """Return the step of several devices whose exchange takes so long and is partly hidden."""
     return 2 * busy(ONCE) + UPDATE + exposed(seconds, 2 / 3 * busy(ONCE))
 
 
@@ -104,8 +104,8 @@ def test_one_device_is_the_sum_by_hand() -> None:
         (several(step_network=1e8), exchanging(1e8 / (1e9 * 0.5))),
         (several(step_network=1e8, step_link=4e9), exchanging(4e9 / (1e10 * 0.5))),  # the links are slower
         (tcp(step_network=1e8), exchanging(1e8 / (1e9 * 0.35))),
-        (tcp(step_network=1e8, flow=4e9), exchanging(1e8 / 1e9)),  # no faster than the network of a small instance
-        # What travels in every micro-batch hides behind that one, and counts as often.
+        (tcp(step_network=1e8, flow=4e9), exchanging(1e8 / 1e9)),  # not faster than the network of a small instance
+        # What travels in every micro-batch is hidden behind that micro-batch, and counts as often.
         (several(micro_link=7e8), 2 * (busy(ONCE) + exposed(7e8 / (1e10 * 0.5), ONCE)) + UPDATE),
         # Of 4 stages and 4 micro-batches: they wait for each other, and products for activations of other devices.
         (several(blocking_link=1e7, bubble=0.75), 2 * 1.75 * (busy(ONCE) + 1e7 / (1e10 * 0.5)) + UPDATE),

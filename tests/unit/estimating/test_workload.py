@@ -1,4 +1,4 @@
-"""How much work a training is, against sums worked out by hand."""
+"""How much work a training is, compared with sums worked out by hand."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ def test_a_causal_model_attends_to_half_of_the_tokens_and_makes_no_logits_again(
         ({"fine_tuning": "qlora", "task": "causal-lm"}, "bf16", PACKED_BYTES * 500 + 2 * 1000),  # 50 x 10 of output
     ],
 )
-def test_frozen_weights_beside_adapters_take_two_bytes_or_half_a_byte(
+def test_frozen_weights_under_adapters_take_two_bytes_or_half_a_byte(
     changes: dict[str, Any], precision: str, expected: float
 ) -> None:
     spec = JobSpec(**changes)

@@ -54,7 +54,7 @@ def payer(workplace: Path) -> Payer:
     return Payer(workplace)
 
 
-def test_a_job_is_reserved_at_its_worst_while_it_runs_and_booked_at_its_cost(payer: Payer) -> None:
+def test_a_job_is_reserved_at_its_worst_case_while_it_runs_and_recorded_at_its_cost(payer: Payer) -> None:
     payer.is_killed()
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
 
@@ -101,7 +101,7 @@ def sync_all(payer: Payer) -> list[Collected]:
     ).run()
 
 
-def test_sync_in_another_folder_books_against_the_very_file_and_no_other_of_its_name(
+def test_sync_in_another_folder_records_against_the_same_budget_file_and_no_other_of_its_name(
     payer: Payer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payer.is_killed()
@@ -147,7 +147,7 @@ def test_the_command_that_watches_a_running_job_is_not_refused_by_a_budget_that_
     assert payer.type(max_runtime_minutes=300.0).run_id == run_id
 
 
-def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> None:
+def test_kept_instances_stay_promised_until_they_are_recorded(payer: Payer) -> None:
     payer.launcher.keeps = True
     result = payer.type(sagemaker={"keep_alive_minutes": 60.0})
     balance = payer.standing().balance

@@ -143,7 +143,9 @@ def test_a_training_of_the_users_own_shows_all_its_metrics() -> None:
         ((), True),
     ],
 )
-def test_a_script_is_told_what_it_left_out_only_if_it_left_no_measure(names: tuple[str, ...], lacks: bool) -> None:
+def test_a_script_gets_a_hint_only_if_it_has_left_no_metric_of_an_evaluation(
+    names: tuple[str, ...], lacks: bool
+) -> None:
     remarks = script_remarks(JobSpec(entry_script="train.py"), report_of(*names))
 
     assert len(remarks) == lacks
@@ -153,7 +155,7 @@ def test_a_script_is_told_what_it_left_out_only_if_it_left_no_measure(names: tup
 
 
 @pytest.mark.parametrize("job", [{"entry_script": "train.py"}, {"project": "mine"}])
-def test_a_training_of_the_users_own_is_told_which_metrics_ended_nan(job: dict[str, str]) -> None:
+def test_metrics_of_the_users_own_training_that_ended_nan_are_listed(job: dict[str, str]) -> None:
     report = JobReport(metrics={}, not_finite=("f1", "loss"))
 
     remarks = script_remarks(JobSpec(**job), report)

@@ -140,7 +140,7 @@ def test_what_was_prepared_is_known_again_unless_it_would_be_made_differently(
 
 
 @pytest.mark.slow
-def test_rows_in_s3_are_prepared_as_those_of_a_file_and_anew_when_they_change(
+def test_rows_in_s3_are_prepared_as_those_of_a_file_and_again_when_they_change(
     workplace: Path, tiny_model: Path, reviews: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=32)

@@ -146,7 +146,7 @@ def test_a_price_that_is_unknown_or_uncertain_is_said_once_for_each_type() -> No
     assert "uncertain" in uncertain
 
 
-def test_a_search_is_told_only_what_is_true_of_all_its_points() -> None:
+def test_a_search_shows_only_messages_that_are_true_of_all_its_points() -> None:
     jobs = [foreseen(learning_rate_scaling="none", global_batch_size=size) for size in (16, 64)]
 
     assert warnings_of(jobs, only_common=True) == []

@@ -128,7 +128,7 @@ def test_a_script_of_this_machine_that_was_edited_meanwhile_is_not_tried_again(
     assert len(launcher.created) == 2 - is_edited
 
 
-def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked(desk: Desk) -> None:
+def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_recorded(desk: Desk) -> None:
     class Interrupting(ScriptedLauncher):
         unseen = 2  # answers in which AWS does not show the new job yet
 
@@ -344,7 +344,7 @@ def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_a
     assert job.bill.cost_usd == pytest.approx((2 * SECONDS + 2 * 9) / 3600)
 
 
-def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_sync(
+def test_kept_instances_that_aws_does_not_show_stay_promised_and_are_left_to_sync(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: ScriptedJob) -> None:
@@ -392,7 +392,7 @@ def test_a_run_names_the_commit_of_a_model_of_the_hub_and_each_attempt_trains_it
     assert desk.attempts(ScriptedLauncher([DONE])).record.revision == "0a1b2c"  # in another process
 
 
-def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
+def test_recording_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
     launcher = ScriptedLauncher([DONE])
     desk.follow(desk.attempts(launcher))
     desk.client.log_metric(desk.run_id or "", "cost_usd", 0.5, step=9)  # by a process that has seen more

@@ -105,7 +105,7 @@ def test_a_run_that_names_the_job_of_another_run_has_none(desk: Desk) -> None:
         lines_of(find_run(desk.tracking, beside), desk.where, 5)
 
 
-def test_of_a_job_that_is_tried_again_the_attempt_that_runs_is_stopped_and_all_are_booked(desk: Desk) -> None:
+def test_stopping_a_retried_job_stops_its_running_attempt_and_records_all_attempts(desk: Desk) -> None:
     desk.launcher.reads_inputs = False
     job = desk.launch(MEMORY, ENDLESS, entry_script=None, per_device_train_batch_size=16)
     while len(desk.launcher.created) < 2:
@@ -272,7 +272,7 @@ def test_a_bill_is_of_the_run_that_has_the_job_and_of_no_other_that_names_it(des
     assert list(billed["run_id"]) == [winner.record.run.run_id]
 
 
-def test_a_run_that_is_unknown_ambiguous_or_ended_is_told_in_a_sentence(desk: Desk) -> None:
+def test_an_unknown_ambiguous_or_ended_run_is_explained_in_a_sentence(desk: Desk) -> None:
     job = desk.launch(DONE)
     with pytest.raises(BadInput, match="no job here has the run or the name paretune-x-1: `paretune status`"):
         find_run(desk.tracking, "paretune-x-1")

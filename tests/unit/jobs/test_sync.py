@@ -383,7 +383,7 @@ def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk)
     assert desk.tags(run_id)["watched_by"] == ""
 
 
-def test_instances_kept_after_a_job_are_booked_to_its_run_once_they_are_given_back(desk: Desk) -> None:
+def test_instances_kept_after_a_job_are_recorded_in_its_run_once_they_are_given_back(desk: Desk) -> None:
     run_id = desk.leave(DONE, 1, instance_count=2)
     name = job_name(run_id, 1)
     desk.account.pools[name] = pool()
@@ -409,7 +409,7 @@ def test_instances_kept_after_a_job_are_booked_to_its_run_once_they_are_given_ba
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == metrics["cost_usd"]
 
 
-def test_instances_of_a_job_that_was_deleted_since_are_booked_for_as_long_as_they_were_asked_for(desk: Desk) -> None:
+def test_instances_of_a_job_that_was_deleted_since_are_recorded_for_as_long_as_they_were_asked_for(desk: Desk) -> None:
     run_id = desk.leave(DONE, sagemaker={"keep_alive_minutes": 10.0})
     desk.sync()
     desk.tag(run_id, "warm_pool", "Available")

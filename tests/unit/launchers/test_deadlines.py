@@ -27,7 +27,7 @@ def test_full_fine_tuning_leaves_all_weights_in_fp32_and_adapters_their_share() 
     assert deadlines.output_bytes(spec(probe_steps=40), OFFLINE) == 0
 
 
-def test_a_folder_s_configuration_tells_the_size_and_an_unknown_model_is_assumed_large(tmp_path: Path) -> None:
+def test_a_folder_s_configuration_determines_the_size_and_an_unknown_model_is_assumed_large(tmp_path: Path) -> None:
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 1000, "num_attention_heads": 2}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **sizes}))
 

@@ -35,7 +35,7 @@ def test_an_unknown_status_counts_as_the_phase_before_it() -> None:
     assert phases == {"downloading": 25, "training": 15}
 
 
-def test_waits_for_capacity_are_told_apart() -> None:
+def test_waits_for_capacity_are_distinguished() -> None:
     begun = [("Starting", 0, 10), ("Pending", 10, 70), ("Downloading", 70, 80), ("Training", 80, 100)]
     again = [("Interrupted", 100, 160), ("Starting", 160, 170), ("Downloading", 170, 175), ("Training", 175, 180)]
     phases = read_phases(_job(*begun, *again, ("Uploading", 180, 190), ("Completed", 190, 190)))

@@ -54,7 +54,7 @@ def test_a_relative_sqlite_file_counts_from_the_folder_of_the_budgets(
     assert BudgetFile.read("../team.yaml").storage == f"sqlite:///{tmp_path / 'accounts.db'}"
 
 
-def test_all_faults_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once_each_with_its_line(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         "storage: mysql://user:secret@host/db\n"

@@ -84,7 +84,7 @@ def test_an_unknown_price_fits_no_budget_and_passes_where_none_counts(tmp_path: 
     assert left(accounts) == {"nlp": 5.0}
 
 
-def test_a_booking_replaces_the_worst_case_and_kept_instances_stay_promised_until_they_are_booked(
+def test_a_recorded_cost_replaces_the_worst_case_and_kept_instances_stay_promised_until_they_are_recorded(
     tmp_path: Path,
 ) -> None:
     accounts = accounts_in(tmp_path)
@@ -103,7 +103,7 @@ def test_a_booking_replaces_the_worst_case_and_kept_instances_stay_promised_unti
     assert (left(accounts)["nlp"], left(accounts, "simulated")["nlp"]) == (1.75, 0.0)
 
 
-def test_a_job_that_is_adopted_is_not_reserved_a_second_time_and_one_that_begins_anew_is(tmp_path: Path) -> None:
+def test_a_job_that_is_adopted_is_not_reserved_a_second_time_and_one_that_begins_again_is(tmp_path: Path) -> None:
     accounts = accounts_in(tmp_path)
     accounts.reserve(claim("run", 2.0))
     accounts.reserve(claim("run", 2.0))  # whoever takes up the run

@@ -60,7 +60,7 @@ def test_a_second_driver_hears_who_works_on_the_study_and_goes_on_once_that_one_
     wait_until(lambda: is_free(storage), within_s=30, what="the lock is free")
 
 
-def test_a_connection_is_kept_alive_every_minute_and_a_driver_whose_lock_has_gone_with_it_is_told() -> None:
+def test_a_connection_is_kept_alive_every_minute_and_a_driver_that_loses_it_learns_that_its_lock_is_gone() -> None:
     if missing := postgresql.what_is_missing():
         pytest.skip(missing)
     with postgresql.server() as storage, locked(storage, "one", "me 2 0") as lock:

@@ -20,7 +20,7 @@ from paretune.presentation.text import aligned, dollars, duration, with_error
         (-90, "-1 m 30 s"),
     ],
 )
-def test_a_duration_is_told_in_hours_minutes_and_seconds(seconds: float, text: str) -> None:
+def test_a_duration_is_shown_in_hours_minutes_and_seconds(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 

@@ -161,7 +161,7 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
 
 
-def test_an_argument_of_the_script_given_as_a_parameter_is_told_where_it_belongs(script: Path) -> None:
+def test_an_argument_of_the_script_given_as_a_parameter_is_refused_with_its_right_place(script: Path) -> None:
     script.write_text(PLAIN + "parser.add_argument('--data', required=True)\n")
     with pytest.raises(BadInput) as refused:
         JobSpec.read({"entry_script": str(script), "quiet": "x", "data": "x", "quiter": "x"})

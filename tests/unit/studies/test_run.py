@@ -64,7 +64,7 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
 
 
 @pytest.mark.parametrize("more", [[], ["--dry_run"]])
-def test_a_simulated_search_for_an_f1_that_nothing_tells_is_refused_before_its_first_trial(
+def test_a_simulated_search_for_an_unknown_f1_is_refused_before_its_first_trial(
     workplace: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     (workplace / "mine.csv").write_text("text,label\n" + "".join(f"row {n},{'ab'[n % 2]}\n" for n in range(400)))
@@ -90,7 +90,7 @@ def write_replayed(workplace: Path, end: str) -> Path:
 
 
 @pytest.mark.parametrize(("refused", "code"), [(2, 0), (9, 3)])
-def test_a_study_outlives_a_restart_of_its_mlflow_and_tells_of_a_longer_outage(
+def test_a_study_outlives_a_restart_of_its_mlflow_and_reports_a_longer_outage(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, refused: int, code: int
 ) -> None:
     create = Tracking.create
@@ -356,7 +356,7 @@ objectives: {cost_usd: minimize, job_seconds: minimize}
         ("full: {learning_rate: [1e-5, 3e-5]}", "", ["--seed", "7"], "seed: 42 then, 7 now"),
     ],
 )
-def test_a_design_finds_its_rows_beside_its_file_and_is_refused_once_they_have_changed(
+def test_a_design_finds_its_rows_next_to_its_file_and_is_refused_once_they_have_changed(
     workplace: Path, capsys: pytest.CaptureFixture[str], points: str, rows: str, words: list[str], difference: str
 ) -> None:
     (folder := workplace / "designs").mkdir()
@@ -408,7 +408,7 @@ def test_a_design_is_read_by_its_factors_and_its_table_adds_up_to_what_was_spent
     assert sorted(design["row"]) == [1, 2, 3, 4]
 
 
-def test_pareto_csv_has_the_factors_of_a_design_and_tells_its_replicates_apart(workplace: Path) -> None:
+def test_pareto_csv_has_the_factors_of_a_design_and_distinguishes_its_replicates(workplace: Path) -> None:
     job = {"launcher": "simulated", "num_train_epochs": 1}
     clusters = [{"instance_type": "ml.g5.xlarge", "instance_count": count} for count in (1, 2)]
     points = {"full": {"cluster": clusters}, "replicates": 2}

@@ -39,7 +39,7 @@ def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, kind: Fai
     assert words in sentence
 
 
-def test_a_full_disk_ends_with_an_exit_code_that_tells_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_with_the_exit_code_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = JobFolder(tmp_path)
     folder.make()
 

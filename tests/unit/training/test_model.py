@@ -237,7 +237,7 @@ def make(tmp_path: Path) -> Make:
         ("gpt2", {"fine_tuning": "qlora", "lora": {"target_modules": "c_proj"}}, 1e-3),
     ],
 )
-def test_merged_adapters_answer_as_beside_their_base_also_if_that_had_four_bits(
+def test_merged_adapters_answer_as_they_did_on_their_base_also_if_that_had_four_bits(
     architecture: str,
     adapters: dict[str, Any],
     tolerance: float,

@@ -42,7 +42,7 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
-def test_the_parts_of_a_step_are_told_apart(on_gpu: bool) -> None:
+def test_the_parts_of_a_step_are_distinguished(on_gpu: bool) -> None:
     def row(key: str, self_us: float, total_us: float, kernels_us: float = 0.0, *, kernel: bool = False) -> Any:
         return SimpleNamespace(
             key=key,

@@ -1,4 +1,4 @@
-"""What recorded runs cost on other terms and in all, and how well they were estimated, by sums worked out by hand."""
+"""What recorded runs cost at other prices and in all, and how well they were estimated, by sums worked out by hand."""
 
 from datetime import date
 from typing import Any
@@ -28,7 +28,7 @@ PRICES = PriceList(
 
 
 def run(number: int = 1, **others: Any) -> RecordedRun:
-    """Two instances for half an hour at 1 USD an hour each: 1 USD."""
+    """Return a run of two instances for half an hour at 1 USD per hour each: 1 USD."""
     params = {"instance_type": "ml.g5.xlarge", "instance_count": "2"}
     metrics = {"f1": 0.9, "billable_seconds": 1800.0, "cost_usd": 1.0}
     tags = {"origin": "measured", "price_usd_per_hour": "1", "price_region": "us-east-1", "state": "Completed"}
@@ -114,7 +114,7 @@ def test_no_sum_mixes_origins_or_notional_dollars() -> None:
         assert sum(row["jobs"] for row in records(totals(frame_of(jobs))) if row["by"] == by) == 5
 
 
-def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() -> None:
+def test_dollars_of_failed_jobs_and_what_aws_has_billed_are_shown_next_to_the_cost() -> None:
     jobs = [
         *on_p3(1, [1000], metrics={"billed_usd": 1.25}),
         *on_p3(1, [3000], f1=0.99, tags={"state": "Failed"}),

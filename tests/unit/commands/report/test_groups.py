@@ -1,4 +1,4 @@
-"""Levels of a setting against each other, in means, steps and ratios worked out by hand."""
+"""Levels of a setting compared with each other, in means, steps and ratios worked out by hand."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ TORCH_COMPILE, COMPILED = "training_arguments.torch_compile", {"torch_compile": 
 
 
 def tables_of(jobs: list[RecordedRun], factor: str = "shape") -> tuple[list[dict[str, list[str]]], Report]:
-    """The tables of a report as columns of texts, and the report."""
+    """Return the tables of a report as columns of texts, and the report."""
     report = groups_report(jobs, factor)
     return [{name: list(section.table[name]) for name in section.table} for section in report.sections], report
 

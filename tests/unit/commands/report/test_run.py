@@ -1,4 +1,4 @@
-"""`paretune report` against a real store."""
+"""`paretune report` with a real store."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ def store(client: MlflowClient, workplace: Path, no_settings: None, monkeypatch:
 
 @pytest.fixture
 def record(store: MlflowClient) -> Callable[..., str]:
-    """Records a job of an hour on one instance for 1 USD; its run id."""
+    """Return a function that records a job of an hour on one instance for 1 USD, and returns its run id."""
 
     def make(**others: Any) -> str:
         params = {"instance_type": "ml.g5.xlarge", "instance_count": "1", "learning_rate": "5e-5", "dataset": "d"}
@@ -44,12 +44,12 @@ def record(store: MlflowClient) -> Callable[..., str]:
 
 @pytest.fixture
 def run(store: MlflowClient, typed: Run) -> Run:
-    """Runs `paretune report ...`; (exit code, standard output, standard error)."""
+    """Return a function that runs `paretune report ...`, and returns exit code, standard output and standard error."""
     return partial(typed, "report")
 
 
 def own_run(store: MlflowClient, out: str) -> tuple[Any, list[dict[str, str]]]:
-    """The run of the command itself, and the rows of its report.csv."""
+    """Return the run of the command itself, and the rows of its report.csv."""
     run_id = out.rpartition("report.csv is in run ")[2][:32]
     result = store.get_run(run_id)
     text = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.csv")
@@ -133,7 +133,7 @@ def test_a_name_of_a_run_is_text_in_every_file(run: Run, record: Callable[..., s
 def test_scaling_is_drawn_on_its_page_and_as_a_picture_whatever_a_data_set_is_called(
     run: Run, record: Callable[..., str], store: MlflowClient
 ) -> None:
-    """A pair of dollars is a formula to matplotlib, which fails to read this one."""
+    """A pair of dollar signs is a formula to matplotlib, which fails to read this one."""
     evil = "$\\frac{</script>$"
     for count in (1, 2):
         for f1 in (0.90, 0.92):

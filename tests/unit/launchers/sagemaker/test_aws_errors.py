@@ -52,7 +52,7 @@ def test_each_error_becomes_one_sentence_with_a_next_step(trouble: Exception, pa
         assert part in sentence
 
 
-def test_what_may_be_answered_later_is_told_from_what_no_waiting_heals() -> None:
+def test_errors_that_may_pass_are_distinguished_from_those_that_waiting_does_not_fix() -> None:
     for trouble in (
         error("ThrottlingException"),
         error("InternalFailure", status=500),

@@ -206,7 +206,7 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
 
 
 @pytest.mark.parametrize(("told", "within_s", "billed"), [(30, 25, 30), (None, 75, 100)])
-def test_billed_seconds_that_aws_tells_late_are_waited_for_and_are_else_all_of_its_time(
+def test_billed_seconds_that_aws_reports_late_are_waited_for_and_otherwise_all_seconds_count(
     aws: Aws, job: Job, clock: FakeClock, told: int | None, within_s: int, billed: int
 ) -> None:
     aws.enter(NAME, "Training")
@@ -304,7 +304,7 @@ def test_kept_instances_are_given_back(aws: Aws, kept: Job) -> None:
     assert aws.count("UpdateTrainingJob") == 1
 
 
-def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_does(aws: Aws, kept: Job) -> None:
+def test_instances_that_may_not_be_given_back_are_reported_with_the_command_that_does(aws: Aws, kept: Job) -> None:
     aws.refuse("UpdateTrainingJob", "AccessDeniedException", "no")
     with pytest.raises(
         LostContact, match=f"(?s)billed for up to sagemaker.keep_alive_minutes.*update-training-job .*{NAME}"

@@ -206,7 +206,7 @@ def test_the_volume_follows_from_model_data_and_what_is_written(
     assert volume_for_gib(bytes_on_disk(spec, sized(tmp_path, dataset, model_gib, data_gib))) == volume
 
 
-def test_a_price_that_is_not_known_is_read_anew_in_the_region_of_the_job(
+def test_a_price_that_is_not_known_is_read_in_the_region_of_the_job(
     order: Make, aws: Aws, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n")  # as `aws configure` writes it
@@ -295,7 +295,7 @@ def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_ru
     assert "DOMAIN" not in json.dumps(told(aws))  # the job itself is not told whose it is
 
 
-def test_the_document_tells_the_training_nothing_of_account_network_and_money(
+def test_the_document_gives_the_training_nothing_of_account_network_and_money(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
     launcher.submit(

@@ -103,7 +103,7 @@ def test_what_is_sent_says_nothing_of_this_machine_and_nothing_is_printed(
 
 
 @pytest.mark.parametrize(("instance_type", "uses"), [(P4D, True), ("ml.p5en.48xlarge", True), ("ml.g5.xlarge", False)])
-def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: str, uses: bool) -> None:
+def test_only_instances_with_rdma_are_configured_to_use_it(ask: Ask, instance_type: str, uses: bool) -> None:
     environment = ask(instance_type=instance_type)["Environment"]
 
     assert (environment.get("FI_EFA_USE_DEVICE_RDMA") == "1") is uses

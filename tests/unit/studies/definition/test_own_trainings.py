@@ -66,7 +66,7 @@ def test_a_study_of_a_task_weighs_dollars_against_what_the_task_is_judged_by() -
         assert [objective_faults(metric, direction, name) for metric, direction in objectives.items()] == [[], []]
 
 
-def test_a_study_finds_the_files_that_lie_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_finds_the_files_next_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     study = tmp_path / "own.yaml"

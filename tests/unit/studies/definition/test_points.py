@@ -55,7 +55,7 @@ def test_a_table_is_taken_as_it_is_and_repeats_of_a_single_row_show_its_noise_an
     assert design.correlations().empty
 
 
-def test_levels_with_equal_values_or_parts_of_each_other_are_told_apart() -> None:
+def test_levels_with_equal_values_or_parts_of_each_other_are_distinguished() -> None:
     memory = [{"gradient_checkpointing": True}, {"quantization": True}, {"quantization": True, "precision": "bf16"}]
     points = {"full": {"memory": memory, "learning_rate": [1e-5, 3e-5]}, "replicates": 2}
     design = Design(Points.read(points), seed=1)
@@ -72,7 +72,7 @@ def test_levels_with_equal_values_or_parts_of_each_other_are_told_apart() -> Non
         ("a\n1\n2\n", "no rows are left to measure"),
     ],
 )
-def test_what_a_design_cannot_tell_is_said(tmp_path: Path, lines: str, sentence: str) -> None:
+def test_what_a_design_cannot_estimate_is_said(tmp_path: Path, lines: str, sentence: str) -> None:
     (tmp_path / "rows.csv").write_text(lines)
 
     (finding,) = Design(Points(table=str(tmp_path / "rows.csv")), seed=1).findings()

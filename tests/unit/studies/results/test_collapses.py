@@ -87,7 +87,7 @@ def test_beyond_a_cliff_in_the_rate_a_collapse_is_likely_and_below_it_is_not() -
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0])
-def test_a_steep_fall_beside_another_ridge_is_not_taken_for_noise(power: float) -> None:
+def test_a_steep_fall_next_to_another_ridge_is_not_taken_for_noise(power: float) -> None:
     draw = random.Random(0)
 
     def value(batch: int, rate: float) -> float:

@@ -45,7 +45,7 @@ def test_nothing_is_recommended_on_a_doubtful_or_missing_price_without_a_word() 
     }
 
 
-def test_the_probability_of_a_collapse_is_told_unless_repeats_or_certainty_speak_against_it() -> None:
+def test_the_probability_of_a_collapse_is_stated_unless_repeats_or_certainty_speak_against_it() -> None:
     rows = [trial_of(0, 1.0, 0.9), trial_of(1, 9.0, 0.8)]
     again = [trial_of(n, 1.0, value, repeats=0) for n, value in ((2, 0.901), (3, 0.899))]
     equal = [trial_of(n, 1.0, 0.9, repeats=0) for n in (2, 3)]

@@ -202,7 +202,7 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
     assert desk.clock.now() - begun < 240  # nobody waits for what was fixed
 
 
-def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(desk: Desk) -> None:
+def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_asks_for_it(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: BROKEN
     driver = desk.driver()
     searched(driver)
@@ -273,7 +273,7 @@ def test_two_trials_that_meet_the_limit_end_a_study_and_are_tried_again_once_it_
 @pytest.mark.parametrize(
     ("n_trials", "goal", "bounds"), [(2, "ndcg", {}), (6, "ndcg", {}), (6, "other", {"ndcg": {"min": 0.1}})]
 )
-def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_goes_on_once_that_is_mended(
+def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_goes_on_once_that_is_fixed(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, n_trials: int, goal: str, bounds: dict[str, dict[str, float]]
 ) -> None:
     monkeypatch.setattr(ScriptedJob, "report", lambda job: JobReport(metrics={"eval_ndcg": 0.5, "other": 1.0}))
@@ -380,7 +380,7 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
 
 
 @pytest.mark.parametrize("silent", ["MLflow", "AWS"])
-def test_a_trial_is_neither_started_again_nor_given_up_while_nobody_tells_where_its_job_is(
+def test_a_trial_is_neither_started_again_nor_given_up_while_the_state_of_its_job_is_unknown(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, silent: str
 ) -> None:
     def deaf(_: str) -> None:
@@ -399,7 +399,7 @@ def test_a_trial_is_neither_started_again_nor_given_up_while_nobody_tells_where_
     assert [trial.number for trial in desk.driver().table.trials()[0]] == [0]
 
 
-def test_all_jobs_are_stopped_and_booked_although_the_storage_of_trials_goes_away(
+def test_all_jobs_are_stopped_and_recorded_although_the_storage_of_trials_goes_away(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk.launcher.judge = lambda spec, times: "endless"
@@ -417,7 +417,7 @@ def test_all_jobs_are_stopped_and_booked_although_the_storage_of_trials_goes_awa
     assert driver.table.balance().spent_usd == pytest.approx(2 * USD)
 
 
-def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_points_again(desk: Desk) -> None:
+def test_an_interrupted_study_stops_its_jobs_records_them_and_asks_for_their_points_again(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: DONE if times or spec.learning_rate == RATES[2] else ENDLESS
     driver = desk.driver(n_parallel=3)
     for rate in RATES[:3]:
@@ -453,7 +453,7 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     assert second.table.balance().spent_usd == pytest.approx(5 * USD)
 
 
-def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_point_is_reported_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(spec: JobSpec) -> None:
         if spec.learning_rate == RATES[0]:
             raise BadInput(["no such thing"])
@@ -465,7 +465,7 @@ def test_an_impossible_point_is_told_and_costs_nothing(desk: Desk, monkeypatch: 
     assert driver.table.balance().spent_usd == pytest.approx(3 * USD)
 
 
-def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked_at_the_end(
+def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_recorded_at_the_end(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool, looks = ScriptedJob.warm_pool, itertools.count()
@@ -515,7 +515,7 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(
     assert not any(pool.is_kept for pool in desk.launcher.pools.values())
 
 
-def test_a_job_beyond_its_worst_case_is_booked_in_full_said_and_learned_from(desk: Desk) -> None:
+def test_a_job_beyond_its_worst_case_is_recorded_in_full_reported_and_learned_from(desk: Desk) -> None:
     driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 0.5}, budget_usd=100.0)
     assert searched(driver) == "every point was tried"
 

@@ -95,7 +95,7 @@ def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(stor
     assert [trial(item, number).params for number in (0, 2)] == [first, second]
 
 
-def test_what_was_told_first_stands_and_a_booking_after_it_is_not_lost(storage: str) -> None:
+def test_the_state_that_optuna_got_first_stands_and_a_cost_recorded_after_it_is_not_lost(storage: str) -> None:
     made = study(storage)
     running = begun(made, ask(made)[0])
     made.study.tell(0, state=optuna.trial.TrialState.FAIL)  # in the dashboard, while its job runs

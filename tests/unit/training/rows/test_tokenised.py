@@ -97,7 +97,7 @@ def test_a_batch_is_what_padding_by_hand_gives(
 # --- preparing
 
 
-def test_texts_are_cut_at_the_limit_and_the_share_of_cut_ones_is_told(tmp_path: Path) -> None:
+def test_texts_are_cut_at_the_limit_and_the_share_of_cut_ones_is_reported(tmp_path: Path) -> None:
     prepared = prepare_words(tmp_path, SPEC.replace(max_seq_length=4))
 
     assert tokens_of(prepared, "train") == [[2, 3, 4], [5], [2, 3, 4, 5]]
