@@ -9,8 +9,10 @@ cluster, and Ernest (Venkataraman et al., NSDI 2016), which fits 1, work / n, lo
 squares. The relative error of dollars is that of seconds, because the price multiplies both sides.
 
 --published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
-instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds; nine tenths of `dataset_size` are for
-training and a tenth for validation. For these jobs, the billed dollars are printed next to the predicted ones.
+instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds. They are described as the jobs of
+aws-samples/amazon-sagemaker-huggingface-benchmark (src/models/train_model.py): nine tenths of `dataset_size` are for
+training, and a tenth for validation after each epoch and once more at the end; then the test split is evaluated. All
+checkpoints are in the folder of the model, which SageMaker packs. Billed dollars are printed next to predicted ones.
 
 --small: published jobs that a formula makes here, unless a table is given.
 
@@ -33,13 +35,14 @@ import published
 import stacks
 from scipy.optimize import nnls
 
-from paretune.estimating.architecture import well_known
+from paretune.estimating.architecture import Architecture, well_known
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.phases import Seconds
 from paretune.estimating.timing import Measurement, fit
 from paretune.specification.job import JobSpec
 
 LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
+TEST_ROWS = 400_000  # of amazon_polarity, all of which each published job evaluates at its end
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,19 +56,19 @@ class Job:
     seconds: float
 
     @classmethod
-    def of(cls, spec: JobSpec, seconds: float, *, is_of_2022: bool = False) -> "Job":
-        """Return a job of a well-known model with `max_train_samples`, run by the Trainer of 2022 if `is_of_2022`."""
+    def of(cls, spec: JobSpec, seconds: float, describes: "Description | None" = None) -> "Job":
+        """Return a job of a well-known model with `max_train_samples`; `describes` adds how it differs from ours."""
         built, rows = well_known(spec.model), spec.max_train_samples
         assert built is not None
         assert rows is not None
         work = describe(spec, spec.plan(), built)
         assert work is not None
-        if is_of_2022:
-            work = stacks.keeping_scores(stacks.updating_in_a_loop(work, built), spec, built)
+        work = describes(work, spec, built) if describes else work
         shape, trained = f"{spec.instance_count} x {spec.instance_type}", rows * spec.num_train_epochs
         return cls(work=work, shape=shape, devices=spec.degrees.data, rows=trained, seconds=seconds)
 
 
+Description = Callable[[Work, JobSpec, Architecture], Work]
 Method = Callable[[Sequence[Job], Sequence[Job]], list[Seconds]]
 
 
@@ -103,6 +106,14 @@ def without_interval(seconds: float) -> Seconds:
 METHODS: Mapping[str, Method] = {"paretune": paretune, "Ernest": ernest, "perfect scaling": perfect_scaling}
 
 
+def as_published(work: Work, spec: JobSpec, built: Architecture) -> Work:
+    """Return the work of a published job, by its script: train_model.py, with the Trainer of 2021."""
+    validated = (spec.max_train_samples or 0) / 9
+    more = (validated + TEST_ROWS) / (validated * spec.num_train_epochs)
+    work = stacks.keeping_scores(stacks.updating_in_a_loop(work, built), spec, built)
+    return stacks.packing_checkpoints(stacks.evaluating_more(work, more), built)
+
+
 def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
     """Return the jobs of a published table, described as the product describes its own."""
     return [
@@ -121,7 +132,7 @@ def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
                 training_arguments={"eval_strategy": "epoch"},
             ),
             float(row["billable_seconds"]),
-            is_of_2022=True,
+            as_published,
         )
         for row in table.to_dict("records")
     ]

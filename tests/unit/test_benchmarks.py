@@ -187,3 +187,32 @@ def test_other_trainings_write_their_scores_and_update_one_weight_after_another(
     assert stacks.keeping_scores(ours, spec, bert).moved - ours.moved == pytest.approx(19.5 * 4 * scores)
     looped = stacks.updating_in_a_loop(ours, bert)
     assert (looped.updated, looped.update_kernels) == (2 * ours.updated, 90 * 12)  # 48 bytes of a weight, not 24
+
+
+def test_a_published_job_packs_its_checkpoints_and_evaluates_the_test_rows() -> None:
+    import estimate_error
+    import stacks
+
+    from paretune.estimating.architecture import well_known
+    from paretune.estimating.counting import describe
+    from paretune.specification.job import JobSpec
+
+    built = well_known("distilbert-base-uncased")
+    spec = JobSpec(
+        model="distilbert-base-uncased",
+        dataset="a/b",
+        instance_type="ml.p3.2xlarge",
+        precision="fp32",
+        max_train_samples=67_349,
+        num_train_epochs=1.0,
+        per_device_train_batch_size=32,
+        training_arguments={"eval_strategy": "epoch"},
+    )
+    assert built is not None
+    ours = describe(spec, spec.plan(), built)
+    assert ours is not None
+
+    packed = stacks.packing_checkpoints(ours, built)
+    assert packed.saved / 200e6 == pytest.approx(375, rel=0.02)  # seconds of two public jobs with as many steps
+    published = estimate_error.as_published(ours, spec, built)
+    assert published.evaluated_flops / ours.evaluated_flops == pytest.approx(2 + 400_000 / (67_349 / 9))
