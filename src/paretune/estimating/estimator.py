@@ -201,9 +201,9 @@ def _reservations(spec: JobSpec) -> list[str]:
 
 
 def _fits(peak: MemoryPrediction | None, did_not_fit: Footprint | None) -> str:
-    if did_not_fit is not None or (peak is not None and peak.gib_low > peak.usable_gib):
+    if did_not_fit is not None:
         return "no"
-    return "yes" if peak is not None and peak.gib_high <= peak.usable_gib else "unsure"
+    return "unsure" if peak is None else peak.fits
 
 
 def _count(runs: Sequence[Measurement]) -> str:

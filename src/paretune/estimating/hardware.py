@@ -70,7 +70,9 @@ _ACCELERATORS = {
 _MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, HBM2e instead of HBM2
 _CONTEXT_GIB = 0.9  # GiB of a GPU that CUDA, NCCL and fragmentation take; by experience, not measured here
 _USABLE_SHARE = 0.85  # of a machine's memory that a training may take
-_REPORTED_SHARE = 0.93  # of a GPU's nominal memory that CUDA reports: the least of those listed, A10G and L4
+_REPORTED_SHARE = 0.93
+"""Share of a GPU's nominal memory that CUDA reports: the least of those listed, A10G and L4, which keep codes for
+errors in a sixteenth of their GDDR6. Consumer cards have no such codes and report all: 24,564 MiB of an RTX 4090."""
 _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
 
 
@@ -190,6 +192,8 @@ class DeviceShare:
         self.precision = resolved_precision(spec.precision, gpu)  # `auto` stays on a processor
         gib = self.device.usable_gib
         self.usable_gib = gib - _CONTEXT_GIB if gpu else gib * _USABLE_SHARE  # that a training may take
+        is_guess = gpu is not None and self.instance is not None and not gpu.is_listed
+        self.unsure_gib = self.instance.accelerator_memory_gib - gib if is_guess and self.instance else 0.0
         self.degrees = spec.degrees
         self.sharers = spec.degrees.sharers if spec.strategy in {*SHARDED, *DEEPSPEED} else 1  # of weights and state
         self._spec = spec

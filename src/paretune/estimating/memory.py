@@ -79,6 +79,7 @@ class MemorySetting:
     whole_bytes: float = 0.0  # that each sharer has in full: constants of 4-bit weights, and what it has gathered
     offloads_weights: bool = False  # whether weights and state are in the memory of the machine
     usable_gib: float = math.inf  # memory of the device that the job may use
+    unsure_gib: float = 0.0  # further memory that a GPU without a data sheet may have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,14 @@ class MemoryPrediction:
     gib_low: float
     gib_high: float
     usable_gib: float  # memory of the device that the job may use
+    unsure_gib: float = 0.0  # further memory that a GPU without a data sheet may have
+
+    @property
+    def fits(self) -> str:
+        """`yes`, `no`, or `unsure` if the memory is unknown or inside the interval."""
+        if self.gib_low > self.usable_gib + self.unsure_gib:
+            return "no"
+        return "yes" if self.gib_high <= self.usable_gib else "unsure"
 
 
 def describe(
@@ -125,6 +134,7 @@ def describe(
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
         logit_bytes=max(12 * rows, 4 * evaluated) * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
         usable_gib=share.usable_gib,
+        unsure_gib=share.unsure_gib,
     )
 
 
@@ -144,7 +154,13 @@ class MemoryModel:
         total, activations, framework = _bytes(setting, shift)
         width = math.hypot(deviation * activations / total, of_framework * framework / total, _NOISE)
         gib, factor = total / GIB, math.exp(Z80 * width)
-        return MemoryPrediction(gib=gib, gib_low=gib / factor, gib_high=gib * factor, usable_gib=setting.usable_gib)
+        return MemoryPrediction(
+            gib=gib,
+            gib_low=gib / factor,
+            gib_high=gib * factor,
+            usable_gib=setting.usable_gib,
+            unsure_gib=setting.unsure_gib,
+        )
 
 
 def _state_bytes(formats: Formats) -> float:

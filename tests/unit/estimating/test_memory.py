@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.memory import GIB, Footprint, MemoryModel, MemorySetting, describe
+from paretune.estimating.memory import GIB, Footprint, MemoryModel, MemoryPrediction, MemorySetting, describe
+from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 
 FP32 = MemorySetting(
@@ -98,6 +99,25 @@ def test_a_device_has_the_memory_of_its_type_and_a_processor_a_share_of_its_mach
 
     assert (gpu.on_processor, processor.on_processor) == (False, True)
     assert (gpu.usable_gib, processor.usable_gib) == (pytest.approx(40 - 0.9), pytest.approx(64 * 0.85))
+
+
+def test_a_gpu_without_a_data_sheet_may_have_all_of_its_memory_or_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"instance_type": "ml.g9.xlarge", "accelerator": "NVIDIA Z9", "accelerator_memory_gib": 24.0}
+    monkeypatch.setitem(catalog.instances(), "ml.g9.xlarge", replace(catalog.instance("ml.g5.xlarge"), **own))
+    unlisted, listed = described(instance_type="ml.g9.xlarge"), described(instance_type="ml.g5.xlarge")
+
+    assert (unlisted.usable_gib, unlisted.unsure_gib) == (pytest.approx(0.93 * 24 - 0.9), pytest.approx(0.07 * 24))
+    assert listed.unsure_gib == 0.0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "fits"),
+    [(20, 22, "yes"), (20, 23, "unsure"), (22.5, 25, "unsure"), (23.5, 25, "no")],
+)
+def test_a_job_fits_if_it_fits_the_least_memory_and_does_not_if_it_is_too_large_for_the_most(
+    low: float, high: float, fits: str
+) -> None:
+    assert MemoryPrediction(gib=low, gib_low=low, gib_high=high, usable_gib=22, unsure_gib=1).fits == fits
 
 
 @pytest.mark.parametrize(("strategy", "sharers"), [("ddp", 1), ("fsdp", 16), ("deepspeed_zero3", 16), ("smp", 16)])

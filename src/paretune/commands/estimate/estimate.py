@@ -383,6 +383,7 @@ def _of_ours(item: Estimate) -> dict[str, str]:
     if item.did_not_fit is not None:
         suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
     usable = "unknown" if math.isnan(memory.usable_gib) else f"{memory.usable_gib:.1f}"
+    usable += f" or {memory.usable_gib + memory.unsure_gib:.1f}" if memory.unsure_gib else ""
     usd, gib = item.usd_per_billion_tokens, f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f})"
     return {
         "batch": f"{item.plan.per_device_train_batch_size}{f' x {steps}' if steps > 1 else ''}",
