@@ -1,4 +1,4 @@
-"""Fixtures of every test: a tiny BERT, labelled sentences, a folder with an MLflow store."""
+"""Fixtures for all tests: a tiny BERT, labelled sentences, a folder with an MLflow store."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ from tests.support.stores import copy_store, made_once, user_s_own
 
 __all__ = ["quick_databases"]
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # beside another: more threads than cores wait actively for each other
+if "PYTEST_XDIST_WORKER" in os.environ:  # if threads outnumber cores, they busy-wait
     os.environ["OMP_NUM_THREADS"] = "1"
 
 settings.register_profile("the same each time", max_examples=25, deadline=None, derandomize=True, database=None)
@@ -23,11 +23,11 @@ settings.load_profile("the same each time")
 
 
 TRAINS = importlib.util.find_spec("torch") is not None
-"""Whether jobs can run on this machine. Without the extra `train`, tests of the training are left out."""
+"""Whether jobs can run on this machine. Without the extra `train`, tests of training are left out."""
 
 
 def pytest_report_header() -> list[str]:
-    """Say what differs from what users have, and what is left out."""
+    """Say how this run differs from what users have, and what it leaves out."""
     training = "without PyTorch: tests/unit/training is ignored, and tests that train are skipped"
     databases = "stores share migrations and statements: PARETUNE_PLAIN_DATABASES=1 leaves them as they are"
     return [*([] if TRAINS else [training]), *([] if PLAIN else [databases])]
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore modules whose tests are all slow or foreign where these are deselected: their imports take seconds."""
+    """Ignore modules whose tests are all slow or foreign if these are deselected: importing them takes seconds."""
     if not TRAINS and collection_path == Path(__file__).parent / "unit" / "training":
         return True
     if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
@@ -54,7 +54,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random two-layer BERT (hidden size 32) with a word-level vocabulary, as a Hugging Face folder."""
+    """Return a random two-layer BERT (hidden size 32) with a word-level vocabulary, as a Hugging Face folder."""
     import torch
     from tokenizers import BertWordPieceTokenizer
     from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast
@@ -79,7 +79,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_causal_model(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A random two-layer GPT-2 (hidden size 32) over the same vocabulary."""
+    """Return a random two-layer GPT-2 (hidden size 32) with the same vocabulary."""
     import torch
     from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
@@ -94,7 +94,7 @@ def tiny_causal_model(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 
 @pytest.fixture
 def reviews(tmp_path: Path) -> Path:
-    """A CSV file with 120 labelled sentences, two balanced classes, columns text and label."""
+    """Return a CSV file with 120 labelled sentences in two balanced classes and the columns text and label."""
     return write_csv(tmp_path / "reviews.csv", sentences(120))
 
 
@@ -122,7 +122,7 @@ def empty_storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def workplace(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder with an empty MLflow store and a paretune home of its own; nothing of the user's is touched."""
+    """Return the current folder, with an empty MLflow store and paretune home; no file of the user is touched."""
     workspace = tmp_path / "workplace"
     workspace.mkdir()
     monkeypatch.chdir(workspace)
@@ -136,13 +136,13 @@ def workplace(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def database(workplace: Path) -> Path:
-    """The file of the workplace's MLflow store."""
+    """Return the file of the workplace's MLflow store."""
     return workplace / "mlflow.db"
 
 
 @pytest.fixture
 def client(workplace: Path) -> Any:
-    """An MlflowClient of the workplace's store."""
+    """Return an MlflowClient of the workplace's store."""
     from mlflow import MlflowClient
 
     return MlflowClient()
@@ -150,7 +150,7 @@ def client(workplace: Path) -> Any:
 
 @pytest.fixture
 def no_settings(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the user's settings for AWS, prices and storage, and a cache of prices in the workplace."""
+    """Remove the user's settings for AWS, prices and storage, and keep the cache of prices in the workplace."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "PARETUNE_P", "PARETUNE_S"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
@@ -158,12 +158,12 @@ def no_settings(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def next_to_the_studies(workplace: Path, no_settings: None) -> Path:
-    """A workplace with the project's study files, and nothing of the user's settings."""
+    """Return a workplace that contains the project's study files, without the user's settings."""
     (workplace / "studies").symlink_to(Path(__file__).parents[1] / "studies")
     return workplace
 
 
 @pytest.fixture
 def no_store(database: Path) -> None:
-    """No MLflow store in the workplace yet."""
+    """Remove the MLflow store from the workplace."""
     database.unlink()

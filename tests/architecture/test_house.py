@@ -17,7 +17,7 @@ from tests.support.pages import PAGES, ROOT, commands_of, job_of
 
 
 def entry_points() -> dict[str, Any]:
-    """Name to entry point, from MLproject."""
+    """Return the entry points of MLproject by name."""
     entries: dict[str, Any] = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]
     return entries
 
@@ -90,7 +90,7 @@ def page(request: pytest.FixtureRequest) -> str:
 
 
 def parameters_of(command: str) -> set[str]:
-    """Names of all parameters of a command."""
+    """Return the names of all parameters of a command."""
     return {"json", *command_named(command).models()}
 
 
@@ -100,7 +100,7 @@ def test_every_command_in_a_page_is_one_that_paretune_takes(page: str) -> None:
             continue
         entry_point, parameters = job_of([word for word in words if word != "--help"])
         assert entry_point in COMMANDS, shlex.join(words)
-        keys = {"name"} if entry_point == "study" else set()  # of its file
+        keys = {"name"} if entry_point == "study" else set()  # a key of its file
         assert {name.partition(".")[0] for name in parameters} <= parameters_of(entry_point) | keys, shlex.join(words)
         if entry_point == "train":
             JobSpec.read(parameters)  # raises on a wrong type and a value out of range
@@ -114,7 +114,7 @@ def test_the_pages_show_every_entry_point() -> None:
 
 
 def test_every_parameter_that_a_page_mentions_is_one_of_paretune(page: str) -> None:
-    ours = "\n".join(line for line in page.splitlines() if "--backend" not in line)  # with it, a project is anybody's
+    ours = "\n".join(line for line in page.splitlines() if "--backend" not in line)  # then the project can be anybody's
     mentioned = set(re.findall(r"-P\s+'?(\w+)=", ours)) | set(re.findall(r"`--(\w+) [^`]*`", ours))
 
     assert mentioned <= {name for command in COMMANDS for name in parameters_of(command)} | {"help", "key", "name"}
@@ -127,7 +127,7 @@ def test_the_study_in_the_tutorial_is_the_file_that_its_command_runs() -> None:
 
 
 def project_files() -> list[Path]:
-    """Files that are in git, or would be after `git add --all`."""
+    """Return the files that are in git, or would be after `git add --all`."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -138,7 +138,7 @@ def project_files() -> list[Path]:
     return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-# Written in pieces, so that this file is not found by its own search.
+# Written in pieces, so that the search does not find this file.
 FOLDERS_OF_ONE_MACHINE = re.compile(r"(?<![\w.~-])/" + r"(?:work|root)/")
 PACKAGE_REGISTRIES = re.compile(
     r"\b(?:[\w-]+\.)*(?:py" + r"pi|python" + r"hosted|deb\.deb" + r"ian|archive\.ubun" + r"tu)\.(?:org|com|net)\b"
@@ -163,12 +163,12 @@ MOST_FILES_THAT_KNOW_SAGEMAKER = 10
 
 
 def test_few_files_outside_the_launchers_know_that_sagemaker_exists() -> None:
-    """A file knows SageMaker if its code, docstrings and comments aside, does one of three things.
+    """A file knows SageMaker if its code, apart from docstrings and comments, does one of three things.
 
-    It names the launcher (the text "sagemaker"), it names an instance type of SageMaker or their prefix (a text without
-    blanks, such as "ml."; in a sentence it is an example for people), or it imports from `launchers/sagemaker/`.
-    Everything else asks what a launcher declares. The parameters of SageMaker jobs (`spec.sagemaker.kms_key_id`) may be
-    read anywhere.
+    It names the launcher (the text "sagemaker"); it names an instance type of SageMaker or their prefix (a text without
+    blanks, such as "ml."; in a sentence it is an example for people); or it imports from `launchers/sagemaker/`. All
+    other files ask what a launcher declares. The parameters of SageMaker jobs (`spec.sagemaker.kms_key_id`) may be read
+    anywhere.
     """
     package = ROOT / "src" / "paretune"
     outside = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] != "launchers"]

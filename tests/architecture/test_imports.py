@@ -1,4 +1,4 @@
-"""What imports do when they run. Which folder may import which stands in pyproject.toml, for import-linter."""
+"""What imports do when they run. pyproject.toml says, for import-linter, which folder may import which."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def test_the_lowest_folder_needs_the_standard_library_only(tmp_path: Path) -> No
 
 
 def run_python(program: str, folder: Path, *options: str) -> str:
-    """Output of a program in an empty current folder, which is its home too."""
+    """Return the output of a program in an empty current folder, which is also its home."""
     done = subprocess.run(
         [sys.executable, *options, "-W", "ignore", "-c", program],
         cwd=folder,
@@ -48,7 +48,7 @@ def run_python(program: str, folder: Path, *options: str) -> str:
 
 
 def test_bad_input_does_not_wait_for_mlflow_nor_launching_for_torch_and_the_cloud(tmp_path: Path) -> None:
-    # boto3 is not among them: MLflow imports it with its SageMaker plugin.
+    # boto3 is not among them, because MLflow imports it with its SageMaker plugin.
     heavy = ["torch", "transformers", "datasets", "peft", "sagemaker", "optuna", "paretune.training"]
     output = run_python(
         "import sys, paretune.cli\n"

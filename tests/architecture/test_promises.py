@@ -1,4 +1,4 @@
-"""Every promise in `tests/promises.md` has a test, which exists and is of what users see."""
+"""Every promise in `tests/promises.md` has a test, which exists and tests what users see."""
 
 import ast
 import re
@@ -12,25 +12,25 @@ import pytest
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS / "promises.md").read_text()
 OF_USERS = tuple(re.findall(r"`([^`:]+)`", PAGE.partition("\n- ")[2].partition("\n\n")[0]))
-"""The folders and files that the page names; `*` stands for a part of one name."""
+"""The folders and files that the page names; `*` stands for a part of a name."""
 
 
 def promises() -> Iterator[tuple[int, str, list[str]]]:
-    """Number, sentence and tests of each promise."""
+    """Yield the number, sentence and tests of each promise."""
     for number, text in re.findall(r"^(\d+)\. (.*(?:\n +.*)*)", PAGE, re.MULTILINE):
         yield int(number), text.partition("\n")[0], re.findall(r"^ +`(.+)`$", text, re.MULTILINE)
 
 
 @cache
 def names_in(path: Path) -> set[str]:
-    """Names of the tests that a file defines, in classes too."""
+    """Return the names of the tests that a file defines, also inside classes."""
     tree = ast.parse(path.read_text())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return {function.name for function in functions if function.name.startswith("test_")}
 
 
 def is_of_users(path: str) -> bool:
-    """Whether a file is one of those whose tests change only with what users see."""
+    """Return whether a file is one of those whose tests change only when what users see changes."""
     return any(
         path.startswith(place)
         if place.endswith("/")
@@ -45,7 +45,7 @@ def test_the_promises_are_numbered_and_each_has_a_test() -> None:
     assert [number for number, _, _ in rows] == [*range(1, len(rows) + 1)]
     assert len(rows) >= 80
     assert [number for number, _, tests in rows if not tests] == []
-    assert PAGE.count("::") == sum(len(tests) for _, _, tests in rows)  # no line has another form
+    assert PAGE.count("::") == sum(len(tests) for _, _, tests in rows)  # no line has another format
 
 
 @pytest.mark.parametrize(("number", "tests"), [(number, tests) for number, _, tests in promises()])
@@ -54,7 +54,7 @@ def test_the_tests_of_a_promise_exist_and_are_of_what_users_see(number: int, tes
         path, _, name = test.partition("::")
         assert is_of_users(path), f"{path} is not one of {', '.join(OF_USERS)}"
         assert (TESTS / path).is_file(), f"promise {number}: there is no tests/{path}"
-        assert name in names_in(TESTS / path), f"promise {number}: tests/{path} has no {name}; name what holds it now"
+        assert name in names_in(TESTS / path), f"promise {number}: tests/{path} has no {name}; name its present test"
 
 
 def test_a_unit_test_of_an_internal_holds_no_promise() -> None:

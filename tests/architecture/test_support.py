@@ -32,7 +32,7 @@ def test_no_test_imports_another_test_or_a_conftest() -> None:
 
 
 def test_a_module_of_a_folder_of_tests_is_a_test_or_in_the_support_folder() -> None:
-    foreign = TESTS / "foreign"  # its folders are trainings as people write them
+    foreign = TESTS / "foreign"  # its folders contain trainings as people write them
     helpers = [
         path.relative_to(ROOT).as_posix()
         for path in TESTS.rglob("*.py")

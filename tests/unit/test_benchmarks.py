@@ -1,4 +1,4 @@
-"""Benchmarks: figures of README and docs are those of the stored results; searches are run on what they say."""
+"""Benchmarks: figures of README and docs are those of the stored results; searches run on the tables that they name."""
 
 import itertools
 import math
@@ -82,7 +82,7 @@ def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch
     text = "\n".join(path.read_text() for path in (REPOSITORY / "docs").rglob("*.md"))
     stale = [name for name in plots.PLOTS if plots.digest(name) not in (plots.FOLDER / f"{name}.svg").read_text()]
 
-    assert not stale, "run `python docs/plots.py`, which draws the pictures anew"
+    assert not stale, "run `python docs/plots.py`, which draws the pictures again"
     assert {path.stem for path in plots.FOLDER.iterdir()} == set(plots.PLOTS)
     assert not [name for name in plots.PLOTS if f"pictures/evidence/{name}.svg" not in text]
 

@@ -57,7 +57,7 @@ def test_the_notebook_is_kept_without_outputs(path: Path) -> None:
 def test_every_message_that_the_page_of_errors_explains_is_one_of_the_code() -> None:
     quotes = re.findall(r"^#### `(.*)`$", (ROOT / "docs" / "reference" / "files.md").read_text(), re.MULTILINE)
     code = "\n".join(path.read_text() for path in (ROOT / "src" / "paretune").rglob("*.py"))
-    texts = re.sub(r'"\n +f?"', "", code)  # a text over several lines is one text
+    texts = re.sub(r'"\n +f?"', "", code)  # a string over several lines is one string
     patterns = [".{1,200}?".join(map(re.escape, quote.split("…"))) for quote in quotes]
 
     assert quotes
@@ -65,7 +65,7 @@ def test_every_message_that_the_page_of_errors_explains_is_one_of_the_code() -> 
 
 
 def command_in(text: str, name: str) -> list[str]:
-    """The words of the first `paretune NAME` line of a page."""
+    """Return the words of the first `paretune NAME` line of a page."""
     return next(words[1:] for words in commands_of(text) if job_of(words)[0] == name)
 
 
@@ -122,7 +122,7 @@ def test_the_page_of_money_counts_the_prices_that_come_along(capsys: pytest.Capt
 def test_a_shipped_table_of_prices_is_found_from_every_folder(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PARETUNE_PRICES", "studies/polarity_prices.csv")  # as pages say
+    monkeypatch.setenv("PARETUNE_PRICES", "studies/polarity_prices.csv")  # as the pages recommend
 
     assert main(["prices", "--instance_type", "ml.p3.16xlarge", "--json"]) == 0
 

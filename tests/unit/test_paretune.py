@@ -1,4 +1,4 @@
-"""`import paretune`: eleven names, whose examples are right."""
+"""`import paretune`: eleven names, whose examples are correct."""
 
 import doctest
 import importlib
@@ -110,7 +110,7 @@ def test_a_study_recorded_by_name_run_id_or_result_has_one_front(next_to_the_stu
     study = paretune.run_study("studies/pareto.yaml", n_trials=8, sampler="random", quiet=True)
     by_name, by_id = paretune.front("cost, time and F1"), paretune.front(study.run_id[:12])
 
-    assert len(study.to_frame()) >= 8  # and repeats of the front
+    assert len(study.to_frame()) >= 8  # plus repeats of the front
     assert by_name.objectives == {"cost_usd": "minimize", "job_seconds": "minimize", "f1": "maximize"}
     ids = [row["run_id"] for row in paretune.front(study).rows()]
     assert ids == [row["run_id"] for row in by_name.rows()] == [row["run_id"] for row in by_id.rows()]

@@ -1,4 +1,4 @@
-"""Which price counts, where it comes from, and what is said of it; dollars, and whether a job may be paid for."""
+"""Which price counts, where it comes from, and what is said about it; dollars, and whether a job may be paid for."""
 
 import re
 from dataclasses import replace
@@ -103,7 +103,7 @@ def test_the_user_s_csv_is_read_with_spaces_byte_order_mark_and_columns_of_its_o
     price = prices.price("ml.m5.large", "eu-west-1")
 
     assert price == row(0.1, "2026-10", source="contract", confidence="user")
-    assert dollars(prices, region="us-east-1") == 0.115  # what it does not name stays
+    assert dollars(prices, region="us-east-1") == 0.115  # prices that it does not name stay
     undated = prices.price("ml.g5.xlarge", "eu-west-1")
     assert undated is not None
     assert undated.source == "PARETUNE_PRICES"
@@ -175,7 +175,7 @@ def test_a_price_that_decides_something_is_stated_with_its_date() -> None:
 
     assert row(2.0, "2026-08-02").stated == "2 USD per hour, price of 2026-08-02"
     assert row(2.0, "").stated == "2 USD per hour"
-    assert ML_M5_LARGE.stated == "0.115 USD per hour"  # notional: nobody is billed
+    assert ML_M5_LARGE.stated == "0.115 USD per hour"  # a notional price, which nobody pays
     assert dates_of(prices) == "of 2026-08-02 to 2026-10"
     assert dates_of(prices[:2]) == "of 2026-10"
     assert dates_of([None]) == ""

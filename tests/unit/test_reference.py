@@ -1,4 +1,4 @@
-"""The pages of docs/reference: what the code has, they have."""
+"""The pages of docs/reference contain what the code contains."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from paretune.specification.profile import SETTABLE
 ROOT = Path(__file__).parents[2]
 CODE = "\n".join(path.read_text() for path in (ROOT / "src" / "paretune").rglob("*.py"))
 OF_OUR_OWN = {"PARETUNE_RUN", "PARETUNE_STARTER", "PARETUNE_COMPLETE"}
-"""Variables that one process of paretune, or a shell, sets for another one."""
+"""Variables that one process of paretune, or a shell, sets for another process."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_editors_find_no_fault_in_a_shipped_study_or_one_of_the_pages_and_find_a
     editor = jsonschema.Draft202012Validator(json.loads((ROOT / "studies" / "study.schema.json").read_text()))
 
     for text in [*shipped, *foreign, *blocks]:
-        editor.validate(yaml.safe_load(text))  # which reads 5e-5 as a text, as some editors do
+        editor.validate(yaml.safe_load(text))  # this reads 5e-5 as a string, as some editors do
     assert {text.partition("\n")[0] for text in shipped} == {"# yaml-language-server: $schema=study.schema.json"}
     with pytest.raises(jsonschema.ValidationError, match="n_trial"):
         editor.validate({"name": "x", "search": {"seed": {"choices": [1]}}, "n_trial": 2})
@@ -95,4 +95,4 @@ def test_every_tag_and_metric_of_the_page_is_used_by_the_code() -> None:
         unused = [name for constant, name in names if len(re.findall(rf"\b{constant}\b", CODE)) < 2]
 
         assert len(names) > 20
-        assert [name for name in unused if not name.startswith("paretune.used_")] == []  # whose ends a report has
+        assert [name for name in unused if not name.startswith("paretune.used_")] == []  # whose endings are in a report

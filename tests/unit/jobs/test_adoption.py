@@ -39,7 +39,7 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
     assert len(user.launcher.created) == 1
     assert "watching it, so that nothing is paid twice (force=again starts another)" in user.messages[0]
     assert user.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
-    assert user.type().run_id != run_id  # it has ended
+    assert user.type().run_id != run_id  # the job has ended
 
 
 def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watches(user: User) -> None:
@@ -52,7 +52,7 @@ def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watche
     assert run.info.status == "FINISHED"
     assert (run.data.tags["paretune.kind"], run.data.tags["paretune.watched_run"]) == ("watcher", run_id)
     assert not run.data.params
-    assert not run.data.tags["paretune.state"]  # it is the run of no job
+    assert not run.data.tags["paretune.state"]  # it is not the run of a job
 
 
 def test_each_job_launched_in_one_mlflow_run_is_trained_and_recorded_and_the_same_one_is_found_again(
@@ -68,7 +68,7 @@ def test_each_job_launched_in_one_mlflow_run_is_trained_and_recorded_and_the_sam
     below = user.client.get_run(second.run_id)
     assert (below.data.tags["mlflow.parentRunId"], below.data.params["instance_count"]) == (opened, "2")
     assert user.client.get_run(opened).data.params["instance_count"] == "1"
-    assert user.type(opened, instance_count=1).run_id == opened  # as by a command that was killed and is started again
+    assert user.type(opened, instance_count=1).run_id == opened  # as a killed command that is started again
     assert len(user.launcher.created) == 2
     assert user.type(opened, instance_count=1, force="again").run_id not in {first.run_id, second.run_id}
 
@@ -91,7 +91,7 @@ def test_a_launcher_that_is_killed_after_its_first_write_leaves_a_run_that_sync_
         user.type(opened)
 
     tags = user.client.get_run(opened).data.tags
-    assert tags["paretune.state"] == "Running"  # `sync` looks for these
+    assert tags["paretune.state"] == "Running"  # `sync` searches for these
     assert tags["paretune.claimed_at"]
 
 
@@ -198,14 +198,14 @@ def test_a_refused_next_attempt_is_left_to_sync_with_its_checkpoints(user: User)
 
 
 def interrupt(_: Interruption) -> None:
-    """What a command meets that Ctrl-C has reached."""
+    """Raise what a command raises after Ctrl-C."""
     raise Interrupted("Ctrl-C")
 
 
 def test_six_who_type_the_same_command_at_the_same_moment_pay_for_one_job(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All have opened their runs and found no job before any creates one; the first one's job ends at once."""
+    """All have opened their runs and found no job before any of them creates one; the first one's job ends at once."""
     everybody, submit = Barrier(6, timeout=60), user.launcher.submit
     monkeypatch.setattr(user.launcher, "submit", lambda *job: (everybody.wait(), submit(*job))[1])
     user.launcher.endings = [DONE] * 6
@@ -244,7 +244,7 @@ def test_a_launcher_killed_after_another_has_created_the_job_leaves_its_run_to_t
 
     assert result.run_id == first
     assert len(user.launcher.created) == 1
-    assert user.client.get_run(second).info.status == "RUNNING"  # `sync` closes it
+    assert user.client.get_run(second).info.status == "RUNNING"  # `sync` will close it
 
 
 HERE = {"account": "111111111111", "region": "us-east-1"}
@@ -294,7 +294,7 @@ def test_a_job_is_elsewhere_in_another_account_or_region(
 def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(user: User) -> None:
     user.launcher.location_tags = lambda: HERE  # type: ignore[method-assign]
     run_id = user.is_killed()
-    user.launcher.jobs.clear()  # as the other region knows none of them
+    user.launcher.jobs.clear()  # because the other region knows none of them
     user.launcher.location_tags = lambda: HERE | {"region": "eu-west-1"}  # type: ignore[method-assign]
 
     with pytest.raises(LostContact, match="in the region us-east-1, and this command asks eu-west-1"):
@@ -302,7 +302,7 @@ def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(user: U
 
     assert len(user.launcher.created) == 1
     run = user.client.get_run(run_id)
-    assert run.info.status == "RUNNING"  # `sync` finds it
+    assert run.info.status == "RUNNING"  # `sync` will find it
     assert run.data.tags["paretune.region"] == "us-east-1"
 
 

@@ -1,4 +1,4 @@
-"""One job against budgets that it shares with others: reserved before it is created, booked when it has ended."""
+"""One job and the budgets that it shares: reserved before it is created, recorded when it has ended."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ NLP = {"tags": {"team": "nlp", "user": "ana"}, "budget": "team.yaml"}
 
 
 class Payer(User):
-    """Somebody whose jobs count against the budgets of team.yaml; a job costs 0.01 USD and 1 at worst."""
+    """Somebody whose jobs count against the budgets of team.yaml; a job costs 0.01 USD, and at most 1 USD."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -45,7 +45,7 @@ class Payer(User):
 
 
 def reserve(spec: JobSpec, workplace: Workplace, run_id: str) -> None:
-    """Reserve its worst case in them."""
+    """Reserve a job's worst case in the budgets."""
     workplace.reserve(spec, workplace.attribution(spec), run_id)
 
 
@@ -130,7 +130,7 @@ def test_of_two_that_pass_the_first_look_only_one_that_fits_is_launched(
     payer: Payer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payer.is_killed(max_runtime_minutes=270.0)  # 4.5 of 5 USD
-    monkeypatch.setattr(Workplace, "check_budgets", lambda *_, **__: [])  # as if it had looked before the other
+    monkeypatch.setattr(Workplace, "check_budgets", lambda *_, **__: [])  # as if it had checked before the other one
     with pytest.raises(BudgetRefused, match=r"4\.5 promised to running jobs"):
         payer.type(seed=7)
 

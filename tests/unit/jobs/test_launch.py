@@ -1,4 +1,4 @@
-"""What a job that is launched says before it begins, and that a dry run, an estimate and a simulation agree with it."""
+"""What a launched job says before it begins, and that a dry run, an estimate and a simulation agree with it."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
     run = MlflowClient().get_run(opened)
     assert run.info.status == "FAILED"
     assert "max_runtime_minutes" in run.data.tags[schema.FAILURE_REASON]
-    assert main([*words, "--force", "limit"]) == 3  # on purpose: it is ended by its limit
+    assert main([*words, "--force", "limit"]) == 3  # intended: its limit ends it
 
 
 @pytest.mark.usefixtures("no_store")

@@ -1,4 +1,4 @@
-"""What jobs leave in S3 is shown with its price, and removed only where nothing may use it any more."""
+"""What jobs leave in S3 is shown with its price, and removed only if nothing can still use it."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class Bucket:
         self.aws, self.client = aws, MlflowClient()
 
     def job(self, name: str, *, state: str = "Completed", days: float = 100.0, **tags: str) -> str:
-        """A job's run, and 5 bytes of model, 7 of checkpoints and a report in the bucket."""
+        """Add a job's run, and put 5 bytes of model, 7 of checkpoints and a report into the bucket."""
         settings = json.dumps({"sagemaker.s3_bucket": BUCKET})
         own = {"launcher": "sagemaker", "region": "us-east-1", "state": state, "job_name": f"paretune-{name}-1", **tags}
         job = {"paretune.settings": settings}
@@ -131,7 +131,7 @@ def test_a_bucket_that_cannot_be_looked_at_hides_no_other(bucket: Bucket, capsys
 
     assert "AWS would not list the bucket gone" in capsys.readouterr().out
     assert "checkpoints/a/step" not in bucket.left
-    assert "checkpoints/b/step" in bucket.left  # which lies where no run of this store says
+    assert "checkpoints/b/step" in bucket.left  # it is in a place that no run of this store names
 
 
 def test_clean_needs_an_age(bucket: Bucket, capsys: pytest.CaptureFixture[str]) -> None:

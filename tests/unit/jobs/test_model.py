@@ -23,7 +23,7 @@ NO_FAULT = JobReport(metrics={"f1": 0.75})
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A checkpoint as a job leaves it, without any sense in its weights."""
+    """Return a checkpoint as a job leaves it, with meaningless weights."""
     folder = tmp_path / "model"
     folder.mkdir()
     for name in ("MLmodel", "config.json", "model.safetensors", "tokenizer.json"):
@@ -86,12 +86,12 @@ NAME = "sentiment-en"
 
 @pytest.fixture
 def tracking(workplace: Path) -> Tracking:
-    """The empty store of the workplace."""
+    """Return the tracking of the workplace's empty store."""
     return Tracking({}, SystemClock())
 
 
 def finished(tracking: Tracking, *, origin: str = "measured", model: bool = True, **job: Any) -> str:
-    """Run id of a finished job with `register`, and with a model unless told otherwise."""
+    """Return the run id of a finished job with `register`, and with a model unless `model` is false."""
     tags = {"state": "Completed", "origin": origin, "dataset_key": "d1"}
     run = tracking.create("job", {f"paretune.{name}": text for name, text in tags.items()})
     run.log_params(params_of(JobSpec(register=NAME, **job)))
@@ -104,7 +104,7 @@ def finished(tracking: Tracking, *, origin: str = "measured", model: bool = True
 
 
 def candidate() -> tuple[str, str]:
-    """Version and run of the alias `candidate`."""
+    """Return the version and the run of the alias `candidate`."""
     version = MlflowClient().get_model_version_by_alias(NAME, "candidate")
     return str(version.version), version.run_id
 

@@ -1,4 +1,4 @@
-"""What a job gives: as text, as JSON and as the note of its run; what to do about a failure, or about its model."""
+"""What a job returns: as text, as JSON and as the note of its run; what to do about a failure, or about its model."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def outcome(**changes: Any) -> JobOutcome:
 
 
 def rows_of(text: str) -> dict[str, str]:
-    """Name to value of the table's lines, which are parted by two spaces or more."""
+    """Return the values of the table's lines by name, split at two spaces or more."""
     parts = [line.strip().split("  ", 1) for line in text.splitlines() if "  " in line.strip()]
     return {name: value.strip() for name, value in parts}
 

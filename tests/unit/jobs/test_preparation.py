@@ -1,4 +1,4 @@
-"""The launching side of preparation: a process of its own, whose answers, faults, death and end are understood."""
+"""The launching side of preparation: another process, whose answers, faults, crash and end are handled."""
 
 import os
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.support.workplaces import make_workplace
 
 
 class BusyClock(SystemClock):
-    """Does something else each time somebody waits."""
+    """Does something else each time that somebody waits."""
 
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         self._meanwhile = meanwhile
@@ -96,7 +96,7 @@ def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:
 
 
 def test_a_preparing_process_that_breaks_says_why(workplace: Path) -> None:
-    broken = workplace / "broken"  # puts a library in front of the real one
+    broken = workplace / "broken"  # hides the real library behind this one
     broken.mkdir()
     (broken / "datasets.py").write_text("raise RuntimeError('broken on purpose')\n")
 
@@ -109,7 +109,7 @@ def test_a_preparing_process_that_breaks_says_why(workplace: Path) -> None:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> JobSpec:
-    """A job on files of its own."""
+    """Return a job on files of its test."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     (tmp_path / "rows.csv").write_text("text,label\n")
@@ -118,7 +118,7 @@ def spec(tmp_path: Path) -> JobSpec:
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> JobInputs:
-    """A prepared data set."""
+    """Return a prepared data set."""
     (tmp_path / "prepared").mkdir()
     dataset = PreparedDataset(
         key="k", folder=tmp_path / "prepared", labels=("a", "b"), facts={"train_rows": 2.0}, digests={}

@@ -1,4 +1,4 @@
-"""What is said of a job before it is paid for, and its dry run."""
+"""What is shown about a job before it is paid for, and its dry run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +26,9 @@ def foreseen(
     gib: float = 1.0,
     **arguments: Any,
 ) -> ForeseenJob:
-    """A job whose estimate is `seconds` and `gib` of 10 GiB.
+    """Return a job with an estimate of `seconds`, and of `gib` out of 10 GiB.
 
-    What `ForeseenJob` has wins over parameters of a job.
+    Attributes of `ForeseenJob` take precedence over parameters of a job.
     """
     custom = {name: arguments.pop(name) for name in ("disk_bytes", "price") if name in arguments}
     largest = arguments.pop("largest_batch", None)
@@ -60,7 +60,7 @@ def foreseen(
         ({"global_batch_size": 17}, False),  # 5e-5 is within a tenth of 5e-5 x sqrt(17 / 16)
         ({"global_batch_size": 64}, True),
         ({"global_batch_size": 64, "learning_rate": 1e-4}, False),  # scaled by hand
-        ({"global_batch_size": 64, "probe_steps": 40}, False),  # of which no F1 is asked
+        ({"global_batch_size": 64, "probe_steps": 40}, False),  # which needs no F1
         ({}, False),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_job_that_its_limit_may_end_is_warned_about() -> None:
     ("changes", "refused"),
     [
         (CLUSTER, True),
-        ({}, False),  # on this machine nothing is paid, and other programs may have slowed down what was measured
+        ({}, False),  # local jobs are free, and other programs may have slowed the measured ones
         ({"force": "limit", **CLUSTER}, False),
         ({"probe_steps": 40, **CLUSTER}, False),
         ({"simulation.runs": "runs.csv", **CLUSTER}, False),

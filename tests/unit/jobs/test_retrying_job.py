@@ -1,4 +1,4 @@
-"""One job over all its attempts, on a launcher whose jobs end as they are told to, and in a real MLflow store."""
+"""One job over all its attempts, on a launcher whose jobs end as a test wants, and in a real MLflow store."""
 
 import os
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ from tests.support.workplaces import make_workplace
 
 @dataclass
 class Desk:
-    """What a launcher that is started again finds as it was: the clock, the jobs, the run."""
+    """What stays when a launcher is started again: the clock, the jobs, the run."""
 
     clock: FakeClock
     tracking: Tracking
@@ -50,7 +50,7 @@ class Desk:
     run_id: str | None = None
 
     def attempts(self, launcher: ScriptedLauncher, **changes: Any) -> Attempts:
-        """A watcher of one job; a second one takes up the same run."""
+        """Return a watcher of one job; a second one takes over the same run."""
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
         workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock, messages=self.messages)
         record = JobRecord(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
@@ -61,13 +61,13 @@ class Desk:
         return attempts
 
     def follow(self, attempts: Attempts) -> JobOutcome:
-        """Look until the end, twice a second."""
+        """Poll twice a second until the end."""
         while (end := attempts.poll()) is None:
             self.clock.sleep(0.5)
         return end.result()
 
     def names(self, count: int) -> list[str]:
-        """Names of the first jobs of the run."""
+        """Return the names of the first jobs of the run."""
         return [f"paretune-{self.run_id}-{number}" for number in range(1, count + 1)]
 
     @property
@@ -110,7 +110,7 @@ def test_a_script_of_this_machine_that_was_edited_meanwhile_is_not_tried_again(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_edited: bool
 ) -> None:
     class Here(ScriptedLauncher):
-        jobs_outlive_submitter = False  # its scripts run where they lie
+        jobs_outlive_submitter = False  # its scripts run where they are
 
     status, began, script = ScriptedJob.status, 1000.0, tmp_path / "train.py"
     monkeypatch.setattr(ScriptedJob, "status", lambda job: replace(status(job), ended_at=began + SECONDS))
@@ -172,9 +172,9 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     name, run = f"b32 lr5e-5 {OTHER.removeprefix('ml.')}", desk.client.get_run(desk.run_id)
     assert run.info.run_name == f"{name}: F1 .750, 0.070 USD, all-MiniLM-L6-v2"
     assert end.in_one_line().startswith(f"{name} all-MiniLM-L6-v2")
-    assert f"--instance_type {SMALL}" in end.note()  # the command is that of the user
+    assert f"--instance_type {SMALL}" in end.note()  # the command is the user's
     assert desk.tags["price_usd_per_hour"] == "4"
-    assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # whatever each attempt was billed, at its own price
+    assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # the bill of each attempt, at its own price
     assert f"no capacity for {SMALL}: trying {LARGE}; 36 s are billed until then" in desk.messages
 
     monkeypatch.setitem(PRICES, OTHER, 9.0)
@@ -213,7 +213,7 @@ def test_a_launcher_that_dies_anywhere_goes_through_the_same_attempts_and_starts
 
 
 class Choosing(ScriptedLauncher):
-    """A service that takes the first free one of all types of a request."""
+    """A service that uses the first available one of all types of a request."""
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
         return spec.instance_types()
@@ -321,7 +321,7 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
     with pytest.raises(BudgetRefused, match="worst case 4 USD"):
         launcher.admit(spec)
 
-    assert launcher.admit(spec.replace(max_cost_usd=4.0)) == 4.0  # of the dearest
+    assert launcher.admit(spec.replace(max_cost_usd=4.0)) == 4.0  # for the most expensive type
     with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large in \S+ is not known"):
         launcher.admit(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"))
     assert launcher.admit(spec.replace(max_cost_usd=None, fallback_instance_types="ml.m5.large")) is None
@@ -381,7 +381,7 @@ def test_a_run_names_the_commit_of_a_model_of_the_hub_and_each_attempt_trains_it
         asked.append(revision)
         return JobInputs()
 
-    monkeypatch.setattr(ScriptedLauncher, "traits", replace(SAGEMAKER, files_travel=False))  # as on a shared disk
+    monkeypatch.setattr(ScriptedLauncher, "traits", replace(SAGEMAKER, files_travel=False))  # as for a shared disk
     job = desk.attempts(ScriptedLauncher([MEMORY, DONE]), per_device_train_batch_size=16)
     job.record.describe(JobInputs(model=Path("models--google--bert", "snapshots", "0a1b2c")))
     monkeypatch.setattr("paretune.jobs.attempts.inputs_of", prepared)
@@ -395,7 +395,7 @@ def test_a_run_names_the_commit_of_a_model_of_the_hub_and_each_attempt_trains_it
 def test_recording_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
     launcher = ScriptedLauncher([DONE])
     desk.follow(desk.attempts(launcher))
-    desk.client.log_metric(desk.run_id or "", "cost_usd", 0.5, step=9)  # by a process that has seen more
+    desk.client.log_metric(desk.run_id or "", "cost_usd", 0.5, step=9)  # another process has seen more
 
     desk.follow(desk.attempts(launcher))
 
@@ -409,7 +409,7 @@ def test_a_report_cannot_lower_the_bill(desk: Desk, monkeypatch: pytest.MonkeyPa
     desk.follow(desk.attempts(ScriptedLauncher([DONE])))
 
     assert (desk.metrics["cost_usd"], desk.metrics["billable_seconds"]) == (pytest.approx(0.01), SECONDS)
-    assert "warm_pool_seconds" not in desk.metrics  # by which `sync` knows that kept instances are booked
+    assert "warm_pool_seconds" not in desk.metrics  # `sync` takes it as a sign that kept instances are recorded
 
     monkeypatch.delitem(PRICES, SMALL)
     desk.run_id = None

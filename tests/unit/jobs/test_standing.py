@@ -1,4 +1,4 @@
-"""The jobs that run now: what they cost, what they print, and how somebody else than their launcher ends them."""
+"""The jobs that run now: what they cost, what they print, and how people other than their launchers end them."""
 
 import os
 import socket
@@ -26,7 +26,7 @@ from tests.support.users import User
 
 
 class Desk(User):
-    """A store, an account, and somebody beside the one who launches."""
+    """A store, an account, and a second user next to the one who launches."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -101,7 +101,7 @@ def test_a_run_that_names_the_job_of_another_run_has_none(desk: Desk) -> None:
     name, beside = desk.launch(ENDLESS).document.job_name, desk.launch(ENDLESS, instance_count=2).record.run.run_id
     desk.client.set_tag(beside, "paretune.job_name", name)
 
-    with pytest.raises(BadInput, match="is not there"):  # `stop` looks in the same way
+    with pytest.raises(BadInput, match="is not there"):  # `stop` searches in the same way
         lines_of(find_run(desk.tracking, beside), desk.where, 5)
 
 
@@ -139,7 +139,7 @@ def test_stop_creates_no_attempt_whoever_watches_the_job_and_its_watcher_creates
     assert (run.info.status, run.data.tags["paretune.state"]) == ("FAILED", "Failed")
     assert "paretune.used_instance_type" not in run.data.tags
     job.current = desk.launcher.jobs[name]
-    seen = job.poll()  # by whoever watches it
+    seen = job.poll()  # as its watcher does
     assert desk.launcher.created == [name]
     assert seen is not None
     assert (seen.state, seen.metrics["cost_usd"]) == (JobState.FAILED, pytest.approx(0.01))
@@ -200,7 +200,7 @@ def test_the_log_of_a_job_is_shown_and_followed_to_its_end_each_line_once(
     scripted.log_tail = lambda lines=15: next(reads)[-lines:]  # type: ignore[method-assign]
 
     assert list(followed(run, desk.where, Interruption(), asked)) == shown
-    assert desk.clock.monotonic() - began >= 2.0  # between two reads, of which AWS takes five a second
+    assert desk.clock.monotonic() - began >= 2.0  # between two reads; AWS allows five per second
     scripted.log_tail = lambda lines=15: ["last line"][:lines]  # type: ignore[method-assign]
     assert lines_of(run, desk.where, 50) == (["last line"], "somewhere")
 
@@ -236,7 +236,7 @@ DEAD = f"{socket.gethostname()} 4194304 1"  # no process has this id
 def test_a_job_is_found_by_its_name_though_a_launcher_that_died_before_it_had_one_gave_the_same_name(
     desk: Desk, tmp_path: Path
 ) -> None:
-    """Two launchers of one command, of which the second is killed during its upload, and the first one's job runs."""
+    """The second of two launchers of one command is killed during its upload, while the first one's job runs."""
     winner = desk.launch(ENDLESS)
     name, run_id = winner.document.job_name, winner.record.run.run_id
     desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
@@ -263,7 +263,7 @@ def test_a_bill_is_of_the_run_that_has_the_job_and_of_no_other_that_names_it(des
     while winner.poll() is None:
         pass
     loser = desk.is_killed(before_creation=True, watched_by=DEAD)
-    desk.client.set_tag(loser, "paretune.job_name", name)  # which `sync` has not closed yet
+    desk.client.set_tag(loser, "paretune.job_name", name)  # `sync` has not closed it yet
 
     runs = desk.tracking.runs("tags.`paretune.job_name` != ''")
     table = reconciled(read_bill(write([line(name, 0.0055), later()], tmp_path / "bill.csv")), runs)

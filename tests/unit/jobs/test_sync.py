@@ -1,4 +1,4 @@
-"""Bringing MLflow up to date: each job nobody watches is followed to its end, and none hinders another."""
+"""Bringing MLflow up to date: each job that nobody watches is followed to its end, and none blocks another."""
 
 import os
 import socket
@@ -44,7 +44,7 @@ EVENTS = [Event(time=1.0 + step, step=step, metrics={"train/loss": 1 / step}) fo
 
 
 class Account(ScriptedLauncher):
-    """Shows the very job, with all that has happened to it."""
+    """Shows the same job object, with everything that has happened to it."""
 
     def attach(self, job_name: str) -> Job | None:
         return self.jobs.get(job_name)
@@ -62,8 +62,8 @@ class Desk:
     clock: FakeClock = field(default_factory=FakeClock)
 
     def leave(self, ending: Ending | None = None, runs: int = 0, model: str = "", **changes: Any) -> str:
-        """A run whose launcher has died; its job is there if it has an ending."""
-        script = self.home / "train.py"  # a job with a script of its own has nothing to prepare
+        """Create a run whose launcher has died; its job exists if `ending` is given."""
+        script = self.home / "train.py"  # a job with its own script has nothing to prepare
         script.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", "entry_script": str(script), **changes})
         workplace = make_workplace(launcher=self.account, tracking=self.tracking, clock=self.clock)
@@ -81,7 +81,7 @@ class Desk:
         return record.run.run_id
 
     def sync(self) -> dict[str, Collected]:
-        """The command; run to what became of it."""
+        """Run the command, and return what became of each run."""
         workplace = make_workplace(launcher=self.account, tracking=self.tracking, home=self.home, clock=self.clock)
         collected = Sync(
             workplace_of=lambda spec: workplace,
@@ -119,9 +119,9 @@ def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk:
     assert "broken" in collected[failed].remark
     assert desk.status(failed) == "FAILED"
     assert desk.account.created == []
-    assert desk.tags(ended)["mlflow.runName"] == "train.py: F1 .750, 0.010 USD"  # MLflow's table opens with names only
+    assert desk.tags(ended)["mlflow.runName"] == "train.py: F1 .750, 0.010 USD"  # MLflow's table first shows only names
     assert desk.tags(failed)["mlflow.runName"] == "train.py: 0.010 USD"
-    assert desk.sync() == {}  # and no event is written twice
+    assert desk.sync() == {}  # no event is written twice
     assert [point.step for point in desk.client.get_metric_history(running, "train/loss")] == [1, 2]
 
 
@@ -159,10 +159,10 @@ def test_a_colleagues_sync_leaves_a_job_alone_whose_upload_takes_an_hour(desk: D
 
 def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_however_often_sync_runs(desk: Desk) -> None:
     run_id = desk.leave(DONE, 1, register="sentiment-en")
-    desk.sync()  # collects it; its model is not in MLflow
+    desk.sync()  # this collects it; its model is not in MLflow
     assert desk.tags(run_id)["registered"] == "no: the job has left no model"
     killed = desk.leave(DONE, register="sentiment-en")
-    desk.tracking.run(killed).set_tags({"paretune.state": "Completed"})  # right before it would have registered
+    desk.tracking.run(killed).set_tags({"paretune.state": "Completed"})  # just before it registers the model
     made = desk.client.create_logged_model("0", name="model", source_run_id=killed)
     desk.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
 
@@ -225,7 +225,7 @@ def test_a_job_keeps_the_price_it_was_launched_at_however_late_its_record_is_com
     ("tag", "text"),
     [
         ("claimed_at", f"{FakeClock().now() - CREATED_WITHIN_S - 1:.0f}"),
-        ("watched_by", DEAD),  # whose launcher would have created it here
+        ("watched_by", DEAD),  # its launcher would have created it here
     ],
 )
 def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_starts_it(

@@ -38,7 +38,7 @@ OUT_OF_MEMORY = "AlgorithmError: out_of_memory: CUDA out of memory"
 
 @pytest.fixture
 def process(clock: FakeClock, workplace: Path) -> Callable[..., Workplaces]:
-    """The workplaces of a process with these environment variables."""
+    """Return a function that opens the workplaces of a process with these environment variables."""
 
     def make(environment: Mapping[str, str]) -> Workplaces:
         return Workplaces(environment=environment, interruption=Interruption(), home=workplace, _clock=clock)
@@ -48,7 +48,7 @@ def process(clock: FakeClock, workplace: Path) -> Callable[..., Workplaces]:
 
 @pytest.fixture
 def script(workplace: Path) -> str:
-    """A script of the user's own, which needs nothing prepared."""
+    """Return a user's own script, which needs no preparation."""
     path = workplace / "train.py"
     path.write_text("import transformers\ntransformers.HfArgumentParser([transformers.TrainingArguments])\n")
     return str(path)
@@ -102,7 +102,7 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
         aws.end(name, "Failed", reason=OUT_OF_MEMORY, BillableTimeInSeconds=60)
     first = {call.parameters["TrainingJobName"]: call.parameters for call in aws.of("CreateTrainingJob")}
     aws.calls.clear()
-    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded", times=2)  # sync leaves both
+    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded", times=2)  # sync leaves both for later
     monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(workplace / "config.yaml"))
     (workplace / "config.yaml").write_text(OURS)
 
@@ -151,7 +151,7 @@ def test_the_next_attempt_of_a_job_is_what_aws_says_of_the_first_whatever_mlflow
     aws.end(name, "Failed", reason=INTERNAL, BillableTimeInSeconds=60)
     first, tags = aws.of("CreateTrainingJob")[0].parameters, record.run.tags()
     if not is_refused:
-        aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it
+        aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it for later
     for tag, change in edited.items():
         text = change if isinstance(change, str) else json.dumps(json.loads(tags[f"paretune.{tag}"]) | change)
         record.run.set_tags({f"paretune.{tag}": text})
@@ -188,7 +188,7 @@ def test_the_next_attempt_of_a_job_runs_the_script_and_reads_the_data_of_the_fir
     uploads, launched = set(aws.objects), Path(script).read_text()
     for path in (Path(script), data):
         change(path)
-    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it
+    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it for later
 
     Sync(workplace_of=here.of, tracking=Tracking({}, clock), interruption=Interruption()).run()
 
@@ -218,7 +218,7 @@ def test_the_next_attempt_of_a_project_needs_no_project_on_this_machine(
     (name,) = aws.training.jobs
     aws.end(name, "Failed", reason=INTERNAL, BillableTimeInSeconds=60)
     shutil.rmtree(project)
-    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it
+    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it for later
 
     Sync(workplace_of=here.of, tracking=Tracking({}, clock), interruption=Interruption()).run()
 
@@ -238,7 +238,7 @@ def test_attempts_together_are_billed_for_no_more_than_the_worst_case_of_the_job
     aws.end(
         name, "Failed", reason="InternalServerError: We encountered an internal error", BillableTimeInSeconds=billed_s
     )
-    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it
+    aws.refuse("CreateTrainingJob", "ResourceLimitExceeded")  # sync leaves it for later
 
     Sync(workplace_of=here.of, tracking=Tracking({}, clock), interruption=Interruption()).run()
 

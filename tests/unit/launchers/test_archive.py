@@ -1,4 +1,4 @@
-"""The code that travels: all that is needed, the same bytes each time, and nothing that must stay here."""
+"""The code that travels: everything that is needed, the same bytes each time, and nothing that must stay here."""
 
 import os
 import subprocess
@@ -55,14 +55,14 @@ def write(folder: Path, *names: str) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A user's folder with a script, a module, and everything that must not travel."""
+    """Return a user's folder with a script, a module, and everything that must not travel."""
     folder = tmp_path / "project"
     folder.mkdir()
     return write(folder, "train.py", "lib/model.py", "data/words.txt", *SECRETS, *MACHINE)
 
 
 def test_without_git_code_travels_and_secrets_caches_and_environments_do_not(project: Path) -> None:
-    write(project, ".unheard-of", ".config/gcloud/legacy.db")  # nor does any name that begins with a dot
+    write(project, ".unheard-of", ".config/gcloud/legacy.db")  # no name that begins with a dot travels
 
     assert set(project_files(project)) == {"train.py", "lib/model.py", "data/words.txt"}
 

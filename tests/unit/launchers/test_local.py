@@ -36,7 +36,7 @@ PYTHON, WITHIN_S = sys.executable, 30.0
 
 
 class ShiftedClock(SystemClock):
-    """The system's clock, put forward by hand."""
+    """The system's clock, which tests put forward."""
 
     ahead = 0.0
 
@@ -46,7 +46,7 @@ class ShiftedClock(SystemClock):
 
 @dataclass
 class Workshop:
-    """Makes local launchers and ends what they have started."""
+    """Makes local launchers, and ends what they have started."""
 
     home: Path
     clock: ShiftedClock = field(default_factory=ShiftedClock)
@@ -62,11 +62,11 @@ class Workshop:
                 job._kill()
                 wait_until(lambda job=job: job.state().is_terminal, within_s=WITHIN_S, what=f"{job.name} is gone")
             if job._child is not None:
-                job._child.wait(WITHIN_S)  # its end may have been seen before the kernel had it
+                job._child.wait(WITHIN_S)  # its end may have been seen before the kernel reaped it
 
 
 class RememberingLauncher(LocalLauncher):
-    """Tells its workshop what it has started."""
+    """Reports to its workshop what it has started."""
 
     def __init__(self, workshop: Workshop) -> None:
         super().__init__(workshop.home, workshop.clock, workshop.environment)
@@ -103,7 +103,7 @@ def test_no_line_of_a_long_log_is_shown_in_part(tmp_path: Path) -> None:
 
 @pytest.fixture
 def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
-    """Local launchers whose training is TRAINING."""
+    """Yield a workshop of local launchers whose training is TRAINING."""
     program = tmp_path / "training"
     program.write_text(TRAINING.format(python=sys.executable))
     program.chmod(0o755)
@@ -130,7 +130,7 @@ def place(workshop: Workshop, order: Order) -> Place:
 
 
 class TestLocalLauncherKeepsTheContract(LauncherContract):
-    """With `place` as above."""
+    """Runs the contract with the fixture `place`."""
 
 
 def _folder(job: Job) -> JobFolder:

@@ -17,7 +17,7 @@ def _job(*transitions: tuple[str, float, float | None]) -> dict[str, Any]:
 
 def test_the_phases_of_public_jobs_fill_their_lives() -> None:
     files = sorted((Path(__file__).parent / "describe_answers").glob("*.json"))
-    assert len(files) == 23  # as the docs say
+    assert len(files) == 23  # as documented
     for answer in (json.loads(path.read_text()) for path in files):
         begin, end = (
             datetime.fromisoformat(answer["SecondaryStatusTransitions"][at]["StartTime"]).timestamp() for at in (0, -1)

@@ -1,4 +1,4 @@
-"""What a file of budgets may say."""
+"""What a file of budgets may contain."""
 
 from pathlib import Path
 

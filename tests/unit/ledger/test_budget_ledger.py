@@ -1,4 +1,4 @@
-"""Reservations and bookings against budgets that many jobs share."""
+"""Reservations and recorded costs in budgets that many jobs share."""
 
 import threading
 from contextlib import nullcontext
@@ -93,20 +93,20 @@ def test_a_recorded_cost_replaces_the_worst_case_and_kept_instances_stay_promise
     for _ in range(2):
         accounts.book("a", 1.0, 0.5)
         assert left(accounts)["nlp"] == 3.5
-    for usd in (1.25, 0.5):  # a second booking never lowers the first
+    for usd in (1.25, 0.5):  # a second record never lowers the first
         accounts.book("a", usd)
         assert left(accounts)["nlp"] == 3.75
     accounts.reserve(claim("b", 2.0))
     accounts.book("b", None)  # a cost that is not known is the worst case
     assert left(accounts)["nlp"] == 1.75
-    accounts.reserve(claim("c", 5.0, origin="simulated"))  # uses up no real dollars
+    accounts.reserve(claim("c", 5.0, origin="simulated"))  # this uses up no real dollars
     assert (left(accounts)["nlp"], left(accounts, "simulated")["nlp"]) == (1.75, 0.0)
 
 
 def test_a_job_that_is_adopted_is_not_reserved_a_second_time_and_one_that_begins_again_is(tmp_path: Path) -> None:
     accounts = accounts_in(tmp_path)
     accounts.reserve(claim("run", 2.0))
-    accounts.reserve(claim("run", 2.0))  # whoever takes up the run
+    accounts.reserve(claim("run", 2.0))  # whoever takes over the run
     assert left(accounts)["nlp"] == 3.0
 
     accounts.book("run", 0.5)
@@ -122,7 +122,7 @@ def test_a_month_ends_with_its_last_second_in_utc_and_the_next_one_has_all_its_d
     with pytest.raises(BudgetRefused):
         accounts.reserve(claim("b", 5.0, now=DECEMBER - 2))
     accounts.reserve(claim("b", 5.0, now=DECEMBER))
-    accounts.book("a", 4.0)  # it ends in December, and counts in November
+    accounts.book("a", 4.0)  # it ends in December, but counts in November
 
     assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (1.0, 0.0)
 
@@ -153,7 +153,7 @@ def test_spent_and_promised_never_exceed_any_budget_whatever_comes(
 
 
 def admit_at_once(storage: str, folder: Path, threads: int, each: int) -> tuple[int, dict[str, float]]:
-    """Jobs admitted by several processes' worth of accounts at once, of 0.1 USD each, and what is left then."""
+    """Admit jobs of 0.1 USD at once, as several processes would; return how many were admitted, and what is left."""
     admitted: list[str] = []
     begin = threading.Barrier(threads)
 

@@ -26,7 +26,7 @@ with locked(sys.argv[1], "one", "elsewhere 1 0"):
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty storage."""
+    """Yield an empty storage."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'studies.db'}"
         return
@@ -37,7 +37,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def is_free(storage: str, study: str = "one") -> bool:
-    """Whether nobody works on the study."""
+    """Return whether nobody works on the study."""
     try:
         with locked(storage, study, "me 2 0"):
             return True

@@ -1,4 +1,4 @@
-"""Values and tables as people read them."""
+"""Values and tables in the form in which people read them."""
 
 import pandas as pd
 import pytest
@@ -43,5 +43,5 @@ def test_numbers_are_aligned_right() -> None:
 
 
 def test_plotly_shows_quotation_marks_and_breaks_lines() -> None:
-    """It knows neither &quot; nor a line feed."""
+    """Plotly understands neither &quot; nor a line feed."""
     assert as_html('a "b" <c>\nd') == 'a "b" &lt;c&gt;<br>d'

@@ -1,4 +1,4 @@
-"""What a command has recorded in its job, copied into its run."""
+"""What a command has recorded in its job is copied into its run."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ PLANTED = {"hub_token": "hf_abcdefghijklmnopqrstuvwxyz", "wandb_api_key": "01234
 
 @pytest.fixture(scope="module")
 def outside(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
-    """The user's own tracking store."""
+    """Return the user's own tracking store."""
     folder = tmp_path_factory.mktemp("outside")
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
     client.create_experiment("mine", artifact_location=str(folder / "files"))
@@ -24,7 +24,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tuple[str, Path]:
-    """A run outside, and what its command has recorded in the job."""
+    """Return a run outside, and what its command has recorded in the job."""
     folder = tmp_path_factory.mktemp("job")
     experiment = outside.get_experiment_by_name("mine")
     assert experiment is not None  # made above
@@ -41,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tu
 
 
 def _record(inner: MlflowClient, folder: Path) -> None:
-    """What a project would record."""
+    """Record what a project would record."""
     run = inner.create_run("0")
     run_id = run.info.run_id
     for step in range(3):
@@ -49,7 +49,7 @@ def _record(inner: MlflowClient, folder: Path) -> None:
     inner.log_metric(run_id, "strange", float("nan"), timestamp=1000)
     inner.log_param(run_id, "given", "quoted")
     inner.log_param(run_id, "own", "1")
-    inner.log_metric(run_id, "cost_usd", 0.0)  # what only a bill tells
+    inner.log_metric(run_id, "cost_usd", 0.0)  # only a bill can know this
     for name, text in (PLANTED | {"eos_token_id": "50256", "use_token": "True"}).items():
         inner.log_param(run_id, name, text)
     inner.set_tag(run_id, "auth", "Bearer abcdef0123456789abcdef")
@@ -57,7 +57,7 @@ def _record(inner: MlflowClient, folder: Path) -> None:
     inner.set_tag(run_id, "mlflow.note.content", "see http://ann:hunter2@host/x")
     inner.set_tag(run_id, "colour", "blue")
     inner.set_tag(run_id, "mlflow.source.name", "wrong")
-    inner.set_tag(run_id, "paretune.given", '{"instance_type": "ml.p4d.24xlarge"}')  # of a job in the job, or a trap
+    inner.set_tag(run_id, "paretune.given", '{"instance_type": "ml.p4d.24xlarge"}')  # from a job in the job, or a trap
     texts = folder / "mlruns" / run.info.experiment_id / run_id / "artifacts" / "texts"
     texts.mkdir(parents=True)
     (texts / "a.txt").write_text("words")
@@ -95,13 +95,13 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     assert run.data.tags["mlflow.note.content"] == "see http://host/x"
     assert "cost_usd" not in run.data.metrics
     assert not {"mlflow.source.name", "paretune.given"} & run.data.tags.keys()
-    assert (run.info.run_name, run.info.status) == ("outer", "RUNNING")  # the job says how it ended, not the command
+    assert (run.info.run_name, run.info.status) == ("outer", "RUNNING")  # the job determines the end, not the command
     assert [entry.path for entry in outside.list_artifacts(run_id)] == ["my-model", "texts"]
     assert [entry.path for entry in outside.list_artifacts(run_id, "my-model")] == ["my-model/MLmodel"]
     (child,) = outside.search_runs([run.info.experiment_id], f"attributes.run_id != '{run_id}'")
     assert (child.info.run_name, child.info.status, child.data.metrics) == ("fold", "FINISHED", {"fold_loss": 0.5})
     assert child.data.tags["mlflow.parentRunId"] == run_id
-    assert "paretune.state" not in child.data.tags  # `sync` would look for its job
+    assert "paretune.state" not in child.data.tags  # otherwise `sync` would search for its job
 
 
 def test_a_store_that_mlflow_cannot_read_is_skipped_with_a_remark(

@@ -1,4 +1,4 @@
-"""What runs in the job, run here in folders of a test."""
+"""The program that runs in the job, run here in a test's folders."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from tests.support.processes import wait_until
 
 @pytest.fixture
 def ml(tmp_path: Path) -> Path:
-    """An empty /opt/ml, with the project's folder where the code is unpacked."""
+    """Return an empty /opt/ml, with the project's folder where the code is unpacked."""
     for name in ("input/data/job", "input/data/code/project", "output/data"):
         (tmp_path / "ml" / name).mkdir(parents=True)
     return tmp_path / "ml"
 
 
 def prepare(ml: Path, command: str, **changes: Any) -> None:
-    """Write what a job finds."""
+    """Write the files that a job finds."""
     document = {"requirements": [], "folder": ".", "renamed": {}, "metric_definitions": [], "settings": []}
     for name, path in PROGRAM_FILES.items():
         (ml / "input" / "data" / "code" / name).parent.mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ def prepare(ml: Path, command: str, **changes: Any) -> None:
 
 
 def run(ml: Path, command: str, **changes: Any) -> tuple[int, list[str]]:
-    """Exit code and printed lines of a job."""
+    """Return the exit code and the printed lines of a job."""
     process = start(ml, command, **changes)
     message, _ = process.communicate(timeout=60)
     return process.returncode, message.splitlines()
@@ -87,7 +87,7 @@ def test_sigterm_reaches_whatever_the_command_has_started_and_its_end_is_waited_
 def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(ml: Path) -> None:
     store = ml / "output" / "data" / "paretune"
     store.mkdir(parents=True)
-    with closing(sqlite3.connect(store / "mlflow.db")) as database, database:  # those of MLflow's columns that are read
+    with closing(sqlite3.connect(store / "mlflow.db")) as database, database:  # the columns of MLflow that are read
         database.execute("CREATE TABLE runs (run_uuid, lifecycle_stage, start_time)")
         database.execute("CREATE TABLE latest_metrics (key, value, is_nan, run_uuid)")
         runs = [("r", "active", 1), ("child", "active", 2), ("gone", "deleted", 3)]

@@ -23,7 +23,7 @@ PYTHON = "python: '3.11'\nbuild_dependencies: [pip==24.0]\ndependencies: ['-r re
 
 
 def environment(folder: Path, project: str, **files: str) -> tuple[list[str], str]:
-    """What the project with these files asks for; `__` in a name is a dot."""
+    """Return what the project with these files needs; `__` in a name stands for a dot."""
     (folder / "MLproject").write_text(project)
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
@@ -61,7 +61,7 @@ def test_other_packages_of_conda_and_a_file_outside_the_project_are_refused(tmp_
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project in git, with data that git ignores."""
+    """Return a project in git, with data that git ignores."""
     folder = tmp_path / "mine"
     (folder / "data").mkdir(parents=True)
     (folder / "MLproject").write_text(

@@ -1,4 +1,4 @@
-"""What is known of instance types."""
+"""What is known about instance types."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_the_catalogue_holds_every_type_of_botocore_but_those_whose_hardware_is_
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The user's own file of instance types."""
+    """Yield the user's own file of instance types."""
     path = tmp_path / "instances.csv"
     monkeypatch.setattr(catalog, "OWN_TYPES", str(path))
     catalog.rows.cache_clear()

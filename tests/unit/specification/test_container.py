@@ -1,4 +1,4 @@
-"""What the two wings say to each other, written and read back."""
+"""What the launching and the training side exchange, written and read back."""
 
 import tempfile
 from pathlib import Path
@@ -19,7 +19,7 @@ from paretune.specification.container import (
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import BatchPlan
 
-# Every character a person's data may hold, line ends and control characters too; no halves of surrogate pairs.
+# Every character that a user's data may contain, including line ends and control characters, but no lone surrogates.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 metrics = st.dictionaries(texts, numbers, max_size=4)
@@ -78,7 +78,7 @@ def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Pat
     assert list(reader.new()) == [first, last]
     with path.open("a") as file:
         file.write(', "step": 3}\n')
-    assert list(reader.new()) == [Event(time=1.0, step=3)]  # each once, when its line is complete
+    assert list(reader.new()) == [Event(time=1.0, step=3)]  # each event once, when its line is complete
 
 
 @pytest.mark.parametrize(

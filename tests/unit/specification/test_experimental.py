@@ -1,4 +1,4 @@
-"""What nobody has run on real GPUs or on AWS says so wherever a user meets it."""
+"""What has never run on real GPUs or on AWS says so wherever users meet it."""
 
 import re
 from pathlib import Path

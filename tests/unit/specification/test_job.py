@@ -1,4 +1,4 @@
-"""A job as a checked value: what it reads, what it refuses, what it is known by."""
+"""A job as a checked value: what it reads, what it refuses, and how it is identified."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def faults_of(**values: Any) -> tuple[str, ...]:
     return refused.value.faults
 
 
-# Any text a shell can carry: no NUL, no half of a surrogate pair, and something to see.
+# Any text a shell can carry: no NUL, no half of a surrogate pair, and at least one visible character.
 words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=30).filter(
     str.strip
 )
@@ -87,7 +87,7 @@ def test_texts_become_values_of_the_type_of_their_field() -> None:
     assert JobSpec(dataset=Path("rows.csv")).dataset == "rows.csv"
 
 
-WRONG = [  # what was typed, and how the one fault about it begins
+WRONG = [  # what was typed, and the beginning of its only fault
     ({"bucket": "b"}, "unknown parameter bucket: did you mean sagemaker.s3_bucket?"),
     ({"lora.rank": 3}, "unknown parameter lora.rank: did you mean lora.r?"),
     ({"compiler": "inductor"}, "unknown parameter compiler: did you mean training_arguments?"),

@@ -1,4 +1,4 @@
-"""A launcher is a plug-in: found by its entry point, asked for what it declares."""
+"""A launcher is a plug-in: its entry point makes it available, and paretune asks it what it declares."""
 
 import importlib.metadata
 import json
@@ -38,7 +38,7 @@ def forget() -> None:
 
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed package with a launcher named beach and a table of one instance type."""
+    """Yield an installed package with a launcher named beach and a table of one instance type."""
     (tmp_path / "beach.py").write_text(TRAITS)
     rows = [f"{HEADER},price_usd_per_hour,region,as_of,source,confidence"]
     rows.append("sand-8,NVIDIA A100,8,40,100,96,1024,2.5,,2026-11-01,the lifeguard,confirmed")

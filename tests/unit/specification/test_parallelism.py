@@ -1,4 +1,4 @@
-"""How devices are divided: worked out by hand for eight and sixteen of them."""
+"""How devices are divided, worked out by hand for eight and for sixteen of them."""
 
 from typing import Any
 

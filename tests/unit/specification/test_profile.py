@@ -1,4 +1,4 @@
-"""Defaults of a user or a team: read as they would be typed, and refused where they would surprise."""
+"""Defaults of a user or a team: read as if they were typed, and refused where they would surprise."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from paretune.specification.profile import charged, completed, read_profile, wit
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's own file; the current folder is another one."""
+    """Return the user's own file; the current folder is another one."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home" / ".paretune").mkdir(parents=True)
     (tmp_path / "clone").mkdir()

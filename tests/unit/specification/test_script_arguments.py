@@ -56,10 +56,10 @@ def test_the_scripts_own_arguments_are_passed_as_it_spells_them(script: Path) ->
 def test_a_parameter_is_passed_by_the_name_that_the_script_has_for_it(script: Path) -> None:
     line = words(script, learning_rate=0.01, global_batch_size=64, num_train_epochs=1)
 
-    assert line == "--output-dir /out --batch-size 64 --lr 0.01 --epochs 1"  # which accumulates no gradients
+    assert line == "--output-dir /out --batch-size 64 --lr 0.01 --epochs 1"  # the script accumulates no gradients
     both = JobSpec(entry_script=str(script), global_batch_size=64, per_device_train_batch_size=32)
     assert "train.py has no argument gradient_accumulation_steps" in argument_faults(both)[0]
-    assert not accumulates(both)  # so that it is not tried again with a smaller batch, which it would not get
+    assert not accumulates(both)  # so a retry with a smaller batch, which it would not get, is avoided
     script.write_text("from transformers import HfArgumentParser\n")
     assert accumulates(both)
 
@@ -79,7 +79,7 @@ def test_a_script_of_hydra_gets_overrides_and_only_those_that_were_asked_for(scr
     arguments = {"optimizer.lr": 0.1, "+trainer.fast": True}
 
     assert words(script, training_arguments=arguments) == "optimizer.lr=0.1 +trainer.fast=true"
-    assert words(script, seed=3) == "++seed=3"  # a repeat of a study, whose configuration may have none
+    assert words(script, seed=3) == "++seed=3"  # a repeat of a study; the configuration may have no seed
     assert words(script) == ""
 
 

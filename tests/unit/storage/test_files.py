@@ -15,7 +15,7 @@ SMOKE = str(REPOSITORY / "studies" / "smoke.yaml")
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, which is empty."""
+    """Return the current folder, which is empty."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -1,4 +1,4 @@
-"""The desk of a study whose jobs end as tests want them to."""
+"""The desk of a study whose jobs end as tests want."""
 
 import shutil
 from collections.abc import Iterator

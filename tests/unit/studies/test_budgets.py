@@ -41,7 +41,7 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     assert main(words) == 4
     output = capsys.readouterr().err
     assert "nothing was launched: no " in output
-    assert "the same command continues" not in output  # it would be refused again
+    assert "the same command continues" not in output  # because it would be refused again
     assert "fits what is left of budget nlp of simulated jobs: 0.01 of 0.01 USD left in" in output
     assert "paretune.toml: max_cost_usd without effect on a study" in output
 
@@ -50,7 +50,7 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     assert tags_of_trials() == {("two rates", "ana", "nlp")}
     capsys.readouterr()
     monkeypatch.delenv("PARETUNE_PROFILE")
-    assert main(words) == 0  # who pays is no part of what makes it this study
+    assert main(words) == 0  # a study is identified without its budget
     assert "every point was tried" in capsys.readouterr().out
 
 
@@ -72,7 +72,7 @@ def test_a_study_ends_when_the_budget_of_its_team_is_full_and_names_it_while_oth
     driver, other = driver_of(desk, "scripted", "nlp"), driver_of(desk, "of vision", "vision")
     reason = searched(driver)
 
-    # Each of the first three leaves 0.01 less: 0.04, 0.03 and 0.02 cover the worst case, 0.01 does not.
+    # Each of the first three jobs leaves 0.01 less: 0.04, 0.03 and 0.02 cover the worst case, and 0.01 does not.
     assert len(driver.trials) == 3
     assert "no untried point fits what is left of budget nlp: 0.01 of 0.04 USD left in 2027-01 (UTC)" in reason
     assert searched(other) == "every point was tried"

@@ -1,4 +1,4 @@
-"""`paretune.log_study`: a study of Optuna, run by anybody, in MLflow."""
+"""`paretune.log_study`: anybody's study of Optuna, in MLflow."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def objective(trial: optuna.Trial) -> tuple[float, float]:
 
 @pytest.fixture
 def study(workplace: Path) -> optuna.Study:
-    """Fifteen trials, of which some have failed, and one that runs."""
+    """Return a study of fifteen trials, of which some have failed, and one that runs."""
     made = optuna.create_study(
         study_name="toy", directions=["minimize", "maximize"], sampler=optuna.samplers.RandomSampler(1)
     )
@@ -61,7 +61,7 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
     before = {row["trial"]: row["run_id"] for row in result.rows()}
     study.optimize(objective, n_trials=3, catch=ValueError)
     tags = {"mlflow.parentRunId": result.run_id, "paretune.trial": str(study.trials[-1].number)}
-    killed = client.create_run("0", tags=tags).info.run_id  # as by a call that was killed while it wrote this one
+    killed = client.create_run("0", tags=tags).info.run_id  # as a call leaves it that was killed while writing
     again = paretune.log_study(study)
 
     after = {row["trial"]: row["run_id"] for row in again.rows()}
@@ -72,7 +72,7 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
     assert killed in after.values()
     assert client.get_run(killed).info.status != "RUNNING"
     assert paretune.front("toy").objectives == {"cost": "minimize", "recall": "maximize"}
-    assert "within noise of the best recall" in html  # what is maximised measures the model
+    assert "within noise of the best recall" in html  # the maximized objective measures the model
 
     study.set_metric_names(["cost", "share found"])
     renamed = paretune.log_study(study)
@@ -81,7 +81,7 @@ def test_every_trial_is_a_run_the_page_shows_the_front_and_further_ones_are_adde
 
 
 def test_what_a_study_forbids_is_not_recommended(workplace: Path) -> None:
-    """By `constraints_func`, or by a trial itself; a trial that sets no constraint is allowed, as in Optuna."""
+    """A study forbids by `constraints_func`, or a trial itself; without a constraint it is allowed, as in Optuna."""
     sampler = optuna.samplers.NSGAIISampler(seed=0, constraints_func=lambda trial: (trial.params["x"] - 0.5,))
     by_sampler = optuna.create_study(study_name="bounded", directions=["minimize", "maximize"], sampler=sampler)
     by_trial = optuna.create_study(study_name="bounded too", directions=["minimize", "maximize"])

@@ -20,7 +20,7 @@ study.front
 """
 
 
-@pytest.mark.slow  # a kernel of its own
+@pytest.mark.slow  # it starts a kernel
 def test_the_chart_is_shown_once_and_renewed_after_each_trial(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(workplace / "user"))

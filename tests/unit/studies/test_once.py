@@ -1,4 +1,4 @@
-"""A study with `once`: each call is a new driver that knows only what stands in the storages."""
+"""A study with `once`: each call is a new driver that knows only what the storages contain."""
 
 from collections import Counter
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     completed = Counter(trial.identity for trial in ended if trial.status is TrialStatus.COMPLETED)
     assert set(completed.values()) == {1}
     repeats = sum(trial.repeats is not None and not trial.status.is_retryable for trial in ended)
-    assert f"recommended points were trained again, {repeats} more jobs" in output.out  # by all rounds together
+    assert f"recommended points were trained again, {repeats} more jobs" in output.out  # over all rounds together
 
 
 def test_rounds_are_refused_where_jobs_end_with_their_process_and_where_each_machine_has_budgets_of_its_own(

@@ -1,4 +1,4 @@
-"""What a study writes into its MLflow run and says when it ends."""
+"""What a study writes into its MLflow run, and what it prints when it ends."""
 
 import csv
 import json
@@ -51,7 +51,7 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert parent.data.tags["paretune.origin"] == "simulated"
     (trial,) = client.search_runs(["0"], "tags.`paretune.trial` = '0'")
     assert parent.data.metrics["pick_cost_usd"] == pytest.approx(trial.data.metrics["cost_usd"])
-    assert "pick_f1" not in parent.data.metrics  # no F1 is known of it
+    assert "pick_f1" not in parent.data.metrics  # its F1 is unknown
     note = parent.data.tags["mlflow.note.content"]
     assert note.startswith("**Ended: 1 trial, 0.1")
     assert " USD.** Take trial 0 (" in note
@@ -78,7 +78,7 @@ def test_a_simulated_search_for_an_unknown_f1_is_refused_before_its_first_trial(
 
 
 def write_replayed(workplace: Path, end: str) -> Path:
-    """A study of two recorded jobs with this F1 and status."""
+    """Write a study of two recorded jobs with this F1 and status."""
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"
     rows = [f"ml.g5.xlarge,1,16,{rate},60,{end}" for rate in ("1e-5", "1e-4")]
     (workplace / "replayed.csv").write_text("\n".join([header, *rows]))
@@ -165,7 +165,7 @@ def test_the_model_of_a_run_that_collapsed_is_not_registered_if_others_of_its_po
     workplace: Path,
 ) -> None:
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,seed"
-    fast = (0.33, 0.93, 0.94, 0.935)  # of a job that is repeated because it is the fastest
+    fast = (0.33, 0.93, 0.94, 0.935)  # a job that is repeated because it is the fastest
     rows = [f"ml.g5.xlarge,1,16,1e-5,100,{f1},{seed}" for seed, f1 in enumerate(fast, 42)]
     rows += [f"ml.g5.xlarge,1,{batch},1e-5,400,{0.8 + n / 1e3},{42 + n}" for batch in (4, 8) for n in range(4)]
     (workplace / "seeds.csv").write_text("\n".join([header, *rows]))
@@ -327,12 +327,12 @@ def test_a_study_that_another_machine_drives_from_a_storage_of_its_own_is_not_pa
         return writer
 
     first = begin("alpha")
-    for _ in range(30):  # for half an hour
+    for _ in range(30):  # half an hour
         clock.sleep(60.0)
         first.driver.workplace.interruption.check()
         with pytest.raises(CallAgain, match="alpha 1 1 works on the study shared, with another storage"):
             begin("beta")
-    assert begin("alpha").run_id == first.run_id  # its successor, with its storage
+    assert begin("alpha").run_id == first.run_id  # its successor, which has its storage
 
     clock.sleep(601.0)  # its machine has died
     begin("beta")
@@ -380,7 +380,7 @@ def test_a_design_finds_its_rows_next_to_its_file_and_is_refused_once_they_have_
 def test_a_design_is_read_by_its_factors_and_its_table_adds_up_to_what_was_spent(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One row of two is cut off at its limit: it is paid like the other one."""
+    """One row of two is cut off at its limit; it is paid like the other one."""
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds"
     header += ",f1"
     rows = ["ml.g5.xlarge,1,16,1e-5,1,600,0.8", "ml.g5.xlarge,2,16,1e-5,1,6000,0.9"]
@@ -467,7 +467,7 @@ def test_a_design_whose_rows_run_goes_on_with_a_budget_below_them(workplace: Pat
 
     begin(1.0).driver.begin(Start({"learning_rate": 1e-5}))  # by a command that was killed
     begin(0.11).work()
-    assert len(launcher.created) == 2  # both rows, the second one in what the first has left
+    assert len(launcher.created) == 2  # both rows; the second fits into what the first has left
 
 
 def test_the_cheapest_that_is_good_enough_is_searched_with_probes_and_repeats_and_its_quality_is_stated(

@@ -1,4 +1,4 @@
-"""What is recommended is trained again: the same job, until there are three runs, or with a reason why not."""
+"""What is recommended is trained again: the same job, until it has three runs, or with a reason why not."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def scatter(desk: Desk) -> None:
 
 
 def point_at(driver: Driver, rate: float) -> Configuration:
-    """The point of a learning rate, all its runs in it."""
+    """Return the point of a learning rate, with all its runs."""
     front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
     return next(point for point in front.points if point.trial.point["learning_rate"] == rate)
 

@@ -1,4 +1,4 @@
-"""The LoggedModel of a job: which files it has, what it tells, and that there is one of each run."""
+"""The LoggedModel of a job: which files it has, what it records, and that each run has exactly one."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +24,7 @@ STATES = ("optimizer.pt", "training_args.bin")
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """What a training leaves: weights of 1 MiB, description, tokenizer, and states that nobody needs any more."""
+    """Return what a training leaves: weights of 1 MiB, description, tokenizer, and states that nobody needs now."""
     folder = tmp_path / "model"
     (folder / "components").mkdir(parents=True)
     (folder / "checkpoint-3").mkdir()

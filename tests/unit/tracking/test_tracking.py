@@ -1,4 +1,4 @@
-"""The door to MLflow, against a real store in a file and real servers on the loopback."""
+"""The connection to MLflow, with a real store in a file and real servers on the loopback network."""
 
 import json
 import logging
@@ -33,7 +33,7 @@ from tests.support.stand_ins.mlflow_store import denying_batches
 
 @pytest.fixture
 def store(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
-    """A client that looks at what was written."""
+    """Return a client that reads what was written."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     return MlflowClient()
 
@@ -87,7 +87,7 @@ def test_a_metric_of_any_name_is_recorded(store: MlflowClient, name: str, record
 def test_the_run_that_mlflow_run_has_opened_is_filled_and_no_other_is_made(store: MlflowClient) -> None:
     experiment = store.create_experiment("opened by mlflow run")
     opened = store.create_run(experiment).info.run_id
-    store.log_param(opened, "learning_rate", "1e-4")  # in the user's spelling, which is left
+    store.log_param(opened, "learning_rate", "1e-4")  # in the user's spelling, which stays
     run = tracking(MLFLOW_RUN_ID=opened, MLFLOW_EXPERIMENT_ID=experiment).begin("tiny")
     run.log_metrics({"f1": 0.5})
     run.log_params({"learning_rate": "0.0001", "seed": "42"})
@@ -216,7 +216,7 @@ def test_a_curve_s_last_value_is_the_headline_that_is_recorded_at_the_end(store:
 def test_a_run_has_user_and_source_as_mlflow_s_own_runs_have_and_ends_when_its_job_did(store: MlflowClient) -> None:
     run = tracking().begin("tiny")
     run.end("FINISHED", 1234.5)
-    run.end("FINISHED", 1234.5)  # a later repair
+    run.end("FINISHED", 1234.5)  # a later correction
 
     recorded = store.get_run(run.run_id)
     assert {"mlflow.user", "mlflow.source.name", "mlflow.source.type"} <= recorded.data.tags.keys()
@@ -308,7 +308,7 @@ def test_a_specification_is_read_back_with_the_region_where_it_ran() -> None:
 
 @contextmanager
 def without_metrics(database: Path) -> Iterator[None]:
-    """The store refuses metrics while the block runs."""
+    """Make the store refuse metrics while the block runs."""
     with sqlite3.connect(database) as connection:
         connection.execute("ALTER TABLE metrics RENAME TO metrics_away")
     try:
@@ -340,7 +340,7 @@ def test_a_server_that_is_not_there_is_said_within_seconds_and_without_a_passwor
 ) -> None:
     address = f"127.0.0.1:{free_port()}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:hush/hush@{address}")
-    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")  # as a user has it
+    monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES")  # as for a user
     began = time.monotonic()
     with pytest.raises(TrackingUnavailable, match=f"http://{address} does not answer") as refused:
         tracking()
@@ -372,7 +372,7 @@ def test_no_message_shows_the_password_of_a_server_that_goes_away(
 def test_a_store_that_cannot_be_used_is_said_in_our_words(
     uri: str, store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").touch()  # where a folder would have to be
+    (tmp_path / "file").touch()  # where there would have to be a folder
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(file=tmp_path / "file"))
 
     with pytest.raises(TrackingUnavailable):

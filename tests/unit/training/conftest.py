@@ -1,4 +1,4 @@
-"""What the training wing's tests share: a cache of their own, and a way to run the preparing process."""
+"""What the tests of training share: a separate cache, and a way to run the preparing process."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.support.trainings import SPEC, give
 
 @dataclass(frozen=True)
 class Preparation:
-    """What `python -m paretune.training.prepare` answered."""
+    """The answer of `python -m paretune.training.prepare`."""
 
     code: int
     answer: dict[str, Any]
@@ -29,13 +29,13 @@ class Preparation:
         return list(self.answer.get("faults", []))
 
     def dataset(self) -> Any:
-        """The description of the data set it prepared."""
+        """Return the description of the data set that it has prepared."""
         return json.loads((Path(self.answer["dataset"]) / "dataset.json").read_text())
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data sets read in this process are cached below the test's folder, and reading them is not reported to anyone."""
+    """Cache data sets that this process reads below the test's folder, and send no telemetry about them."""
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "datasets-cache")
@@ -44,7 +44,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run_prepare(tmp_path: Path) -> Callable[..., Preparation]:
-    """Runs the preparing process for job parameters, with environment variables added, or taken away (None)."""
+    """Return a function that prepares a job in a process with environment variables added, or removed by None."""
 
     def run(environment: dict[str, str | None] | None = None, **parameters: str) -> Preparation:
         request, answer = tmp_path / "request.json", tmp_path / "answer.json"
@@ -68,7 +68,7 @@ def run_prepare(tmp_path: Path) -> Callable[..., Preparation]:
 
 @pytest.fixture
 def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
-    """A job folder with a tiny model, 24 rows to train (six steps an epoch), 8 to validate and 5 to test."""
+    """Return a job folder with a tiny model, 24 rows to train (six steps per epoch), 8 to validate and 5 to test."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     from transformers import AutoTokenizer

@@ -1,4 +1,4 @@
-"""Which checkpoint counts."""
+"""Which checkpoint a training continues from."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from paretune.training.checkpoints import agree
 
 
 def write(folder: Path, step: int) -> Path:
-    """A whole checkpoint."""
+    """Write a complete checkpoint."""
     path = folder / f"checkpoint-{step}"
     checkpoints.write(path, {"weight": torch.ones(2)}, {"step": step}, keep=None)
     return path

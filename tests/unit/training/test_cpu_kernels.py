@@ -1,4 +1,4 @@
-"""Dropout and attention on processors: the same as PyTorch's but for the random numbers."""
+"""Dropout and attention on CPUs: the same as PyTorch's except for the random numbers."""
 
 import copy
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.small_models import batch_of, small
 
 @pytest.fixture(autouse=True)
 def _pytorch_s_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brings PyTorch's own dropout back after a test."""
+    """Restore PyTorch's own dropout after a test."""
     monkeypatch.setattr(torch.nn.functional, "dropout", torch.nn.functional.dropout)
 
 
@@ -34,7 +34,7 @@ def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(dtyp
     assert set(result.detach().unique().tolist()) <= {0.0, retained}
     assert torch.equal(inputs.grad, result.detach())  # type: ignore[arg-type]  # of ones, the mask
     assert (result == 0).float().mean() == pytest.approx(26 / 256, abs=0.003)  # 5 standard deviations
-    columns = (result == 0).float().mean(0)  # no byte of a word is drawn otherwise than the others
+    columns = (result == 0).float().mean(0)  # all bytes of a word are drawn in the same way
     assert columns.min() > 0.05
     assert columns.max() < 0.16
 

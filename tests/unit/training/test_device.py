@@ -1,4 +1,4 @@
-"""What can be said about a device on any machine."""
+"""What is known about a device on any machine."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""An evaluation, whatever computes it."""
+"""An evaluation, on any number of processes."""
 
 import math
 from pathlib import Path
@@ -23,7 +23,7 @@ TASK = "classification"
 
 @pytest.fixture(scope="module")
 def rows(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenRows:
-    """Fifty rows of many lengths."""
+    """Return fifty rows of many lengths."""
     random = np.random.default_rng(0)
     words = ["great", "warm", "dull", "cold", "the", "film", "story", "rather", "very"]
     texts = [" ".join(random.choice(words, size=random.integers(1, 30))) for _ in range(50)]

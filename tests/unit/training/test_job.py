@@ -28,7 +28,7 @@ from tests.support.trainings import SPEC, give, report_of
 def test_a_probe_makes_its_steps_although_the_rows_are_fewer_and_keeps_nothing(folder: JobFolder) -> None:
     report = report_of(SPEC.replace(probe_steps=20), folder)
 
-    assert report.facts["steps"] == 20  # of six an epoch
+    assert report.facts["steps"] == 20  # an epoch has six
     assert {"throughput_samples_per_second", "peak_memory_gib", "train_seconds"} <= set(report.metrics)
     assert not {"f1", "eval_loss", "accuracy"} & set(report.metrics)
     assert report.labels == report.confusion_matrix == ()
@@ -61,12 +61,12 @@ def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(
 
     assert report.facts["steps"] == 6
     assert 0 <= report.metrics["f1"] <= 1
-    assert json.loads((folder.model / "config.json").read_text())["use_cache"]  # to generate text with, not to train
+    assert json.loads((folder.model / "config.json").read_text())["use_cache"]  # for generating text, not for training
     assert (report.metrics["layers"], report.metrics["hidden_size"]) == (2, 32)
     assert report.metrics["matrix_parameters"] < report.metrics["total_parameters"]
     assert report.metrics["vocabulary"] > 50
     assert "resumed" not in report.metrics
-    assert load_tokenizer(folder.model).model_max_length == 16  # where texts were cut
+    assert load_tokenizer(folder.model).model_max_length == 16  # the length at which texts were cut
     assert not torch.backends.cuda.cudnn_sdp_enabled()  # it would make a plan for each length of a batch
 
 
@@ -74,7 +74,7 @@ OFFLOADED = {"strategy": "fsdp", "cpu_offload": True}
 
 
 def evaluations(folder: JobFolder) -> list[float]:
-    """The validation losses of a training, in the order of its steps."""
+    """Return the validation losses of a training, in the order of its steps."""
     events = [Event.model_validate_json(line) for line in folder.events.read_text().splitlines()]
     return [event.metrics["eval/loss"] for event in events if "eval/loss" in event.metrics]
 
@@ -90,7 +90,7 @@ def evaluations(folder: JobFolder) -> list[float]:
 def test_the_best_model_is_returned_also_if_it_is_the_last(
     folder: JobFolder, highest: bool, changes: dict[str, Any], precision: str
 ) -> None:
-    # With labels that mean nothing the loss rises, so the last model is the best if a high one is asked for.
+    # With random labels the loss rises, so the last model is the best one if a high loss is asked for.
     best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": highest}
     arguments = {"eval_strategy": "epoch", "save_strategy": "epoch", "warmup_steps": 0, **best}
     spec = SPEC.replace(num_train_epochs=3.0, learning_rate=1e-3, precision=precision, training_arguments=arguments)
@@ -135,7 +135,7 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
     with pytest.raises(Diverged, match=r"not a finite number .* for 10 steps in a row"):
         train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, lambda: False)
 
-    assert len(steps) == 21 * accumulation  # looked at after 1, after 11, when 8 were wrong, and after 21
+    assert len(steps) == 21 * accumulation  # checked after 1, after 11, when 8 were wrong, and after 21
     assert not folder.report.exists()
 
 
@@ -180,7 +180,7 @@ def test_several_labels_a_row_are_learnt(folder: JobFolder, tmp_path: Path) -> N
 
 
 def prepared_for(spec: JobSpec, folder: JobFolder) -> PreparedDataset:
-    """The data set of `spec`, which is put into the job's folder."""
+    """Return the data set of `spec`, and put it into the job's folder."""
     source = folder.model_source.resolve()
     read, names = read_rows(spec)
     prepared = tokenised.prepare(spec, read, names, load_tokenizer(source), folder.root.parent / "other")

@@ -1,4 +1,4 @@
-"""What a step does not do: masks that nobody needs, searches for unused weights, waits for the device."""
+"""What a step avoids: unneeded masks, searches for unused weights, and waits for the device."""
 
 import gc
 import math
@@ -38,7 +38,7 @@ def test_a_mask_that_is_added_gives_the_logits_of_the_plain_one(kind: str, atten
     assert prepared["attention_mask"].shape == (3, 1, 1, 9)
     logits = model(**prepared).logits
     assert torch.equal(logits[:2], model(**batch).logits[:2])
-    assert logits.isfinite().all()  # also of a row without tokens
+    assert logits.isfinite().all()  # also for a row without tokens
 
 
 def test_rows_without_padding_have_no_mask_and_other_models_keep_theirs() -> None:
@@ -49,7 +49,7 @@ def test_rows_without_padding_have_no_mask_and_other_models_keep_theirs() -> Non
 
 
 READS = torch.ops.aten._local_scalar_dense.default
-"""Python reads a number from a tensor."""
+"""Counts the times that Python reads a number from a tensor."""
 
 
 @pytest.mark.parametrize("task", ["classification", "causal-lm"])
@@ -66,7 +66,7 @@ def test_a_decoder_needs_no_mask_and_reads_nothing_of_a_batch(kind: str, task: s
 
     assert torch.allclose(logits[inside], expected, atol=1e-6)
     assert reads.count == 0
-    assert "causal" not in model.config.to_json_string().replace("ForCausalLM", "")  # nor in files of the model
+    assert "causal" not in model.config.to_json_string().replace("ForCausalLM", "")  # and not in the model's files
 
 
 @pytest.mark.parametrize("kind", sorted(PLAIN_DECODERS))
@@ -81,7 +81,7 @@ def test_fused_norms_are_those_of_the_model_and_are_saved_as_they_were(kind: str
     assert torch.allclose(model(**batch).logits, logits, atol=1e-5)
     assert list(model.state_dict()) == names
     has_norms = kind not in {"gpt2", "gpt_neox"}
-    has_kernel = hasattr(torch.ops.aten, "_fused_rms_norm")  # the lowest PyTorch has none
+    has_kernel = hasattr(torch.ops.aten, "_fused_rms_norm")  # the lowest supported PyTorch has none
     assert any(isinstance(each, torch.nn.RMSNorm) for each in model.modules()) == (has_norms and has_kernel)
 
 
@@ -140,7 +140,7 @@ def test_the_labels_of_a_row_are_those_of_its_batch(tmp_path: Path) -> None:
         rows = TokenRows(folder, pad_id=0)
 
         batches = [rows.batch([number])["labels"] for number in range(3)]
-        counted = [of[:, 1:] if labels is None else of for of in batches]  # the first token is nobody's next one
+        counted = [of[:, 1:] if labels is None else of for of in batches]  # the first token follows no other
         assert rows.label_counts.tolist() == [int((of != -100).sum()) for of in counted]
 
 
@@ -186,5 +186,5 @@ def test_a_step_reads_nothing_from_the_device(folder: JobFolder, monkeypatch: py
     with reads:
         report_of(SPEC.replace(num_train_epochs=2.0, training_arguments=arguments), folder)
 
-    assert reads.count > before[5]  # at the end
-    assert before[2] == before[5]  # exchanges come after 1 and 11
+    assert reads.count > before[5]  # reads happen at the end
+    assert before[2] == before[5]  # exchanges happen after steps 1 and 11

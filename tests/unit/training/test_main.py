@@ -1,4 +1,4 @@
-"""What a failure is called, and how the first process of a container ends."""
+"""How failures are classified, and how the first process of a container ends."""
 
 import errno
 import signal

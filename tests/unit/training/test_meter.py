@@ -17,7 +17,7 @@ from tests.support.trainings import SPEC, report_of
 
 
 class HandTurned:
-    """A clock that a test turns by hand; stands in for the module `time`."""
+    """A clock that a test sets; it replaces the module `time`."""
 
     def __init__(self) -> None:
         self.seconds = 100.0
@@ -38,14 +38,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> HandTurned:
 
 
 class Training:
-    """A training without a model: 8 rows of 10 tokens a step."""
+    """A training without a model, with 8 rows of 10 tokens per step."""
 
     def __init__(self, clock: HandTurned, steps: int) -> None:
         self.meter = Meter(0, steps, torch.device("cpu"))
         self.done, self._clock = 0, clock
 
     def step(self, seconds: float, loss: float = 0.7, *, stops: bool = False) -> bool | None:
-        """Whether all agreed to stop; None if they did not ask each other."""
+        """Return whether all agreed to stop, or None if they did not ask each other."""
         self._clock.seconds += seconds
         self.done += 1
         self.meter.count(self.done, [torch.tensor(loss / 2)] * 2, 8, 80)
@@ -117,7 +117,7 @@ def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_t
 def test_processes_whose_collectives_return_before_they_are_done_stop_after_the_same_step(
     clock: HandTurned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with NCCL: gradients are averaged in a queue, so that the second process is far ahead of the first."""
+    """As with NCCL, gradients are averaged in a queue, so that the second process is far ahead of the first."""
     store, own = torch.distributed.HashStore(), local()  # type: ignore[attr-defined]
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)

@@ -1,4 +1,4 @@
-"""The files beside a model's weights: MLflow loads the folder by them, and a folder that it could not load says why."""
+"""The files next to a model's weights: MLflow loads the folder by them, and a folder that cannot be loaded says why."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from paretune.training.mlflow_model import describe
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """What a script of the Trainer leaves, without any sense in its weights."""
+    """Return what a script of the Trainer leaves, with meaningless weights."""
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertForSequenceClassification"]}))
     for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "optimizer.pt", "training_args.bin"):
         (tmp_path / name).write_text("{}")
@@ -108,7 +108,7 @@ def test_adapters_alone_and_models_that_read_no_text_say_so(checkpoint: Path) ->
 
 
 def test_a_full_disk_leaves_the_model_without_a_description(checkpoint: Path) -> None:
-    (checkpoint / "components").touch()  # where a folder is to be
+    (checkpoint / "components").touch()  # where a folder should be
 
     assert "MLmodel could not be written" in describe(checkpoint)
     assert not (checkpoint / "MLmodel").exists()

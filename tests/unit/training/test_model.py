@@ -1,4 +1,4 @@
-"""Models: found, checked before the job, built with what is to train, and written so that transformers loads them."""
+"""Models: found, checked before the job, built with what is trained, and written so that transformers loads them."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ from paretune.training.model import build_model, find_formats, find_model, load_
 pytestmark = [
     # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
-    # peft notices that GPT-2 stores its matrices transposed, and says that it has adapted to it.
+    # peft notices that GPT-2 stores its matrices transposed, and warns that it has adapted to it.
     pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning"),
     pytest.mark.filterwarnings("ignore:builtin type Swig.*:DeprecationWarning"),
 ]
@@ -141,7 +141,7 @@ def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model:
     assert layer.lora_A["default"].weight.shape == (4, HIDDEN)
     assert layer.scaling["default"] == 12 / 4
     assert layer.lora_dropout["default"].p == 0.25
-    head = HIDDEN * HIDDEN + HIDDEN + HIDDEN * len(LABELS) + len(LABELS)  # the pooler, which the folder lacks, too
+    head = HIDDEN * HIDDEN + HIDDEN + HIDDEN * len(LABELS) + len(LABELS)  # also the pooler, which the folder lacks
     assert model.num_parameters(only_trainable=True) == LAYERS * 2 * 4 * (HIDDEN + HIDDEN) + head
 
 
@@ -172,7 +172,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trained:
-    """A model with adapters that are not zero, and where it is to be written."""
+    """A model with nonzero adapters, and the folder that it is written to."""
 
     model: Any
     path: Path
@@ -195,7 +195,7 @@ def answer(model: Any) -> torch.Tensor:
 
 @pytest.fixture
 def base_of(tmp_path: Path, tiny_model: Path) -> Callable[..., Path]:
-    """A folder with a random model of an architecture, without a classification head."""
+    """Return a function that makes the folder of a random model of an architecture, without a classification head."""
 
     def make(architecture: str = "bert", **changes: Any) -> Path:
         path = tmp_path / f"base-{architecture}"
@@ -290,7 +290,7 @@ def test_a_language_model_is_written_whatever_transformers_says_of_its_generatio
     tiny_causal_model: Path, make: Make
 ) -> None:
     trained = make(tiny_causal_model, task="causal-lm", fine_tuning="full")
-    trained.model.generation_config.temperature = 0.5  # which only counts with do_sample
+    trained.model.generation_config.temperature = 0.5  # which has an effect only with do_sample
 
     trained.write()
 

@@ -1,4 +1,4 @@
-"""Updates of weights in half precision, and of a loss that is scaled."""
+"""Updates of weights in half precision, and of a scaled loss."""
 
 import weakref
 from typing import Any
@@ -23,7 +23,7 @@ def optimizer_of(*weights: torch.nn.Parameter, precision: str = "fp32") -> Maste
 
 
 def step(optimizer: MasterAdamW, gradients: list[Any] | None = None) -> float:
-    """Make a step, and add references to the gradients of the masters to `gradients`. Returns their norm."""
+    """Make a step, append references to the gradients of the masters to `gradients`, and return their norm."""
 
     def norm(weights: list[torch.Tensor]) -> torch.Tensor:
         if gradients is not None:
@@ -54,7 +54,7 @@ def test_small_updates_of_bf16_weights_add_up_in_their_masters_and_in_a_checkpoi
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     optimizer.give_masters()
     assert torch.equal(weight, plain)
-    assert not any(gradient() is not None for gradient in gradients)  # their memory is free to write the model
+    assert not any(gradient() is not None for gradient in gradients)  # their memory is free for writing the model
 
 
 def test_gradients_of_a_scaled_loss_update_as_those_of_the_loss_and_an_overflow_only_halves_the_scale() -> None:
@@ -78,7 +78,7 @@ def test_gradients_are_clipped_as_pytorch_clips_them() -> None:
     weight, plain = (torch.nn.Parameter(torch.ones(3, 4)) for _ in range(2))
     optimizer = optimizer_of(weight)
     reference = torch.optim.AdamW([plain], lr=1e-4, weight_decay=0.1)
-    for size in (9.0, 0.01, 3.0):  # Adam would not tell apart gradients of which each is clipped to the same norm
+    for size in (9.0, 0.01, 3.0):  # if each were clipped to the same norm, Adam would treat them alike
         weight.grad, plain.grad = torch.full((3, 4), size), torch.full((3, 4), size)
         norm = torch.nn.utils.clip_grad_norm_([plain], 1.0)
         reference.step()

@@ -1,4 +1,4 @@
-"""The preparing process: all faults at once, exit code 2, no traceback, nobody asked."""
+"""The preparing process: all faults at once, exit code 2, no traceback, and no questions."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from paretune.training.prepare import main
 
 @pytest.fixture
 def faults_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[str]]]:
-    """Runs the entry point in this process for job parameters; returns its faults, none when it prepared the job."""
+    """Yield a function that runs the entry point in this process and returns its faults, or none if it succeeds."""
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     monkeypatch.setenv("HF_UPDATE_DOWNLOAD_COUNTS", "0")
 

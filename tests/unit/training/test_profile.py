@@ -25,7 +25,7 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
         events = json.load(file)["traceEvents"]
 
     assert {path.name for path in folder.profile.iterdir()} == {"trace.json.gz", "profile.json", "profile.md"}
-    assert (document["steps"], document["first_step"]) == (3, 2)  # the first warms up
+    assert (document["steps"], document["first_step"]) == (3, 2)  # the first step warms up
     shares = document["shares_percent"]
     assert sum(shares.values()) == pytest.approx(100, abs=0.3)
     assert min(shares["compute"], shares["optimiser"], shares["idle"]) > 0

@@ -1,4 +1,4 @@
-"""A user's own script: what is read from its output, and what stays of its model; tests/foreign run such scripts."""
+"""A user's own script: what is read from its output, and what remains of its model; tests/foreign run such scripts."""
 
 import io
 import os
@@ -75,7 +75,7 @@ def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_i
     folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
     folder.make()
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "metrics.json").write_text('{"f1": 0.1}')  # of another job in this folder
+    (tmp_path / "other" / "metrics.json").write_text('{"f1": 0.1}')  # from another job in this folder
     script.write_text(
         "import argparse, json, os, pathlib\n"
         "parser = argparse.ArgumentParser()\nparser.add_argument('--alpha', type=float, default=1)\n"
@@ -148,7 +148,7 @@ def test_the_traceback_of_a_script_begins_at_its_own_first_line(
 def run_as_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> tuple[JobFolder, str]:
-    """Run a script that fails as the process of a job does: the job's folder, and what it has printed."""
+    """Run a failing script as the process of a job does, and return the job's folder and what it has printed."""
     folder, script = JobFolder(tmp_path / "ml"), tmp_path / "train.py"
     folder.make()
     script.write_text(text)

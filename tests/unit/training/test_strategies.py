@@ -1,4 +1,4 @@
-"""What strategies ask of the image and of a model; real trainings are in end_to_end."""
+"""What strategies require of the image and of a model; real trainings are in end_to_end."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_every_parameter_lies_on_the_mesh_and_a_tied_head_stays_tied(mesh: Any, 
 
 @pytest.fixture
 def two_processes() -> Iterator[None]:
-    """The first of two processes, whose messages nobody answers."""
+    """Start the first of two processes, whose messages nobody answers."""
     torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     yield
     torch.distributed.destroy_process_group()
@@ -88,7 +88,7 @@ def test_copies_of_shards_exchange_gradients_after_the_last_micro_batch_only(mon
     spec = JobSpec(strategy="fsdp", instance_count=2, hybrid_shard_degree=1)
 
     def build(drawn: Any = None, *, packs: bool = True) -> Any:
-        assert packs is (drawn is not None)  # the shards pack what the first process has read
+        assert packs is (drawn is not None)  # the shards pack what the first process read
         with torch.device("cpu" if drawn is None else "meta"):
             return small("gpt2"), []
 
@@ -107,7 +107,7 @@ def test_copies_of_shards_exchange_gradients_after_the_last_micro_batch_only(mon
 
 @pytest.fixture
 def group_of_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ends the process group that a job of one process begins to offload its weights."""
+    """End the process group that a job of one process starts to offload its weights."""
     monkeypatch.delenv("RANK", raising=False)
     yield
     distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Tasks: labels however they are written, losses beside transformers', metrics and baselines beside scikit-learn's."""
+"""Tasks: labels in all formats, losses compared with transformers, metrics and baselines compared with scikit-learn."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ SETS = [["a", "b"], ["b"], [], ["c"]] * 5
 
 
 def jsonl(path: Path, labels: list[Any], **columns: list[Any]) -> Path:
-    """Rows with a text, a label and what `columns` give."""
+    """Write rows with a text, a label and what `columns` give."""
     rows = ({"text": f"film {number}", "label": label} for number, label in enumerate(labels))
     whole = [row | {name: column[number] for name, column in columns.items()} for number, row in enumerate(rows)]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in whole))
@@ -33,7 +33,7 @@ def jsonl(path: Path, labels: list[Any], **columns: list[Any]) -> Path:
 
 
 def read(path: Path, **parameters: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Labels of the rows in the order of the file, and their names."""
+    """Return the labels of the rows in the order of the file, and their names."""
     spec = JobSpec(dataset=str(path), task="multi-label", validation_file=str(path), **parameters)
     rows, names = read_rows(spec)
     assert rows["train"].labels is not None
@@ -234,7 +234,7 @@ def test_the_most_frequent_set_and_single_words_predict_labels() -> None:
 
     result = text_baselines((texts, labels), (texts[:3], labels[:3]))
 
-    # always {first, third}: F1 of 2 x 2 / (2 x 2 + 1), none, and all of the last label, which every row has
+    # Always {first, third}: F1 of 2 x 2 / (2 x 2 + 1), none, and all of the last label, which every row has.
     assert result["baseline_f1_majority"] == pytest.approx((4 / 5 + 0 + 1) / 3)
     assert result["baseline_f1_tfidf"] == 1.0
 

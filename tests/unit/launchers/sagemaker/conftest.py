@@ -1,4 +1,4 @@
-"""An AWS account in memory, and nothing of this machine's own AWS configuration."""
+"""An AWS account in memory, without this machine's own AWS configuration."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ def storage(aws: Aws) -> Storage:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A package of two files, for the code that travels."""
+    """Return a package of two files, as the code that travels."""
     folder = tmp_path / "package" / "paretune"
     (folder / "training").mkdir(parents=True)
     (folder / "__init__.py").write_text("")
@@ -41,7 +41,7 @@ def launcher(aws: Aws, clock: FakeClock, package: Path) -> SageMakerLauncher:
 
 @pytest.fixture
 def order() -> Callable[..., JobDocument]:
-    """Makes the document of a job."""
+    """Return a function that makes the document of a job."""
 
     def make(run: str = "run1", attempt: int = 1, whose: Attribution | None = None, **changes: Any) -> JobDocument:
         spec = JobSpec(**{"instance_type": "ml.m5.large", "role": ROLE, "sagemaker.s3_bucket": BUCKET, **changes})

@@ -1,4 +1,4 @@
-"""The AWS identity, found where a user would expect it, and what is asked of an account before the first cent."""
+"""The AWS identity, found where users expect it, and what is checked in an account before anything is paid."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ ENVIRONMENT = {"PARETUNE_ROLE": "Environment", "PARETUNE_BUCKET": "environment"}
 
 @pytest.fixture
 def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The SageMaker SDK's own configuration file."""
+    """Return the SageMaker SDK's own configuration file."""
     path = tmp_path / "config.yaml"
     path.write_text(CONFIGURATION)
     monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(path))
@@ -97,7 +97,7 @@ def test_every_request_to_s3_names_the_account_that_must_own_the_bucket(monkeypa
     s3.head_bucket(Bucket="models")
     s3.head_object(Bucket="models", Key="a")
     s3.delete_object(Bucket="models", Key="a")
-    s3.create_bucket(Bucket="models")  # which nobody owns yet
+    s3.create_bucket(Bucket="models")  # whose name was still free
 
     owners = [request.headers.get("x-amz-expected-bucket-owner") for request in sent]
     assert owners == [ACCOUNT.encode(), ACCOUNT.encode(), ACCOUNT.encode(), None]
@@ -129,7 +129,7 @@ def test_a_bucket_of_another_region_is_a_fault(aws: Aws) -> None:
 
 def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
     aws.refuse("HeadBucket", error("403", "Forbidden", 403))
-    assert faults() == []  # the prefix of our own may be listed
+    assert faults() == []  # our own prefix may be listed
 
     aws.refuse("HeadBucket", error("403", "Forbidden", 403))
     aws.refuse("ListObjectsV2", error("AccessDenied", "Forbidden", 403))
@@ -139,7 +139,7 @@ def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
 
 
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
-    """The finding about a role with these statements in its trust policy."""
+    """Return the finding about a role with these statements in its trust policy."""
     aws.trust(*statements)
     (finding,) = role_findings(CLUSTER, Account(None, {}))
     return finding
@@ -157,7 +157,7 @@ def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
     (command,) = trusted(aws, glue).commands
     assert command.startswith("aws iam update-assume-role-policy --role-name Trainer --policy-document ")
     policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
-    assert policy["Statement"] == [glue, actual]  # what trusted it before still does
+    assert policy["Statement"] == [glue, actual]  # its earlier statements stay
 
 
 def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:

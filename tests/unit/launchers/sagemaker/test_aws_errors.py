@@ -1,4 +1,4 @@
-"""What AWS answers when it will not, and why jobs fail: one cause and one next step; an unknown text as it is."""
+"""Errors of AWS, and why jobs fail: one cause and one next step; an unknown text stays unchanged."""
 
 import pytest
 from boto3.exceptions import RetriesExceededError

@@ -1,4 +1,4 @@
-"""One training job as the launching wing sees it, through every way in which it can end."""
+"""One training job as the launching side sees it, through every way in which it can end."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ def job(launcher: SageMakerLauncher, order: Callable[..., JobDocument]) -> Job:
 
 
 def leave(aws: Aws, files: Mapping[str, str]) -> None:
-    """A job's results."""
+    """Put a job's results into S3."""
     for name, text in files.items():
         aws.put(f"paretune/jobs/{NAME}/output/data/{name}", text.encode())
 
@@ -34,7 +34,7 @@ def line(step: int, time: float = 1000.0) -> str:
 
 
 def look(job: Job, clock: FakeClock, seconds: float = 30) -> JobState:
-    """The state after some time."""
+    """Return the state after some time."""
     for _ in range(int(seconds)):
         job.state()
         clock.sleep(1)
@@ -117,11 +117,11 @@ def test_a_job_deleted_without_results_has_failed_and_is_billed_at_most_up_to_th
 def test_one_answer_that_a_job_is_not_found_is_no_proof(aws: Aws, job: Job, clock: FakeClock) -> None:
     aws.enter(NAME, "Training")
     look(job, clock)
-    # Describe alone, for as long as it likes: List shows the job
+    # Describe alone, for any length of time: List shows the job
     aws.refuse("DescribeTrainingJob", "ValidationException", "Requested resource not found.", times=20)
     assert look(job, clock, 200) is JobState.RUNNING
 
-    hidden = aws.training.jobs.pop(NAME)  # both, for less than a minute
+    hidden = aws.training.jobs.pop(NAME)  # now both do not show it, for less than a minute
     assert look(job, clock, 50) is JobState.RUNNING
     aws.training.jobs[NAME] = hidden
     leave(aws, {"report.json": REPORT.model_dump_json()})
@@ -178,7 +178,7 @@ def test_events_beyond_any_size_that_a_training_leaves_are_not_read(
 ) -> None:
     monkeypatch.setattr("paretune.launchers.sagemaker.storage.LARGEST_READ", 1000)
     leave(aws, {"report.json": REPORT.model_dump_json(), "events.jsonl": "\n".join(map(line, range(1, 999)))})
-    leave(aws, {f"profile/{number}": "x" for number in range(3)})  # none of ours
+    leave(aws, {f"profile/{number}": "x" for number in range(3)})  # none of them is ours
     aws.end(NAME)
 
     assert look(job, clock) is JobState.COMPLETED
@@ -242,7 +242,7 @@ def test_instances_of_whose_status_aws_says_nothing_are_given_back_and_not_kept_
 
 @pytest.fixture
 def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock) -> Job:
-    """A job that has ended, with instances kept for up to ten minutes."""
+    """Return a job that has ended, with instances that are kept for up to ten minutes."""
     job = launcher.submit(order(sagemaker={"keep_alive_minutes": 10.0}), JobInputs())
     aws.enter(NAME, "Training")
     clock.sleep(100)
@@ -341,7 +341,7 @@ def test_the_results_of_a_job_are_its_files_wherever_sagemaker_puts_them(
 
 
 def logged(aws: Aws, job: Job, clock: FakeClock) -> list[int]:
-    """The steps of the events in the log."""
+    """Return the steps of the events in the log."""
     aws.enter(NAME, "Training")
     look(job, clock)
     return [event.step for event in job.events() if event.metrics]
@@ -394,7 +394,7 @@ def test_a_long_log_is_read_page_by_page_and_goes_on_where_it_stopped_also_after
     assert logged(aws, job, clock) == list(range(10))
 
     aws.say(f"{NAME}/algo-1-2", *(line(step) for step in range(10, 15)))
-    aws.say("paretune-run1-10/algo-1-1", line(99))  # another job, whose name begins alike
+    aws.say("paretune-run1-10/algo-1-1", line(99))  # another job, whose name begins in the same way
 
     assert logged(aws, job, clock) == list(range(10, 15))
 

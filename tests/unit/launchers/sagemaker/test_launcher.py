@@ -1,4 +1,4 @@
-"""The launcher: what is created, adopted and shown, whatever AWS answers and whenever it dies."""
+"""The launcher: what is created, adopted and shown, whatever AWS answers and whenever the launcher dies."""
 
 import contextlib
 import json
@@ -39,18 +39,18 @@ def channel(request: dict[str, Any], name: str) -> str:
 
 
 def sent(aws: Aws) -> dict[str, Any]:
-    """The last request for a job."""
+    """Return the last request for a job."""
     return aws.of("CreateTrainingJob")[-1].parameters
 
 
 def told(aws: Aws, name: str = NAME) -> dict[str, Any]:
-    """The document of a job, as it lies in S3."""
+    """Return the document of a job from S3."""
     document: dict[str, Any] = json.loads(aws.objects[f"paretune/jobs/{name}/job.json"])
     return document
 
 
 def another(clock: Clock, package: Path, **changes: Any) -> SageMakerLauncher:
-    """A launcher in another process."""
+    """Return a launcher in another process."""
     return SageMakerLauncher(None, clock, {}, package=package, **changes)
 
 
@@ -103,7 +103,7 @@ def test_a_job_of_this_name_that_aws_shows_late_is_adopted(
 def test_an_empty_answer_neither_gives_a_job_to_another_run_nor_says_that_there_is_none(
     launcher: SageMakerLauncher, order: Make, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launcher.submit(replace(order(), run_id="mine"), JobInputs())  # its name does not tell its run
+    launcher.submit(replace(order(), run_id="mine"), JobInputs())  # its name does not contain its run
     empty, describe = [{}], aws._own["DescribeTrainingJob"]
     monkeypatch.setitem(aws._own, "DescribeTrainingJob", lambda request: empty.pop() if empty else describe(request))
     job = launcher.attach(NAME)
@@ -176,16 +176,16 @@ def test_data_and_model_become_channels_that_all_jobs_share(
 
 
 def sized(tmp_path: Path, dataset: PreparedDataset, model_gib: int, data_gib: int = 0) -> JobInputs:
-    """A model's folder and rows of these sizes."""
+    """Return a model's folder and rows of these sizes."""
     (tmp_path / "model").mkdir()
     for path, size in ((tmp_path / "model" / "weights", model_gib), (dataset.folder / "rows.arrow", data_gib)):
         with path.open("wb") as file:
-            file.truncate(size * 2**30)  # a hole: takes no room
+            file.truncate(size * 2**30)  # a sparse file, which takes no space
     (dataset.folder / "dataset.json").unlink()
     return JobInputs(dataset=dataset, model=tmp_path / "model")
 
 
-# A model of 14 GiB in fp16 has 28 GiB of weights in fp32: read 14, written as folder and archive 56, 84 a checkpoint.
+# A model of 14 GiB in fp16 has 28 GiB of weights in fp32: 14 read, 56 written as folder and archive, 84 per checkpoint.
 @pytest.mark.parametrize(
     ("model_gib", "data_gib", "changes", "volume"),
     [
@@ -193,7 +193,7 @@ def sized(tmp_path: Path, dataset: PreparedDataset, model_gib: int, data_gib: in
         (2, 1, {}, 58),  # 2 + 2 x 4 + 3 x 12 + 2 x 1 = 48
         (14, 0, {}, 332),  # 14 + 56 + 3 x 84 = 322
         (14, 0, {"num_train_epochs": 1.0}, 164),  # one checkpoint, where it is stopped
-        (14, 0, {"num_train_epochs": 1.0, "spot": True}, 332),  # one every two minutes: two and a new one
+        (14, 0, {"num_train_epochs": 1.0, "spot": True}, 332),  # one every two minutes: two, and a new one
         (14, 0, {"fine_tuning": "lora"}, 360),  # merged as large as it was read: 28 more, as folder and archive
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
     ],
@@ -209,7 +209,7 @@ def test_the_volume_follows_from_model_data_and_what_is_written(
 def test_a_price_that_is_not_known_is_read_in_the_region_of_the_job(
     order: Make, aws: Aws, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n")  # as `aws configure` writes it
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n")  # in the format of `aws configure`
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     monkeypatch.chdir(tmp_path)
@@ -238,7 +238,7 @@ def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model
     orders = [order(instance_type=instance_type, sagemaker={"keep_alive_minutes": 10.0}, **way) for way in ways]
     sizes = {launcher.preview(each, inputs)["ResourceConfig"]["VolumeSizeInGB"] for each in orders}
 
-    assert sizes == {volume}  # AWS takes kept instances only for an equal volume
+    assert sizes == {volume}  # AWS reuses kept instances only for an equal volume
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_ru
         assert "paretune:spec" in tags
     launcher.submit(actual, JobInputs())
     assert {tag["Key"] for tag in sent(aws)["Tags"]} >= {*told_there, "team"}
-    assert "DOMAIN" not in json.dumps(told(aws))  # the job itself is not told whose it is
+    assert "DOMAIN" not in json.dumps(told(aws))  # the job itself does not learn who owns it
 
 
 def test_the_document_gives_the_training_nothing_of_account_network_and_money(
@@ -407,7 +407,7 @@ def test_data_of_a_project_in_s3_are_a_channel(launcher: SageMakerLauncher, orde
     ("fallbacks", "changes", "in_one_request", "waits_s"),
     [
         ("ml.g5.2xlarge,ml.g6.xlarge", {}, 3, None),
-        ("ml.g5.2xlarge,ml.g5.12xlarge", {}, 2, 1800),  # of which the last has four GPUs: another batch
+        ("ml.g5.2xlarge,ml.g5.12xlarge", {}, 2, 1800),  # the last one has four GPUs, so another batch
         ("ml.g5.12xlarge", {}, 1, 1800),
         ("ml.g5.2xlarge", {"spot": True}, 1, None),
         ("ml.g5.2xlarge", {"sagemaker.keep_alive_minutes": 10}, 1, 1800),
@@ -463,7 +463,7 @@ def test_the_next_attempt_of_a_project_runs_the_command_of_the_first(
 ) -> None:
     payload = UserCode(program="run.py", document={"command": "launched", "requirements": []})
     launcher.submit(order(attempt=1, project="."), JobInputs(code=payload))
-    launcher.submit(order(attempt=2, project="."), JobInputs())  # from any machine: all it needs is in AWS
+    launcher.submit(order(attempt=2, project="."), JobInputs())  # from any machine, because all it needs is in AWS
 
     first, second = (call.parameters for call in aws.of("CreateTrainingJob"))
     assert told(aws, "paretune-run1-2")["command"] == "launched"

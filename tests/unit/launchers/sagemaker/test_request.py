@@ -1,6 +1,6 @@
-"""The requests of typical jobs, as the golden files in `requests` have them and as AWS takes them; and their images.
+"""The requests of typical jobs, as in the golden files in `requests` and as AWS accepts them; and their images.
 
-`REWRITE_REQUESTS=1 python -m pytest tests/unit/launchers/sagemaker/test_request.py` writes the files anew.
+`REWRITE_REQUESTS=1 python -m pytest tests/unit/launchers/sagemaker/test_request.py` writes the files again.
 """
 
 import json
@@ -51,7 +51,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def ask(launcher: SageMakerLauncher, order: Make, aws: Aws) -> Ask:
-    """The request that a launcher sends for a specification; the account refuses one that breaks the API's rules."""
+    """Return a function that returns a specification's request; the account refuses one that breaks the API's rules."""
 
     def make(**changes: Any) -> dict[str, Any]:
         project = UserCode(program="run.py") if "project" in changes else None

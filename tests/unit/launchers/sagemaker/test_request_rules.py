@@ -1,4 +1,4 @@
-"""What AWS surely refuses of a request is refused before anything is uploaded, by the name of what was typed."""
+"""What AWS is sure to refuse in a request is refused before anything is uploaded, by the name of what was typed."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a job does before its command, as the entry point of AWS's images would."""
+"""What a job does before its command, as the entry point of AWS's images would do it."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SCRIPT = Path(request_module.__file__).with_name("start_job.sh")
 
 @pytest.fixture
 def ml(tmp_path: Path) -> Path:
-    """The folder of a job on the second of two instances, and beside it `code` with the starters."""
+    """Return the folder of a job on the second of two instances; next to it, `code` has the starters."""
     folder, code = tmp_path / "ml", tmp_path / "code"
     for name in ("config", "data/job"):
         (folder / "input" / name).mkdir(parents=True)
@@ -133,7 +133,7 @@ TEXTS = {"one": "planted-one", "two": json.dumps({"other": "x", "WANDB_API_KEY":
 
 
 class SecretsManager(BaseHTTPRequestHandler):
-    """Answers GetSecretValue of the `TEXTS` and of nothing else."""
+    """Answers GetSecretValue for the `TEXTS` and for nothing else."""
 
     def do_POST(self) -> None:
         name = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["SecretId"].removeprefix(ARN)
@@ -145,12 +145,12 @@ class SecretsManager(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @pytest.fixture
 def secrets() -> Iterator[dict[str, str]]:
-    """The variables of a job that has a role, and secrets."""
+    """Yield the variables of a job that has a role and secrets."""
     server = HTTPServer(("127.0.0.1", 0), SecretsManager)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""Uploads by content, once and complete; and objects of S3 as files, fetched once and never half."""
+"""Uploads by content, once and completely; and objects of S3 as files, fetched once and never in part."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from tests.support.stand_ins.aws import BUCKET, Aws, error
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of three files."""
+    """Return a folder of three files."""
     made = tmp_path / "data"
     (made / "deep").mkdir(parents=True)
     (made / "rows.arrow").write_bytes(b"x" * 1000)
@@ -41,7 +41,7 @@ def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
 
 
 def put(aws: Aws, *keys: str) -> None:
-    """Objects in the bucket."""
+    """Put objects into the bucket."""
     for key in keys:
         aws.put(key, key.encode())
 
@@ -65,7 +65,7 @@ def test_of_two_processes_that_fetch_together_the_slower_one_takes_what_the_othe
     put(aws, "data/rows.csv")
 
     def lose(draft: Path, made: Path) -> None:
-        shutil.copytree(draft, made)  # by the other process, a moment before
+        shutil.copytree(draft, made)  # the other process did it a moment before
         os.rename(draft, made)
 
     monkeypatch.setattr(Path, "rename", lose)

@@ -22,7 +22,7 @@ assert LAST_STEP == 5
 
 
 def timeline_of(document: JobDocument) -> Timeline:
-    """The jobs of the contract suite; a job's kind stands where its model is named."""
+    """Return the timelines of the contract suite's jobs; the name of the model is the kind of a job."""
     if document.spec.model == "quick":
         return Timeline(
             phases=(("Training", 6.0),),
@@ -81,11 +81,11 @@ def place(home: Path, clock: VirtualClock, order: Order) -> Place:
 
 
 class TestSimulatedLauncherKeepsTheContract(LauncherContract):
-    """With `place` as above."""
+    """Runs the contract with the fixture `place`."""
 
 
 def follow(clock: Clock, *jobs: Job) -> list[float]:
-    """Follow jobs to their ends; the virtual moments that somebody had to look at."""
+    """Follow jobs to their ends, and return the virtual moments at which somebody had to poll."""
     looks = []
     while not all(job.state().is_terminal for job in jobs):
         clock.sleep(0.5)

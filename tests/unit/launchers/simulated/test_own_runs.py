@@ -1,4 +1,4 @@
-"""A training of the user's own, replayed from a table of its runs."""
+"""A user's own training, replayed from a table of its runs."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_rows_with_equal_settings_are_repeats_of_which_a_draw_takes_one(tmp_path
     answers = {table.answer(job(2), draw=draw).billable_seconds for draw in range(20)}
 
     assert answers == {100.0, 120.0}
-    assert {table.answer(job(2).replace(seed=seed)).billable_seconds for seed in (42, 43)} == answers  # none twice
+    assert {table.answer(job(2).replace(seed=seed)).billable_seconds for seed in (42, 43)} == answers  # each once
 
 
 @pytest.mark.parametrize(("seed", "seconds"), [(1, 100.0), (2, 120.0), (43, 120.0), (44, 100.0)])

@@ -1,4 +1,4 @@
-"""Tables of recorded runs: what is read, and everything that is wrong at once."""
+"""Tables of recorded runs: what is read, and how all errors are reported at once."""
 
 import math
 from collections.abc import Callable
@@ -131,7 +131,7 @@ def test_between_rows_f1_is_linear_and_seconds_are_geometric_in_the_logarithms(t
     assert answer.f1 == pytest.approx((f1_of(1e-5, 32) + f1_of(4e-5, 32)) / 2)
     assert answer.billable_seconds == pytest.approx(seconds_of(1, 32))
 
-    # log(24) lies between log(16) and log(32) by log2(1.5) = 0.585; log(3) between log(2) and log(4) by the same.
+    # log(24) is at log2(1.5) = 0.585 between log(16) and log(32), and log(3) at the same share between log(2), log(4).
     answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=24, instance_count=3)
     assert answer.billable_seconds == pytest.approx(1600 / 3 * (16 / 24) ** 0.5)
     assert answer.f1 == pytest.approx(0.9 - 0.01 * math.log2(24 * 3 / 16))
@@ -163,7 +163,7 @@ def test_repeats_are_drawn_always_the_same_and_all_of_them_in_turn(tmp_path: Pat
 
     assert ask(table, seed=7) == ask(table, seed=7)
     assert result == again == {101, 102, 103, 104, 105}
-    assert {ask(table, seed=seed).billable_seconds for seed in range(42, 47)} == result  # none twice
+    assert {ask(table, seed=seed).billable_seconds for seed in range(42, 47)} == result  # each once
     assert ask(table).basis.endswith(", one of 5 repeats")
 
 

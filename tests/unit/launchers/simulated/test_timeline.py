@@ -1,4 +1,4 @@
-"""Timelines of simulated jobs: from a table, from an estimate, with the failures that `simulation` sets."""
+"""Timelines of simulated jobs: from a table, from an estimate, and with the failures that `simulation` sets."""
 
 from collections.abc import Mapping
 from dataclasses import replace

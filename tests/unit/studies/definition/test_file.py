@@ -1,4 +1,4 @@
-"""Study files: what they mean, and what is said of bad ones: one clear fault each, all at once."""
+"""Study files: what they mean, and the messages about bad ones: one clear fault each, all at once."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ def read(folder: Path, text: str | bytes, **overrides: str) -> StudyFile:
 
 
 def faults(folder: Path, text: str | bytes, **overrides: str) -> tuple[str, ...]:
-    """What is said, with the file's folder taken out."""
+    """Return the faults, with the file's folder removed."""
     with pytest.raises(BadInput) as caught:
         read(folder, text, **overrides)
     return tuple(fault.replace(f"{folder}/", "") for fault in caught.value.faults)

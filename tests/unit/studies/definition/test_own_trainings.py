@@ -1,4 +1,4 @@
-"""Studies of any metric and of trainings of the user's own: what their files say, and what is refused."""
+"""Studies of any metric and of users' own trainings: what their files mean, and what is refused."""
 
 import os
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_a_study_finds_the_files_next_to_it(tmp_path: Path, monkeypatch: pytest.
         path.touch()
 
     assert resolve(str(study), "rows.csv") == str(tmp_path / "rows.csv")
-    assert resolve(str(study), "mine.csv") == "mine.csv"  # of the current folder
+    assert resolve(str(study), "mine.csv") == "mine.csv"  # from the current folder
     for text in ("gpt2", "bundled:imdb", "s3://films/rows.csv", "~nobody/rows.csv", "x" * 5000, os.sep + "no", "a\0b"):
         assert resolve(str(study), text) == text
 
@@ -94,7 +94,7 @@ n_trials: 2
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with an MLflow project in it."""
+    """Return the current folder, with an MLflow project in it."""
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()
     Path("mine", "MLproject").write_text(
@@ -119,7 +119,7 @@ def test_declared_parameters_are_searched_by_their_names_wherever_the_project_st
 
 
 def searching(entry: str) -> str:
-    """A study of a script of one's own that searches this, too."""
+    """Return a study of a user's own script that also searches this."""
     return OWN.replace("n_trials", f"  training_arguments.{entry}\nn_trials")
 
 

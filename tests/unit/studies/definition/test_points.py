@@ -1,4 +1,4 @@
-"""The rows of a designed experiment, and what they can tell."""
+"""The rows of a designed experiment, and what they can estimate."""
 
 from pathlib import Path
 from typing import Any

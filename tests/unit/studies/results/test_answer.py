@@ -22,7 +22,7 @@ def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> Non
     assert text.startswith(f"{experimental} Take trial {pick.point.number} (")
     assert pick.command in text
     assert text.count(f"rial {pick.point.number} (") == 1
-    assert f"{pick.title}: trial" not in text  # the first paragraph has said it
+    assert f"{pick.title}: trial" not in text  # the first paragraph contains it
     assert "Front over all objectives, cheapest first:" in text
     assert "committed to running jobs at worst 3.00 USD" in text
     assert "out of memory: batch does not fit 16 GiB" in text
@@ -42,7 +42,7 @@ def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
 
     loss = [replace(trial, values={**trial.values, "eval_loss": 0.6}) for trial in trials if trial.values]
     losses = answer(loss, {"cost_usd": "minimize", "eval_loss": "minimize"}, {}, name="own")
-    assert {point.collapse_probability for point in losses.front.points} == {0.0}  # nothing of it can collapse
+    assert {point.collapse_probability for point in losses.front.points} == {0.0}  # a loss cannot collapse
 
 
 def result_of(*trials: Trial, budget_usd: float | None = None) -> StudyResult:
@@ -108,7 +108,7 @@ def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:
 
 
 def test_a_point_that_misses_a_bound_by_a_few_seconds_is_closer_than_one_without_half_its_f1() -> None:
-    """Each miss counts as a share of its bound: seconds do not outweigh F1 because they are large numbers."""
+    """Each miss counts as a share of its bound, so seconds do not outweigh F1 because they are large numbers."""
     slow = trial_of(0, 1.0, 0.89, more={"job_seconds": 3660.0})
     poor = trial_of(1, 1.0, 0.45, more={"job_seconds": 3500.0})
     bounds = {"f1": {"min": 0.9}, "job_seconds": {"max": 3600.0}}

@@ -1,4 +1,4 @@
-"""A run that collapsed: what is stated beside it, and how likely the next one is to collapse."""
+"""A run that collapsed: what is stated with it, and how likely the next one is to collapse."""
 
 import math
 import random
@@ -23,7 +23,7 @@ def f1_of(batch: int, rate: float) -> float:
 
 
 def trials_with_repeats(seed: int) -> list[Trial]:
-    """A run of every setting, and two more of the best one."""
+    """Return a run of every setting, and two more of the best one."""
     draw = random.Random(seed)
     settings = [(batch, rate) for batch in BATCHES for rate in RATES]
     best = max(range(len(settings)), key=lambda number: f1_of(*settings[number]))
@@ -69,7 +69,7 @@ def test_a_point_is_judged_by_its_runs_that_trained_and_its_collapses_are_counte
 
 
 def keys_of(settings: Sequence[tuple[float, float]]) -> np.ndarray:
-    """Keys of a type, global batch sizes and learning rates, over one epoch."""
+    """Return keys of a type, global batch sizes and learning rates, over one epoch."""
     return np.array([(0.0, math.log2(batch), math.log(rate), 0.0) for batch, rate in settings])
 
 

@@ -1,4 +1,4 @@
-"""Points and ranks of a study, and standard deviations of one run: pooled, assumed, and what they decide."""
+"""Points and ranks of a study, and standard deviations of one run: pooled, assumed, and what depends on them."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, ma
 
 
 def brute_ranks(points: list[tuple[int, int]]) -> list[int]:
-    """Rank by definition: one more than the worst rank of what dominates (less cost, more speed)."""
+    """Return ranks by definition: one more than the worst rank of what dominates (less cost, more speed)."""
 
     def dominates(item: tuple[int, int], other: tuple[int, int]) -> bool:
         return item[0] <= other[0] and item[1] >= other[1] and item != other

@@ -1,4 +1,4 @@
-"""The page stands alone, parses, escapes, and says everything; the note of the study's run."""
+"""The page needs no other file, parses, escapes, and contains everything; and the note of the study's run."""
 
 import json
 import re
@@ -24,7 +24,7 @@ PLOTLY = plotly_script()
 
 
 class Reader(HTMLParser):
-    """Tags must nest; keeps tags and text."""
+    """Checks that tags are nested, and keeps tags and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Reader(HTMLParser):
 
 
 def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None, **also: Any) -> str:
-    """The page without plotly's own script, which takes seconds to parse."""
+    """Return the page without plotly's own script, which takes seconds to parse."""
     settings: dict[str, Any] = {"name": "a study", "budget_usd": 100.0, "committed_usd": 5.0, **also}
     text = page(answer(trials, objectives, constraints or {}, **settings), lambda run: f"https://host/{run}")
     return text.replace(PLOTLY, "")
@@ -109,7 +109,7 @@ def test_a_note_begins_with_state_and_answer_and_names_in_it_are_texts() -> None
     outside_code = re.sub(r"`.*?`", "", note)
 
     assert note.startswith("**Ended: 3 trials, 6.00 of 50 USD, best F1 0.9202.** Take trial 2 (")
-    assert "--launcher simulated" not in note  # the command is the one that is worth typing
+    assert "--launcher simulated" not in note  # this is the command that is worth typing
     assert "pixel.png" in outside_code
     assert "<" not in outside_code
     assert "](" not in outside_code
@@ -127,7 +127,7 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
     traces = {trace.get("name", "line").partition(" (")[0]: trace for trace in figure["data"]}
     drawn = sum(len(traces[name]["hovertext"]) for name in ("dominated", "on the front"))
 
-    assert drawn == len(front.points) - 1  # without the job that was cut off to learn seconds
+    assert drawn == len(front.points) - 1  # without the job that was cut off to measure seconds
     assert len(traces["recommended"]["text"]) == len(picks)
     assert "<br>rate 2.45e-5" in traces["on the front"]["hovertext"][0]
     assert all(url.startswith("http://h/") for url in traces["on the front"]["customdata"])
@@ -138,7 +138,7 @@ def test_the_chart_has_every_configuration_and_what_each_axis_shows() -> None:
 
 def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again() -> None:
     trials = [trial_of(n, 1.0, 0.9) for n in range(4)]
-    trials.append(trial_of(4, 36.0, 0.9, values={}, given={"probe_steps": "40"}))  # is none of the eight
+    trials.append(trial_of(4, 36.0, 0.9, values={}, given={"probe_steps": "40"}))  # it is not one of the eight
     running = page_of(trials, n_trials=8, running=("trial 4: batch 32",))
 
     assert re.search(r"Running: 4 of 8 trials, 40.00 of 100 USD, best F1 \S+; under way: trial 4: batch 32\.", running)
@@ -163,7 +163,7 @@ def test_no_page_is_of_tomorrow_although_simulated_jobs_may_end_then() -> None:
 
 
 def charts_of(shown: StudyAnswer) -> list[list[dict[str, Any]]]:
-    """The traces of each pair of objectives that the menu of the chart offers, as plotly draws them."""
+    """Return the traces of each pair of objectives in the chart's menu, as plotly draws them."""
     figure = json.loads(front_figure(shown.front, shown.picks, str).to_json())
     charts = [figure["data"]]
     for button in figure["layout"].get("updatemenus", [{"buttons": []}])[0]["buttons"]:

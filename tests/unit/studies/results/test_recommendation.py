@@ -111,7 +111,7 @@ FLOOR = {"f1": {"min": 0.9}}
 
 
 def test_the_cheapest_that_is_good_enough_is_recommended_and_its_quality_stated() -> None:
-    """Dollars are the only objective: the most F1 is not asked for, only enough of it."""
+    """Dollars are the only objective: enough F1 is required, not the most."""
     trials = [trial_of(0, 1.0, 0.80), trial_of(1, 2.0, 0.91), trial_of(2, 9.0, 0.95)]
     goals = with_quality({"cost_usd": "minimize"}, FLOOR)
     result = StudyAnswer(name="s", front=StudyFront.of(trials, goals, FLOOR, is_floor=True))

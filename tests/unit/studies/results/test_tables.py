@@ -48,7 +48,7 @@ def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean(
     assert (twice["f1_low"], twice["f1_high"]) == (again["f1_low"], again["f1_high"])
     low, high = float(twice["f1_low"]), float(twice["f1_high"])
     assert (low + high) / 2 == pytest.approx(0.91)
-    assert (once["f1_low"], once["f1_high"], once["cost_usd_low"]) == ("", "", "")  # nobody knows after one run
+    assert (once["f1_low"], once["f1_high"], once["cost_usd_low"]) == ("", "", "")  # unknown after one run
 
 
 def predicted(number: int, cost: float, f1: float) -> Trial:
@@ -97,7 +97,8 @@ def test_seconds_and_dollars_of_equal_clusters_are_several_runs_of_one_figure() 
 
     assert first.means["cost_usd"] == once.means["cost_usd"] == pytest.approx(1.1)
     assert first.errors["cost_usd"] == once.errors["cost_usd"]
-    assert (first.stated_errors.keys(), once.stated_errors.keys()) == ({"cost_usd", "f1"}, set())  # one has run once
+    # `once` has run once.
+    assert (first.stated_errors.keys(), once.stated_errors.keys()) == ({"cost_usd", "f1"}, set())
 
 
 def test_a_repeat_says_in_pareto_csv_which_trial_it_repeats() -> None:

@@ -1,4 +1,4 @@
-"""`SplitSampler` in the hands of somebody who knows Optuna: its own suite for samplers, and its usual ways of use."""
+"""`SplitSampler` for people who know Optuna: Optuna's own suite for samplers, and its usual ways of use."""
 
 import multiprocessing
 import pickle
@@ -33,7 +33,7 @@ class TestSuiteOfOptuna(BasicSamplerTestCase, RelativeSamplerTestCase, MultiObje
 
 
 def objective(trial: Trial) -> tuple[float, float]:
-    """A training of the toy that somebody wrote with `suggest_*`; it knows of probes."""
+    """Run the toy training as somebody would write it with `suggest_*`, with support for probes."""
     trial.suggest_categorical("instance_type", list(SPEED))
     trial.suggest_categorical("per_device_train_batch_size", [8, 16, 32, 64])
     trial.suggest_float("learning_rate", 1e-5, 1e-3, log=True)
@@ -44,7 +44,7 @@ def objective(trial: Trial) -> tuple[float, float]:
 
 
 def ordinary(trial: Trial) -> tuple[float, float]:
-    """The same training by somebody who has never heard of probes."""
+    """Run the same training as somebody would write it who does not know about probes."""
     kind = trial.suggest_categorical("instance_type", list(SPEED))
     batch = trial.suggest_categorical("per_device_train_batch_size", [8, 16, 32, 64])
     rate = trial.suggest_float("learning_rate", 1e-5, 1e-3, log=True)
@@ -54,7 +54,7 @@ def ordinary(trial: Trial) -> tuple[float, float]:
 
 
 def doubled(study: optuna.Study) -> list[tuple[object, ...]]:
-    """Jobs that were paid more than once."""
+    """Return the jobs that were paid more than once."""
     counts = Counter(tuple(sorted(trial.params.items())) for trial in study.trials)
     return [params for params, count in counts.items() if count > 1]
 

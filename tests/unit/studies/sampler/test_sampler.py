@@ -1,4 +1,4 @@
-"""`SplitSampler` in studies of plain Optuna: a toy stands for training and for its bill."""
+"""`SplitSampler` in studies of plain Optuna: a toy replaces training and bill."""
 
 import math
 import re
@@ -26,13 +26,13 @@ Toy = Callable[[optuna.Study, Trial], None]
 
 
 def train(study: optuna.Study, trial: Trial) -> None:
-    """A job that ends well."""
+    """Run a job that ends well."""
     values = outcome(trial)
     study.tell(trial, values, state=TrialState.PRUNED if values is None else None)
 
 
 def searched(sampler: SplitSampler, toy: Toy = train, storage: str | None = None, most: int = 60) -> optuna.Study:
-    """A study that goes on until the sampler is done."""
+    """Return a study that runs until the sampler is done."""
     directions = ["minimize", "maximize"]
     study = optuna.create_study(
         directions=directions, sampler=sampler, storage=storage, study_name="toy", load_if_exists=True
@@ -96,7 +96,7 @@ SEVERAL = SPACE | {"instance_count": CategoricalDistribution([1, 2, 4])}
 
 
 def test_a_deadline_is_kept_although_time_is_no_objective() -> None:
-    deadline = {"job_seconds": {"max": 400.0}}  # which one instance cannot keep
+    deadline = {"job_seconds": {"max": 400.0}}  # one instance cannot meet it
 
     study = searched(SplitSampler(job(), SEVERAL, constraints=deadline))
 
@@ -162,7 +162,7 @@ def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_n
 
 
 def test_a_value_that_fails_costs_one_probe_not_the_budget() -> None:
-    """All probes of a study take the same rate and optimiser: if jobs fail with them, others are taken."""
+    """All probes of a study use the same rate and optimizer: if jobs fail with them, others are used."""
     optimisers = {"training_arguments.optim": CategoricalDistribution(["adamw_bnb_8bit", "adamw_torch"])}
     rates = {"learning_rate": CategoricalDistribution([5e-6, 2e-5, 5e-5, 3e-4])}
 
@@ -194,7 +194,7 @@ def test_a_type_that_always_fails_does_not_keep_the_others_from_being_searched()
 
 
 def test_a_type_of_which_a_single_batch_has_run_is_not_believed_to_take_as_long_with_others() -> None:
-    """The probe of its largest batch fails by chance, and its front has large batches only."""
+    """The probe of its largest batch fails by chance, and its front has only large batches."""
 
     def toy(study: optuna.Study, trial: Trial) -> None:
         params = trial.params
@@ -255,7 +255,7 @@ def test_a_training_of_ones_own_with_unknown_parameters_and_a_loss_is_searched_w
     sampler = SplitSampler(own, space, objectives=["cost_usd", "loss"])
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
     brief = SplitSampler(own.replace(max_runtime_minutes=0.5), space, objectives=["cost_usd", "loss"])
-    assert brief.next_job(study) is not None  # whoever limits a training to 30 seconds knows that it is that short
+    assert brief.next_job(study) is not None  # a limit of 30 seconds means that the training is that short
     for _ in range(80):
         if sampler.is_done(study):
             break
@@ -275,7 +275,7 @@ def test_ranges_of_batches_are_searched_in_powers_of_two_and_of_rates_in_octaves
     rates = FloatDistribution(1e-5, 1e-2, log=True)
     for batches, searched in (
         (IntDistribution(12, 100), [12, 16, 32, 64, 100]),
-        (IntDistribution(24, 96, step=24), [24, 48, 72, 96]),  # a step says which
+        (IntDistribution(24, 96, step=24), [24, 48, 72, 96]),  # the step determines the values
     ):
         space = Space({"max_train_samples": 1000}, {"global_batch_size": batches, "learning_rate": rates}, None)
         assert sorted({it.point["global_batch_size"] for it in space.candidates}) == searched

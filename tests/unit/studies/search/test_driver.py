@@ -1,4 +1,4 @@
-"""A driver and its method, on a launcher whose jobs end as they are told to, with real storage and a real MLflow."""
+"""A driver and its method, on a launcher whose jobs end as a test wants, with real storage and a real MLflow."""
 
 import itertools
 from contextlib import suppress
@@ -77,7 +77,7 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
 
     assert len(driver.trials) >= 4
     assert len(driver.trials) == len({tuple(trial.point.items()) for trial in driver.trials.values()})
-    assert {trial.state.name for trial in driver.table.study.get_trials()} == {"COMPLETE"}  # known ones, too
+    assert {trial.state.name for trial in driver.table.study.get_trials()} == {"COMPLETE"}  # also for known points
     assert desk.said == ["study scripted: 8 points; trial 0 runs: ml.g5.xlarge, rate 1e-5, batch 16"]
     assert "no untried point fits what is left of the budget" in reason
 
@@ -136,10 +136,10 @@ def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | No
     assert failed.value.exit_code == 3
     assert "trials 0 and 1 failed with the same error of the code, and no trial has completed" in str(failed.value)
     assert str(failed.value).endswith(f"to its requirements.txt; then the same command{more} continues")
-    desk.launcher.judge = always_done  # the package has been added
+    desk.launcher.judge = always_done  # the package was added
     driver = desk.next_driver(job=job)
     searched(driver)
-    assert rates(driver) == list(RATES)  # also those that had failed
+    assert rates(driver) == list(RATES)  # including those that had failed
 
 
 def test_a_preparation_that_dies_ends_its_trial_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,12 +194,12 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert [run.info.status for run in runs] == ["FAILED"] * MOST_REFUSED
 
-    desk.launcher.judge = always_done  # the quota has been raised
+    desk.launcher.judge = always_done  # the quota was raised
     begun = desk.clock.now()
     again = desk.next_driver()
     searched(again)
     assert rates(again) == list(RATES)
-    assert desk.clock.now() - begun < 240  # nobody waits for what was fixed
+    assert desk.clock.now() - begun < 240  # it does not wait for what was fixed
 
 
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_asks_for_it(desk: Desk) -> None:
@@ -242,7 +242,7 @@ def test_jobs_side_by_side_that_are_cut_off_by_one_wrong_estimate_double_later_l
         limits.append(driver.money.limited(spec).max_runtime_minutes)
 
     assert limits[0] < 1500
-    assert limits[1] / limits[0] == pytest.approx(2.0, rel=0.15)  # and once the seconds of a slow start
+    assert limits[1] / limits[0] == pytest.approx(2.0, rel=0.15)  # plus, once, the seconds of a slow start
     assert limits[2] / limits[1] == pytest.approx(2.0, rel=0.15)
 
 
@@ -327,7 +327,7 @@ def test_what_a_dead_driver_was_running_is_taken_over(
     (run,) = MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")
     desk.tracking.run(run.info.run_id).set_tags({"paretune.watched_by": ""})
     if not is_noted:
-        MlflowClient().set_terminated(run.info.run_id, "FAILED")  # as `sync` closes the run of no job
+        MlflowClient().set_terminated(run.info.run_id, "FAILED")  # as `sync` closes a run without a job
 
     second = desk.next_driver()
     assert [job.number for job in second.running] == [0]
@@ -361,7 +361,7 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
     first.begin(Start({"learning_rate": RATES[1]}))
     until_ended(first)
     first.begin(Start({"learning_rate": RATES[0]}))
-    jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # of a region or an account that knows none of them
+    jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # as in a region or an account without these jobs
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | {"region": "eu-west-1"})
     second = desk.driver(job=KEEPING)
     with pytest.raises(LostContact, match="cannot be followed from here: its job is in the region us-east-1") as lost:
@@ -430,7 +430,7 @@ def test_an_interrupted_study_stops_its_jobs_records_them_and_asks_for_their_poi
     assert not driver.table.abandoned()
     runs = MlflowClient().search_runs(["0"], "tags.`paretune.trial` LIKE '%'")
     assert sorted(run.info.status for run in runs) == ["FINISHED", "KILLED", "KILLED"]
-    assert rates(driver) == [RATES[2]]  # it has completed before it could be stopped
+    assert rates(driver) == [RATES[2]]  # it completed before it could be stopped
 
     again = desk.next_driver()
     desk.launcher.judge = lambda spec, times: DONE
@@ -445,7 +445,7 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     first = desk.driver()
     first.begin(Start({"learning_rate": RATES[0]}))
     for job in desk.launcher.jobs.values():
-        job.ending = BROKEN  # the process that started it has ended, and the job with it
+        job.ending = BROKEN  # its job ended with the process that started it
 
     second = desk.next_driver()
     searched(second)
@@ -551,14 +551,14 @@ def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
     searched(driver)
 
     reserved = [trial.worst_usd for trial in driver.trials.values()]
-    assert reserved[0] == pytest.approx(0.5 + 900 / 3600)  # and no second one beside it: they do not fit together
+    assert reserved[0] == pytest.approx(0.5 + 900 / 3600)  # two of them do not fit together
     assert max(reserved[1:]) <= 0.5 + 30 / 3600 + 1e-9  # the upload took 30 s more than its bound
     assert driver.workplace.launcher.exceeded_s == pytest.approx(30.0)
 
 
 def test_a_trial_that_somebody_queues_in_optuna_is_run_next(desk: Desk) -> None:
     driver = desk.driver(n_trials=2)
-    for rate in (RATES[3], 2.5e-5, RATES[2]):  # the second is none of the choices
+    for rate in (RATES[3], 2.5e-5, RATES[2]):  # the second is not one of the choices
         driver.table.study.enqueue_trial({"learning_rate": rate})
     searched(driver)
 
@@ -615,7 +615,7 @@ def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: E
     searched(again)
     assert len(desk.launcher.created) == len(RATES)
     assert rates(again) == list(RATES)
-    again.stop(error)  # of the last page
+    again.stop(error)  # about the last page
     assert not any(pool.is_kept for pool in desk.launcher.pools.values())
 
 
@@ -645,7 +645,7 @@ def test_a_trial_without_memory_gets_a_smaller_batch_from_its_study_only(desk: D
     driver.begin(Start({"learning_rate": RATES[0]}))
     if is_driven:
         until_ended(driver)
-    else:  # it was killed
+    else:  # the driver was killed
         driver.running[0].record.run.set_tags({"paretune.watched_by": ""})
         workplace = driver.workplace
         Sync(workplace_of=lambda _: workplace, tracking=desk.tracking, interruption=Interruption()).run()

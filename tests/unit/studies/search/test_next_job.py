@@ -1,4 +1,4 @@
-"""What a study proposes, and what it promises for a job before it begins it."""
+"""What a study proposes, and what it reserves for a job before it begins it."""
 
 import itertools
 import math
@@ -20,18 +20,18 @@ from tests.support.workplaces import driver_of
 RATES = (1e-5, 3e-5, 1e-4, 3e-4)
 BATCHES = (16, 32, 64, 128)
 TYPES = {"ml.g5.xlarge": (1.408, 1, 64), "ml.g5.12xlarge": (7.09, 4, 128)}
-"""Dollars an hour, devices, largest per-device batch that fits."""
+"""Dollars per hour, devices, and the largest per-device batch that fits."""
 ROWS = 60_000
 
 
 def smooth(global_batch: int, rate: float) -> float:
-    """F1 that depends on batch and rate alone: best where the rate follows the root of the batch."""
+    """Return an F1 that depends only on batch and rate, and is best if the rate follows the root of the batch."""
     best = math.log(5e-5 * math.sqrt(global_batch / 32))
     return 0.92 - 0.01 * abs(math.log2(global_batch / 64)) - 0.015 * (math.log(rate) - best) ** 2
 
 
 def write_table(path: Path) -> None:
-    """The table of all jobs."""
+    """Write the table of all jobs."""
     lines = ["instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"]
     for (name, (_, devices, largest)), batch, rate in itertools.product(TYPES.items(), BATCHES, RATES):
         size = batch * devices
@@ -54,21 +54,21 @@ budget_usd: 500
 
 
 def made(folder: Path, text: str = STUDY, **typed: str) -> Driver:
-    """A driver of that study, whose jobs the table tells."""
+    """Return a driver of that study, whose jobs are replayed from the table."""
     write_table(folder / "table.csv")
     (folder / "study.yaml").write_text(text)
     return driver_of(folder, "study.yaml", typed)
 
 
 def random(folder: Path, **typed: str) -> Driver:
-    """A driver of a random search on one type."""
+    """Return a driver of a random search on one type."""
     usual = {"sampler": "random", "n_trials": "32", "instance_type": "ml.g5.xlarge", "max_runtime_minutes": "90"}
     return made(folder, STUDY.replace("budget_usd: 500\n", ""), **usual | typed)
 
 
 def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> None:
     dear_first = STUDY.replace("[ml.g5.xlarge, ml.g5.12xlarge]", "[ml.g5.12xlarge, ml.g5.xlarge]")
-    driver = made(workplace, dear_first, budget_usd="0.5")  # twice a probe of the dear type: 0.52
+    driver = made(workplace, dear_first, budget_usd="0.5")  # two probes of the expensive type: 0.52
 
     driver.run(Split(driver).propose)
 
@@ -150,7 +150,7 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval_also
 
 
 def test_a_repeat_may_take_twice_what_its_trial_took_whatever_limit_that_had(workplace: Path) -> None:
-    week = str(7 * 24 * 60)  # without a limit of its own, a repeat would be refused for 237 USD
+    week = str(7 * 24 * 60)  # without its own limit, a repeat would be refused for 237 USD
     driver = random(workplace, budget_usd="8", max_runtime_minutes=week, model="someone/unheard-of", n_trials="1")
     point = {"per_device_train_batch_size": 16, "learning_rate": 3e-5}
     assert driver.begin(Start(point, {"max_runtime_minutes": 90.0})) == ""

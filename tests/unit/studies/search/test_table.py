@@ -1,4 +1,4 @@
-"""The trials of a study in Optuna's storage: asked for, reserved, booked, told and found again."""
+"""The trials of a study in Optuna's storage: asked for, reserved, recorded, completed and found again."""
 
 import json
 import shutil
@@ -56,12 +56,12 @@ def trial(made: StudyTable, number: int) -> optuna.trial.FrozenTrial:
 
 
 def ask(made: StudyTable) -> tuple[int, Mapping[str, Any]]:
-    """Number and point of the next trial."""
+    """Return the number and the point of the next trial."""
     return made.ask({}, {}, lambda point: True)
 
 
 def begun(made: StudyTable, number: int, point: Mapping[str, Any] | None = None, **more: Any) -> Trial:
-    """A trial that is reserved, with its run."""
+    """Return a trial that is reserved, with its run."""
     point = point or {"instance_count": 1, "learning_rate": 1e-4}
     given = {name: str(value) for name, value in {**point, **more.get("changes", {})}.items()}
     given["instance_type"] = "ml.g5.xlarge"
@@ -71,7 +71,7 @@ def begun(made: StudyTable, number: int, point: Mapping[str, Any] | None = None,
 
 
 def ended(made: StudyTable, running: Trial, status: TrialStatus = TrialStatus.COMPLETED, **more: Any) -> None:
-    """Book a trial, and tell it."""
+    """Record the end of a trial, in our record and in Optuna."""
     measured = {"cost_usd": 1.0, "f1": 0.9, "billable_seconds": 60.0} if status is TrialStatus.COMPLETED else {}
     made.save(replace(running, **{"status": status, "measured": measured, "cost_usd": 1.0, **more}))
     made.tell(next(each for each in made.trials()[1] if each.number == running.number))

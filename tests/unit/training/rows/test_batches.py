@@ -21,7 +21,7 @@ WHOLE = st.builds(
 
 
 def uneven(devices: int, share: int, most: int) -> BatchPlan:
-    """The plan of a step whose micro-batches may differ by a row."""
+    """Return the plan of a step whose micro-batches may differ by a row."""
     steps = -(-share // most)
     return BatchPlan(
         per_device_train_batch_size=-(-share // steps),
@@ -38,7 +38,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def by_rank(lengths: np.ndarray, plan: BatchPlan, seed: int, epoch: int) -> list[list[list[tuple[list[int], bool]]]]:
-    """Micro-batches of each step of every rank, as a job of `plan.devices` processes sees them."""
+    """Return the micro-batches of each step of every rank, as a job of `plan.devices` processes sees them."""
     samplers = [GlobalBatchSampler(lengths, plan, rank=rank, seed=seed) for rank in range(plan.devices)]
     steps = range(epoch * samplers[0].steps, (epoch + 1) * samplers[0].steps)
     return [[sampler.micro_batches(step) for step in steps] for sampler in samplers]

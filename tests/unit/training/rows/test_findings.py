@@ -1,4 +1,4 @@
-"""What is said of the rows of a job before it is paid for."""
+"""What is said about the rows of a job before it is paid for."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from paretune.training.rows.sources import read_rows
 
 
 def found_in(tmp_path: Path, text: str, **values: Any) -> DataFindings:
-    """The findings in a CSV file whose rows have three tokens each."""
+    """Return the findings in a CSV file whose rows have three tokens each."""
     path = tmp_path / "rows.csv"
     path.write_text(text)
     job = JobSpec(dataset=str(path), **values)

@@ -1,4 +1,4 @@
-"""Real loading from a hub, by the preparing process against one on this machine, and what comes as Python packages."""
+"""The preparing process loads from a hub on this machine, and from Python packages."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ def server(root: Path) -> Iterator[Hub]:
 
 
 def online(address: str) -> dict[str, str | None]:
-    """Environment of a process whose hub is at `address`; the switches that would keep it off the network are gone."""
+    """Return the environment of a process whose hub is at `address`, without switches that would keep it offline."""
     switches = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HTTP_PROXY", "HTTPS_PROXY")
     gone: dict[str, str | None] = dict.fromkeys([*switches, *(name.lower() for name in switches)])
     return gone | {"HF_ENDPOINT": address}
@@ -64,7 +64,7 @@ def test_old_names_load_with_their_splits_the_same_weights_once_and_all_works_ag
     assert "fancyzhx/ag_news/resolve" in text
     assert "model.safetensors" in text
     assert "pytorch_model.bin" not in text
-    assert Path(first.answer["model"]).parent.name == "snapshots"  # and its own name is the commit
+    assert Path(first.answer["model"]).parent.name == "snapshots"  # its own name is the commit
     assert gone.code == 0, gone.faults
     assert gone.answer == first.answer
 

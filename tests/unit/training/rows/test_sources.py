@@ -24,7 +24,7 @@ def write(
     columns: tuple[str, str] = ("text", "label"),
     separator: str = ",",
 ) -> Path:
-    """Write the rows in the format that the file's name says."""
+    """Write the rows in the format that the file's name indicates."""
     path.parent.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame({columns[0]: texts, columns[1]: labels})
     if path.suffix == ".parquet":

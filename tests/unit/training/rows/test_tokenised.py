@@ -26,7 +26,7 @@ LABELS = ("bad", "good")
 
 
 def padded(rows: list[list[int]], multiple: int, fill: int) -> list[list[int]]:
-    """The batch, padded the slow and obvious way."""
+    """Return the batch, padded in the slow and obvious way."""
     width = max(1, *(len(row) for row in rows)) if rows else 1
     while width % multiple:
         width += 1
@@ -34,7 +34,7 @@ def padded(rows: list[list[int]], multiple: int, fill: int) -> list[list[int]]:
 
 
 def word_tokenizer(**arguments: Any) -> PreTrainedTokenizerFast:
-    """A tokenizer of seven words that adds nothing to a text."""
+    """Return a tokenizer of seven words that adds nothing to a text."""
     words = Tokenizer(WordLevel(TOKEN_CLASSIFICATION, unk_token="[UNK]"))  # noqa: S106
     words.pre_tokenizer = Whitespace()
     named = {"unk_token": "[UNK]", "eos_token": "[END]", "pad_token": "[END]"} | arguments
@@ -51,7 +51,7 @@ def some_rows(**changed: Rows) -> dict[str, Rows]:
 
 @pytest.fixture(autouse=True)
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of classes for which baselines were computed."""
+    """Return the numbers of classes for which baselines were computed."""
     calls: list[int] = []
     monkeypatch.setattr(tokenised, "_baselines", lambda _spec, _rows, names: calls.append(len(names)) or {})
     return calls
