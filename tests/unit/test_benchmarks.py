@@ -3,11 +3,14 @@
 import itertools
 import math
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from paretune.estimating.phases import usual
+from tests.support.processes import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -161,6 +164,23 @@ def test_the_parts_of_what_a_gpu_shows_fit_into_nine_minutes_and_stand_in_its_pa
 
     assert sum(map(int, limits.values())) <= 540
     assert {name: limit for name, limit in limits.items() if name != "device"} == shown
+
+
+def test_a_part_of_what_a_gpu_shows_ends_with_all_that_it_has_started(tmp_path: Path) -> None:
+    script = (REPOSITORY / ".ci" / "gpu").read_text()
+    function = script[script.index("part() {") : script.index("\n}\n") + 3]
+    training = f"trap '' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 1; done"
+    words = f"sh -c {shlex.quote(training)} & wait"
+    lines = [f"rehearse= folder={tmp_path} failed=()", function, f"part slow 2 sh -c {shlex.quote(words)}"]
+
+    printed = subprocess.run(
+        ["bash", "-c", "\n".join([*lines, "echo ${failed[*]}"])], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+
+    assert printed.splitlines()[-1] == "slow"
+    assert re.search(r"^ended with 137 after \d+ s$", (tmp_path / "slow.txt").read_text(), re.MULTILINE)
+    process = Path("/proc", (tmp_path / "pid").read_text().strip())
+    wait_until(lambda: not process.exists(), within_s=20, what="the end of what the part has started")
 
 
 def test_other_trainings_write_their_scores_and_update_one_weight_after_another() -> None:
