@@ -32,12 +32,14 @@ _PLACES = re.compile(r"\bargv\[\d+\]")
 _ELSEWHERE = re.compile(r"\bexec\(\s*(?:compile\(\s*)?open\(|\brunpy\.run_")
 _FIT = re.compile(r"\bLightningCLI\((?![^)]*\b(?:run=False|args=))")
 _NOTEBOOK = re.compile(r"^\s*get_ipython\(\)", re.MULTILINE)
+_WITH_TRAINER = r"(?:transformers|trl|setfit|sentence_transformers)"
 _LOGGERS = {
     "MLflow": r"^\s*(?:import|from)\b[^\n#]*\bmlflow\b",
     "W&B": r"^\s*(?:import|from)\b[^\n#]*\bwandb\b|\bWandbLogger\b",
     "TensorBoard": r"\bSummaryWriter\b|\bTensorBoard(?:Logger)?\b",
     "Lightning's CSV or TensorBoard": r"^\s*(?:import|from) (?:pytorch_lightning|lightning)\b",
-    "Hugging Face's Trainer": r"^\s*(?:import|from)\b[^\n#]*\b(?:transformers|trl|setfit|sentence_transformers)\b",
+    "Hugging Face's Trainer": rf"^\s*from {_WITH_TRAINER}[\w.]* import (?:\([^)]*|[^\n]*)\b\w*Trainer\b"
+    rf"|\b{_WITH_TRAINER}\.\w*Trainer\b",
     "Keras' printed lines": r"^\s*(?:import|from)\b[^\n#]*\bkeras\b",
     "XGBoost's or LightGBM's printed lines": r"^\s*(?:import|from)\b[^\n#]*\b(?:xgboost|lightgbm|catboost)\b",
 }

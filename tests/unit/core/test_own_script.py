@@ -100,3 +100,25 @@ def test_metrics_are_found_in_the_calls_of_every_usual_logger_and_settings_are_n
     assert own.loggers == ("MLflow", "W&B", "TensorBoard")
     assert own.settings == {"batch_size", "width", "momentum", "depth"}
     assert not own.sets_tracking
+
+
+@pytest.mark.parametrize(
+    ("text", "loggers"),
+    [
+        ("from transformers import AutoModel, Trainer", ("Hugging Face's Trainer",)),
+        ("from transformers import (\n    AutoModel,\n    Seq2SeqTrainer,\n)", ("Hugging Face's Trainer",)),
+        ("import trl\ntrl.SFTTrainer(model)", ("Hugging Face's Trainer",)),
+        ("from transformers import AutoModel, TrainerCallback", ()),
+        ("from transformers import AutoTokenizer\nclass Trainer: pass\nTrainer()", ()),
+        (
+            "from transformers import AutoModel\nimport lightning as L\nL.Trainer()",
+            ("Lightning's CSV or TensorBoard",),
+        ),
+    ],
+)
+def test_a_script_that_imports_a_library_without_its_trainer_does_not_log_with_it(
+    script: Path, text: str, loggers: tuple[str, ...]
+) -> None:
+    script.write_text(text)
+
+    assert read_own_script(script).loggers == loggers
