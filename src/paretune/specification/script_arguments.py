@@ -19,7 +19,7 @@ from paretune.core.script_options import LITERAL, OF_LIGHTNING, OFF, SWITCH, SWI
 from paretune.core.shell import options
 from paretune.core.untrusted import LARGEST_SCRIPT, at_home, read_text
 from paretune.specification.declaration import affecting, extra_of, spell
-from paretune.specification.inputs import IN_S3, INPUT_FILES, split_configuration
+from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, IN_S3, INPUT_FILES, split_configuration
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parallelism import OF_STRATEGY, OF_THE_BATCH, BatchPlan
@@ -163,6 +163,8 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if faults:
         return faults
     script = _script(spec)
+    if faults := _bundled_faults(spec):
+        return faults
     names = {**_given_values(spec, spec.plan(), script), **spec.training_arguments}
     if faults := start_faults(path, names):
         return [*faults, *(unknown_arguments(path, script, names) if script.first_words else ())]
@@ -176,6 +178,17 @@ def argument_faults(spec: JobSpec) -> list[str]:
         values = options(**dict.fromkeys(added, "VALUE"))
         faults.append(f"{path.name} does not run without {', '.join(missing)}: add {values}")
     return faults
+
+
+def _bundled_faults(spec: JobSpec) -> list[str]:
+    """Return the faults of models and data sets that only paretune's own training reads."""
+    given = {name: str(getattr(spec, name)) for name in ("model", "dataset") if name in spec.model_fields_set}
+    instead = {"model": f"a hub id, such as {BUNDLED_MODEL_ID}, or a folder", "dataset": "a hub id, a file or a folder"}
+    return [
+        f"{name} {text} is known to paretune's own training only: give {_path(spec).name} {instead[name]}"
+        for name, text in given.items()
+        if text.startswith(BUNDLED)
+    ]
 
 
 def _syntax_fault(path: Path) -> str:

@@ -215,8 +215,28 @@ def test_a_dry_run_says_what_is_passed_what_is_reported_and_what_is_unclear(scri
     }
 
 
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        (
+            {"model": "bundled:all-MiniLM-L6-v2"},
+            "a hub id, such as sentence-transformers/all-MiniLM-L6-v2, or a folder",
+        ),
+        ({"dataset": "bundled:imdb"}, "a hub id, a file or a folder"),
+    ],
+)
+def test_a_script_is_not_given_names_that_only_our_own_training_knows(
+    script: Path, given: dict[str, str], instead: str
+) -> None:
+    script.write_text(PLAIN)
+
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), **given))
+
+    assert fault.endswith(f"known to paretune's own training only: give {script.name} {instead}")
+
+
 GIVEN = """
-model=bundled:all-MiniLM-L6-v2 init=pretrained dataset=bundled:rotten_tomatoes text_column=text label_column=label
+model=bert-base-uncased init=pretrained dataset=rotten_tomatoes text_column=text label_column=label
 task=classification max_train_samples=500 max_eval_samples=50 max_seq_length=128 learning_rate=5e-05
 seed=42 num_train_epochs=1 fine_tuning=full test_file=t.csv validation_file=v.csv missing_rows=refuse
 """
