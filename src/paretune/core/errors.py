@@ -22,6 +22,9 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the last line of a traceback
+ENDED_WITHOUT_REASON = re.compile(r"ended with exit code -?\d+$")
+"""The end of a reason that the log may complete."""
 
 
 class ParetuneError(Exception):
@@ -140,10 +143,15 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def last_words(lines: Sequence[str]) -> str:
-    """Return the last printed line with words, or all lines of a box drawn by Typer or rich, as one line."""
+    """Return the last printed line with words, or all lines of a box drawn by Typer or rich, as one line.
+
+    If it only says that a child process failed, return the exception of the child.
+    """
     plain = [_COLOUR.sub("", line).strip() for line in lines]
     while plain and not re.search(r"\w", plain[-1]):
         plain.pop()
+    if plain and plain[-1].startswith("subprocess.CalledProcessError"):
+        plain = [line for line in plain[:-1] if _EXCEPTION.match(line)] or plain
     in_box = list(itertools.takewhile(lambda line: line.startswith("│"), reversed(plain)))
     return " ".join(line.strip("│ ") for line in reversed(in_box or plain[-1:]))
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
+from paretune.core.errors import ENDED_WITHOUT_REASON, Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.core.noise import binomial_error
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.core.script_metrics import LOGGERS
@@ -346,7 +346,13 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
         FailureKind.DISK_FULL: spec.runs_on.disk_remedy,
         FailureKind.DIVERGED: "lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32",
     }
-    return f"{reason}: {remedies[kind]}" if kind in remedies else reason
+    if kind in remedies:
+        return f"{reason}: {remedies[kind]}"
+    if "MaxRuntimeExceeded" in reason and "raise max_runtime_minutes" not in reason:
+        return f"{reason}: raise max_runtime_minutes, or let it train less"
+    if spec.runs_user_code and ENDED_WITHOUT_REASON.search(reason):
+        return f"{reason}, and printed nothing: look where it calls sys.exit"
+    return reason
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:

@@ -26,12 +26,12 @@ from typing import Any
 import psutil
 
 from paretune.core.clock import Clock
-from paretune.core.errors import BadInput, last_words
+from paretune.core.errors import ENDED_WITHOUT_REASON, BadInput, last_words
 from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
 from paretune.launchers import LOCAL
 from paretune.launchers.base import JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
-from paretune.launchers.job_folder import FolderJob, fill, project_folder
+from paretune.launchers.job_folder import FolderJob, fill
 from paretune.launchers.processes import living, out_of_memory_kills
 from paretune.pricing import ML_M5_LARGE, Price
 from paretune.specification.container import (
@@ -45,7 +45,6 @@ from paretune.specification.container import (
 from paretune.specification.job import JobSpec
 
 STOP_GRACE_S = 70.0  # seconds from `stop` until a running job is killed; torchrun kills its processes after 60
-_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the last line of a traceback
 
 
 def gpus() -> int:
@@ -95,9 +94,9 @@ class LocalJob(FolderJob):
         """Return state, seconds and results; the reason of a stop only if the user did not request it."""
         state = self.state()
         end: dict[str, Any] = _read(self._end) if state.is_terminal else {"time": self._clock.now(), "reason": ""}
-        is_project, reason = project_folder(self.folder).exists(), end["reason"]
-        if is_project and "ended with exit code" in reason:  # the command has printed the reason
-            reason = ": ".join([reason, *self._last_words()])
+        reason = end["reason"]
+        if ENDED_WITHOUT_REASON.search(reason) and (words := last_words(self.log_tail(200))):
+            reason = f"{reason}: {words}"
         has_completed, has_model = state is JobState.COMPLETED, any(self.folder.model.glob("*"))
         return JobStatus(
             state=state,
@@ -108,13 +107,6 @@ class LocalJob(FolderJob):
             failure=(FailureKind(end["kind"]), reason) if reason else None,
             model=str(self.folder.model) if has_completed and has_model else "",
         )
-
-    def _last_words(self) -> list[str]:
-        """Return the last line of the log; if that only says that a child failed, the child's exception."""
-        lines = self.log_tail(200)
-        if lines and lines[-1].startswith("subprocess.CalledProcessError"):
-            lines = [line for line in lines[:-1] if _EXCEPTION.match(line)] or lines
-        return list(filter(None, [last_words(lines)]))
 
     def _record_end(self, code: int | None) -> JobState:
         kind, reason = FailureKind.ERROR, ""
@@ -145,7 +137,8 @@ class LocalJob(FolderJob):
         if code == errno.ENOSPC:
             return FailureKind.DISK_FULL, f"the disk that holds {self.folder.root} is full"
         if code < 0:
-            return FailureKind.ERROR, f"its process was killed by {signal.Signals(-code).name}"
+            why = ", most often because memory was used up: let it need less" * (code == -signal.SIGKILL)
+            return FailureKind.ERROR, f"its process was killed by {signal.Signals(-code).name}{why}"
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
 
     def _ask_to_stop(self, reason: str) -> None:

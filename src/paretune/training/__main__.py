@@ -8,6 +8,7 @@ import errno
 import gc
 import os
 import re
+import subprocess
 import sys
 import traceback
 from contextlib import suppress
@@ -20,6 +21,7 @@ from paretune.specification.container import FailureKind, Hosts, JobDocument, Jo
 from paretune.training import processes
 from paretune.training.processes import GRACE_S, SAGEMAKER_GRACE_S
 
+_LONGEST_COMMAND = 100  # characters of a command in a message
 _LOST_CONNECTION = re.compile(
     "connection closed by peer|connection reset by peer|broken pipe|remote process exited|socket closed", re.IGNORECASE
 )
@@ -54,7 +56,7 @@ def main(folder: JobFolder) -> int:
         # It has failed if it stopped for a reason in the failure file, such as its deadline.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
-        kind, sentence = classify_failure(error)
+        kind, sentence = classify_failure(error, runs_here=hosts is None)
         if not folder.failure.exists():  # otherwise a child process has reported it
             _print(error, folder)
         with suppress(OSError):  # a full disk may have no room for the reason, and the exit code says it
@@ -91,14 +93,16 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
     return True
 
 
-def classify_failure(error: Exception) -> tuple[FailureKind, str]:
-    """Return the kind of a failure, and one sentence for the user."""
+def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[FailureKind, str]:
+    """Return the kind of a failure, and one sentence for the user; `runs_here`: the job has no image of its own."""
     sentence = first_line(error)
     if isinstance(error, BadInput):
         return FailureKind.BAD_INPUT, str(error)
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or sentence).partition(".")[0]
         remedy = "list it in the job's requirements, or set sagemaker.training_image to an image that has it"
+        if runs_here:
+            remedy = f"install it for {sys.executable}"
         return FailureKind.BAD_INPUT, f"package {package} is missing where the job runs: {remedy}"
     from paretune.training.device import is_out_of_memory
     from paretune.training.meter import Diverged
@@ -113,8 +117,15 @@ def classify_failure(error: Exception) -> tuple[FailureKind, str]:
         return FailureKind.ERROR, str(error)
     if _LOST_CONNECTION.search(str(error)):
         return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
+    if isinstance(error, subprocess.CalledProcessError):  # the child has printed why
+        words = error.cmd if isinstance(error.cmd, str) else " ".join(map(str, error.cmd))
+        command = words if len(words) <= _LONGEST_COMMAND else f"{words[:_LONGEST_COMMAND]}..."
+        return FailureKind.ERROR, f"its command {command!r} ended with exit code {error.returncode}"
+    if isinstance(error, FileNotFoundError) and error.filename and not os.path.isabs(error.filename):
+        sentence += f" (looked from {Path.cwd()})"
     cause = causes(error)[-1]
-    is_shown = cause is not error and isinstance(cause, Exception)  # no SystemExit of a script
+    is_new = (type(cause), first_line(cause)) != (type(error), first_line(error))
+    is_shown = is_new and isinstance(cause, Exception)  # no SystemExit of a script
     reason = f", because of {type(cause).__name__}: {first_line(cause)}" if is_shown else ""
     return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{reason}"
 

@@ -146,10 +146,13 @@ def test_printed_numbers_are_curves_over_the_steps_that_were_printed() -> None:
             {"Training_accuracy": 0.912, "Validation_accuracy": 0.843},
         ),
         (["| epoch | loss | acc |", "|---|---|---|", "| 3 | 0.41 | 87% |"], {"loss": 0.41, "acc": 0.87}),
-        (["epoch,lr,train_loss,val_loss", "1,0.01,0.51,0.42", "2,0.01,0.41,0.32"], {"train_loss": 0.41, "val_loss": 0.32}),
+        (
+            ["epoch,lr,train_loss,val_loss", "1,0.01,0.51,0.42", "2,0.01,0.41,0.32"],
+            {"train_loss": 0.41, "val_loss": 0.32},
+        ),
         (
             [
-                "      Class     Images  Instances      Box(P          R      mAP50  mAP50-95): 100%|\u2588| 4/4 [00:03<00:00]",
+                "  Class  Images  Instances    Box(P       R      mAP50  mAP50-95): 100%|\u2588| 4/4 [00:03<00:00]",
                 "        all        128        929       0.64      0.537      0.605      0.446",
             ],
             {"Box_P": 0.64, "R": 0.537, "mAP50": 0.605, "mAP50-95": 0.446},

@@ -193,6 +193,21 @@ def test_the_reason_of_a_failure_comes_with_what_helps_there(spec: JobSpec, kind
 
 
 @pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("MaxRuntimeExceeded: it ran longer than 2 minutes", ": raise max_runtime_minutes, or let it train less"),
+        ("MaxRuntimeExceeded: it stopped itself: raise max_runtime_minutes", ""),
+        ("a.py ended with exit code 3", ", and printed nothing: look where it calls sys.exit"),
+        ("a.py ended with exit code 3: no rows", ""),
+    ],
+)
+def test_a_reason_without_a_next_step_gets_one(reason: str, remedy: str) -> None:
+    spec = JobSpec(entry_script="a.py")
+
+    assert failure_message(spec, (FailureKind.ERROR, reason), "") == f"{reason}{remedy}"
+
+
+@pytest.mark.parametrize(
     ("changes", "mended"),
     [
         ({}, "--num_train_epochs 3"),

@@ -208,14 +208,23 @@ def test_the_attempts_of_a_run_share_its_checkpoints_until_it_completes(workshop
     assert not folder.exists()
 
 
-def test_a_job_whose_process_was_killed_has_failed_by_that_signal(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGSEGV, "killed by SIGSEGV"),
+        (signal.SIGKILL, "killed by SIGKILL, most often because memory was used up: let it need less"),
+    ],
+)
+def test_a_job_whose_process_was_killed_has_failed_by_that_signal(
+    place: Place, number: signal.Signals, reason: str
+) -> None:
     job = place.submit("long")
     place.first_event(job)
 
-    _process(job).send_signal(signal.SIGSEGV)
+    _process(job).send_signal(number)
 
     assert place.end(job) is JobState.FAILED
-    assert job.status().failure == (FailureKind.ERROR, "its process was killed by SIGSEGV")
+    assert job.status().failure == (FailureKind.ERROR, f"its process was {reason}")
 
 
 def test_a_job_that_the_kernel_killed_for_memory_ran_out_of_memory(

@@ -2,6 +2,8 @@
 
 import errno
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +32,12 @@ from tests.support.processes import wait_until
             "another process of the job has ended, which is the cause: [pair.cc:553] Connection closed by peer",
         ),
         (ValueError("odd"), FailureKind.ERROR, "ValueError: odd"),
+        (FileNotFoundError(2, "No such file", "rows.csv"), FailureKind.ERROR, f"'rows.csv' (looked from {Path.cwd()})"),
+        (
+            subprocess.CalledProcessError(2, ["make", "data"]),
+            FailureKind.ERROR,
+            "its command 'make data' ended with exit code 2",
+        ),
     ],
 )
 def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, kind: FailureKind, words: str) -> None:
@@ -37,6 +45,20 @@ def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, kind: Fai
 
     assert result is kind
     assert words in sentence
+
+
+def test_a_missing_package_is_installed_where_the_job_runs() -> None:
+    error = ModuleNotFoundError("No module named 'peft'", name="peft")
+
+    assert classify_failure(error, runs_here=True)[1].endswith(f"install it for {sys.executable}")
+    assert classify_failure(error)[1].endswith("or set sagemaker.training_image to an image that has it")
+
+
+def test_a_cause_that_says_the_same_is_not_repeated() -> None:
+    error = KeyError("label")
+    error.__cause__ = KeyError("label")
+
+    assert classify_failure(error) == (FailureKind.ERROR, "KeyError: 'label'")
 
 
 def test_a_full_disk_ends_with_the_exit_code_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LaunchRefused, LostContact, last_words
+from paretune.core.errors import ENDED_WITHOUT_REASON, LaunchRefused, LostContact, last_words
 from paretune.core.shell import command_line
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus, job_of
 from paretune.launchers.sagemaker.account import GROUP, PREFIX, Account
@@ -235,7 +235,7 @@ class SageMakerJob(Job):
         if status in _GONE:
             return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
         kind, sentence = classify(str(self.description.get("FailureReason", "")))
-        if self._is_project and "ended with exit code" in sentence and (last := last_words(self.log_tail())):
+        if ENDED_WITHOUT_REASON.search(sentence) and (last := last_words(self.log_tail(_KEPT_LINES))):
             sentence = f"{sentence}: {last}"
         return kind, sentence
 
