@@ -110,8 +110,8 @@ def test_the_promises_of_a_study_hold_in_any_study(
     assert code == (0 if picks else 3)
 
     spent_usd = sum(each.data.metrics.get("cost_usd", 0.0) for each in runs.values())
-    assert answer["spent_usd"] == pytest.approx(spent_usd, abs=1e-6)
-    assert spent_usd <= content.get("budget_usd", float("inf")) + 1e-6
+    assert answer["spent_usd"] == pytest.approx(spent_usd, rel=1e-5)  # runs have their digits that are known
+    assert answer["spent_usd"] <= content.get("budget_usd", float("inf"))
 
     done = [each for each in runs.values() if each.data.tags["paretune.state"] == "Completed"]
     commands = Counter(each.data.tags["paretune.command"] for each in done)

@@ -134,7 +134,7 @@ def _about(front: StudyFront) -> str:
 
 def _has_better_by_noise(front: StudyFront) -> bool:
     """Return whether a point off the front has a better quality than all on it, which is then less than the noise."""
-    if (name := front.quality) is None:
+    if (name := front.quality) is None or not front.best:
         return False
     best = min(costs(point.means, {name: front.objectives[name]}) for point in front.best)
     return any(costs(point.means, {name: front.objectives[name]}) < best for point in front.feasible)

@@ -82,6 +82,13 @@ def test_a_front_of_the_recommended_point_alone_has_no_empty_section(count: int)
     assert ("What else is on the front" in page_of(trials)) == (count > 1)
 
 
+def test_there_is_a_page_while_no_configuration_meets_the_constraints() -> None:
+    text = Reader(page_of(many_trials(4), constraints={"cost_usd": {"max": 1e-9}})).text
+
+    assert "cost is" in text
+    assert "USD, above" in text
+
+
 def test_hostile_names_are_texts_everywhere() -> None:
     point = {"dataset": EVIL, "learning_rate": 1e-4}
     trials = [
