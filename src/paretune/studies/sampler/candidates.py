@@ -31,6 +31,7 @@ from paretune.estimating.memory import Footprint
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.declaration import Value, effects_of
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import BILLABLE_SECONDS, COST_USD, JOB_SECONDS, TRAIN_SECONDS
 from paretune.specification.parallelism import BatchPlan
 from paretune.studies.definition.file import full_name
 from paretune.studies.definition.space import Point, make_spec
@@ -250,6 +251,7 @@ OUTCOME, SECONDS, STARTUP_S, STEP_S = "outcome", "seconds", "startup_seconds", "
 ROWS, BASELINE = "train_rows", "baseline"
 """User attributes of a trial: how it ended if it failed, seconds billed, those around the training, those of an
 optimiser step, rows of the whole data set that an epoch passes, and what one answer for all rows would reach."""
+_IN_SECONDS = (BILLABLE_SECONDS, JOB_SECONDS, TRAIN_SECONDS)
 CLAIM = "paretune:job"  # system attribute: the parameters claimed for a trial until it has them
 
 
@@ -260,6 +262,7 @@ class Row:
     job: Candidate
     status: TrialStatus
     seconds: float
+    is_timed: bool  # else its seconds are dollars over the price, which may be in another unit
     startup_s: float | None
     step_s: float | None
     values: tuple[float, ...] | None  # of all objectives, if it was trained to the end
@@ -276,8 +279,12 @@ class Row:
         return not self.job.is_probe and (self.is_running or self.status is TrialStatus.COMPLETED)
 
 
-def rows_of(trials: Iterable[FrozenTrial], space: Space) -> list[Row]:
-    """Return the trials whose points are known, including those that are just being asked for and have a claim."""
+def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[str]) -> list[Row]:
+    """Return the trials whose points are known, including those that are just being asked for and have a claim.
+
+    Seconds are those of the attribute SECONDS, else of an objective in seconds, else follow from dollars and the price,
+    else are those between the trial's start and end.
+    """
     trials, rows = list(trials), []
     counted = [trial.user_attrs[ROWS] for trial in trials if ROWS in trial.user_attrs]
     space.rows = space.rows or (statistics.median(counted) if counted else None)
@@ -293,8 +300,15 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space) -> list[Row]:
         point = {name: params[name] for name in space.searched}
         if (job := space.job(point, is_probe=is_probe)) is not None:
             values = tuple(trial.values) if trial.state == TrialState.COMPLETE and not job.is_probe else None
-            seconds = told.get(SECONDS, trial.duration.total_seconds() if trial.duration is not None else 0.0)
-            rows.append(Row(job, status, seconds, told.get(STARTUP_S), told.get(STEP_S), values, told.get(BASELINE)))
+            measured = dict(zip(objectives, values or (), strict=False))
+            timed = [told[SECONDS]] if SECONDS in told else [measured[name] for name in _IN_SECONDS if name in measured]
+            if not timed and COST_USD in measured and (usd_per_s := space.price_of(job.spec)) > 0:
+                seconds = measured[COST_USD] / usd_per_s
+            else:
+                timed = timed or [trial.duration.total_seconds() if trial.duration is not None else 0.0]
+                seconds = timed[0]
+            startup_s, step_s, baseline = (told.get(name) for name in (STARTUP_S, STEP_S, BASELINE))
+            rows.append(Row(job, status, max(seconds, 0.0), bool(timed), startup_s, step_s, values, baseline))
     return rows
 
 

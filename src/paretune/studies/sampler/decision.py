@@ -336,7 +336,9 @@ class Decision:
 
     @cached_property
     def _limits_s(self) -> np.ndarray:
-        """Seconds that each candidate may take."""
+        """Seconds that each candidate may take; no limit while nothing but dollars says how long jobs take."""
+        if not any(row.is_timed for row in self._rows if row.status is TrialStatus.COMPLETED) and self.has_quality:
+            return np.full(len(self._jobs), math.inf)
         return np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
 
     def _worthiest(self) -> Candidate | None:

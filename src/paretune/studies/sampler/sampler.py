@@ -40,7 +40,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
     trains so many steps only and is reported as PRUNED; an objective that does not suggest `probe_steps` gets trainings
     only. User attributes tell what a job has shown: `seconds` billed, `startup_seconds` of them around the training,
     `step_seconds`, and of a failed one `outcome`: out_of_memory, cut_off (at its time limit), diverged, failed, or
-    interrupted (its end says nothing of its point).
+    interrupted (its end says nothing of its point). Without `seconds`, an objective in seconds counts, such as
+    job_seconds, else cost_usd over the price, else the time between the trial's start and end.
 
     Args:
         job: what all jobs share, a `JobSpec` or the parameters that are given.
@@ -184,7 +185,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
         others = [each for each in trials if each.number != without]
         is_more = study.directions[self._aims.objectives.index(self._aims.metric)] == StudyDirection.MAXIMIZE
         sign, can_probe = 1.0 if is_more else -1.0, self._can_probe(study, others)
-        return Decision(self._space, self._aims, rows_of(others, self._space), sign, self.accepts, can_probe=can_probe)
+        rows = rows_of(others, self._space, self._aims.objectives)
+        return Decision(self._space, self._aims, rows, sign, self.accepts, can_probe=can_probe)
 
     def _misfit(self, study: optuna.Study) -> ValueError | None:
         """Return the error of a study whose directions are not those of the objectives."""

@@ -45,12 +45,18 @@ def objective(trial: Trial) -> tuple[float, float]:
 
 def ordinary(trial: Trial) -> tuple[float, float]:
     """Run the same training as somebody would write it who does not know about probes."""
+    usd, seconds, f1 = bill_of(trial)
+    trial.set_user_attr("seconds", seconds)
+    return usd, f1
+
+
+def bill_of(trial: Trial) -> tuple[float, float, float]:
+    """Return dollars, seconds and F1 of the training that a trial suggests."""
     kind = trial.suggest_categorical("instance_type", list(SPEED))
     batch = trial.suggest_categorical("per_device_train_batch_size", [8, 16, 32, 64])
     rate = trial.suggest_float("learning_rate", 1e-5, 1e-3, log=True)
     seconds = START_S + (0.05 + batch / SPEED[kind]) * ROWS / batch
-    trial.set_user_attr("seconds", seconds)
-    return seconds * USD_PER_S[kind], f1_of(batch, rate)
+    return seconds * USD_PER_S[kind], seconds, f1_of(batch, rate)
 
 
 def doubled(study: optuna.Study) -> list[tuple[object, ...]]:
@@ -77,6 +83,34 @@ def test_an_objective_that_knows_of_no_probes_is_never_asked_for_one(n_jobs: int
     first = study.trials[0].params  # no probe at a corner of the space, which would be paid as a whole training
     assert first["per_device_train_batch_size"] == 32
     assert len(study.trials) < 40  # it ends by itself
+    assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
+
+
+@pytest.mark.parametrize("cost", ["job_seconds", "billable_seconds", "cost_usd"])
+def test_an_objective_of_seconds_or_dollars_says_what_a_trial_has_cost(cost: str) -> None:
+    def chosen(*, has_attribute: bool) -> list[dict[str, object]]:
+        def objective(trial: Trial) -> tuple[float, float]:
+            usd, seconds, f1 = bill_of(trial)
+            if has_attribute:  # without it, nothing but the objective says that this was no job of microseconds
+                trial.set_user_attr("seconds", seconds)
+            return usd if cost == "cost_usd" else seconds, f1
+
+        sampler = SplitSampler(job(), SPACE, objectives=(cost, "f1"))
+        study = optuna.create_study(directions=DIRECTIONS, sampler=sampler)
+        study.optimize(objective, n_trials=12)
+        return [trial.params for trial in study.trials]
+
+    assert chosen(has_attribute=False) == chosen(has_attribute=True)
+
+
+def test_dollars_in_another_unit_than_the_prices_end_no_search_early() -> None:
+    def objective(trial: Trial) -> tuple[float, float]:
+        usd, _, f1 = bill_of(trial)
+        return 1000.0 * usd, f1
+
+    study = optuna.create_study(directions=DIRECTIONS, sampler=SplitSampler(job(), SPACE))
+    study.optimize(objective, n_trials=40)
+
     assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(0.9, abs=0.004)
 
 

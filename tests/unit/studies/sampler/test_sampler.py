@@ -209,7 +209,7 @@ def test_a_type_of_which_a_single_batch_has_run_is_not_believed_to_take_as_long_
 
     candidates = [each for each in sampler._space.candidates if each.spec.instance_type == "ml.g5.xlarge"]
     by_batch = {each.point[BATCH]: each for each in candidates}
-    model = SecondsModel(sampler._space, rows_of(study.trials, sampler._space))
+    model = SecondsModel(sampler._space, rows_of(study.trials, sampler._space, ("cost_usd", "f1")))
     seconds, deviation = model.predict(Terms.of(sampler._space, [by_batch[8], by_batch[64]]))
 
     true_s = [START_S + ROWS / batch * (0.05 + batch / SPEED["ml.g5.xlarge"]) for batch in (8, 64)]
