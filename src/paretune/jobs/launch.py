@@ -14,7 +14,7 @@ from itertools import count
 from typing import Literal, overload
 
 from paretune.core import watchdog
-from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact, ParetuneError
+from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact, NoAccount, ParetuneError
 from paretune.core.machine import busy_sentence
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
@@ -22,7 +22,15 @@ from paretune.jobs.bill import settle_pools
 from paretune.jobs.model import register
 from paretune.jobs.names import run_name
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
-from paretune.jobs.preview import Admitted, JobPreview, admit, batch_in_words, preview, training_in_words
+from paretune.jobs.preview import (
+    Admitted,
+    JobPreview,
+    admit,
+    batch_in_words,
+    preview,
+    preview_without_account,
+    training_in_words,
+)
 from paretune.jobs.progress import watched
 from paretune.jobs.record import ENDED, JobRecord, find_job, first_job_of, opening_tags
 from paretune.jobs.workplace import Workplace, Workplaces
@@ -79,8 +87,13 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
     """Launch the specification as it is, without the profile file; a dry run if it says so."""
     workplaces = Workplaces.of_process()
     with watched(workplaces.interruption, quiet=quiet) as on_events:
-        workplace = replace(workplaces, on_events=on_events).of(spec)
-        return preview(spec, workplace) if spec.dry_run else run_job(spec, workplace)
+        workplaces = replace(workplaces, on_events=on_events)
+        if not spec.dry_run:
+            return run_job(spec, workplaces.of(spec))
+        try:
+            return preview(spec, workplaces.of(spec))
+        except NoAccount as error:
+            return preview_without_account(spec, workplaces, str(error))
 
 
 def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:

@@ -13,11 +13,11 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
 from paretune.core.shell import options
-from paretune.estimating.estimator import Estimate, known_architecture
+from paretune.estimating.estimator import Estimate, Forecast, known_architecture
 from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import job_name
+from paretune.jobs.workplace import Workplace, Workplaces
+from paretune.launchers.base import Launcher, job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
@@ -47,13 +47,17 @@ class ForeseenJob:
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> ForeseenJob:
     """Return the facts about a job. Raises BadInput if its arguments do not determine the number of steps."""
-    price, built = workplace.launcher.price(spec), known_architecture(spec, inputs)
+    return _foreseen(spec, inputs, workplace.launcher, workplace.forecast)
+
+
+def _foreseen(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Forecast) -> ForeseenJob:
+    price, built = launcher.price(spec), known_architecture(spec, inputs)
     return ForeseenJob(
         spec=spec,
-        region=workplace.launcher.region(spec),
+        region=launcher.region(spec),
         disk_bytes=None if inputs.model is None and built is None else bytes_on_disk(spec, inputs, built),
         price=price,
-        estimate=workplace.forecast.of(spec, spec.plan(), inputs, price),
+        estimate=forecast.of(spec, spec.plan(), inputs, price),
     )
 
 
@@ -254,22 +258,56 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     require_answer(tracking_uri())
     budgets = workplace.check_budgets(spec)  # before anything is prepared
     job = admit(spec, workplace)
-    inputs, worst_usd = job.inputs, job.worst_usd
     document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
     parts = {
+        **_parts(job, job.inputs, job.worst_usd, job.warnings),
+        "request": dict(launcher.preview(document, job.inputs)) or None,
+        "budgets": [budget.sentence(job.worst_usd) for budget in budgets] or None,
+    }
+    return _preview(job, job.inputs, parts, f"in MLflow, {redacted(tracking_uri())}")
+
+
+def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) -> JobPreview:
+    """Preview a job of an AWS account that cannot be asked, for this `reason`.
+
+    Parameters and data are checked, time and dollars are estimated with public prices. A warning names what is not
+    checked. Raises the same errors as `preview` for the rest.
+    """
+    from paretune.tracking.store import require_answer, tracking_uri
+
+    require_answer(tracking_uri())
+    here = workplaces.of(JobSpec())  # prepares data
+    at_aws_prices = workplaces.of(JobSpec(launcher="simulated", instance_type=spec.instance_type, region=spec.region))
+    launcher = at_aws_prices.launcher
+    worst_usd = launcher.admit(spec)
+    inputs = inputs_of(spec, here)
+    job = _foreseen(spec, inputs, launcher, here.forecast)
+    if refusal := limit_refusal(job):
+        raise BadInput([refusal])
+    unchecked = "role, bucket, image, permissions, quotas and budgets"
+    warning = f"your AWS account was not asked: {reason}; not checked: {unchecked}; prices are those of {job.region}"
+    warnings = (warning, *warnings_of([job]), *data_warnings(spec, inputs), *left_behind_warnings(inputs))
+    parts = _parts(job, inputs, worst_usd, warnings)
+    return _preview(job, inputs, parts, f"in MLflow, {redacted(tracking_uri())}")
+
+
+def _parts(job: ForeseenJob, inputs: JobInputs, worst_usd: float | None, warnings: Sequence[str]) -> dict[str, Any]:
+    spec, plan = job.spec, job.spec.plan()
+    return {
         "specification": spec.as_text(),
-        "batch": asdict(job.plan) if not spec.runs_user_code else None,
-        "script": script_in_words(spec, job.plan) if spec.entry_script else None,
+        "batch": asdict(plan) if not spec.runs_user_code else None,
+        "script": script_in_words(spec, plan) if spec.entry_script else None,
         "project": {"command": inputs.code.document["command"]} if spec.project and inputs.code else None,
         "data": _data(inputs),
-        "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst_usd,
-        "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
-        "warnings": list(job.warnings) or None,
+        "warnings": list(warnings) or None,
     }
-    parts = {name: value for name, value in parts.items() if value is not None}
-    words = _summary(job, job.plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(tracking_uri())}"}
-    return JobPreview(spec=spec.replace(dry_run=None), document=parts, words=words)
+
+
+def _preview(job: ForeseenJob, inputs: JobInputs, parts: Mapping[str, Any], recorded: str) -> JobPreview:
+    known = {name: value for name, value in parts.items() if value is not None}
+    words = _summary(job, job.spec.plan(), inputs, known) | {"recorded": recorded}
+    return JobPreview(spec=job.spec.replace(dry_run=None), document=known, words=words)
 
 
 def _data(inputs: JobInputs) -> dict[str, Any] | None:
@@ -313,6 +351,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
     stays = [f"{name} from {uri}" for name, uri in sources.items() if uri.rstrip("/") in theirs]
     mode = ", streamed" if spec.sagemaker.input_mode == "FastFile" else ", downloaded before the training starts"
     channels = ", ".join(name for name, uri in sources.items() if uri.rstrip("/") not in theirs)
+    nothing = "nothing" if "request" in parts or not spec.runs_on.is_billed else ""  # else it is not known
     settings = {"settings": f"{spec.fine_tuning} fine-tuning, {epochs}, {batch_in_words(plan)}"}
     lines = {
         "would run": training_in_words(spec, None if inputs.dataset is None else inputs.dataset.facts),
@@ -324,7 +363,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
         "budgets": "; ".join(parts.get("budgets", ())),
         "stays in S3": f"{', '.join(stays)}{mode}" if stays else "",
-        "leaves this machine": f"to S3, once for all jobs that share them: {channels}" if channels else "nothing",
+        "leaves this machine": f"to S3, once for all jobs that share them: {channels}" if channels else nothing,
     }
     return {name: text for name, text in lines.items() if text}
 

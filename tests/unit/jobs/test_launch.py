@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +41,36 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
     assert run.info.status == "FAILED"
     assert "max_runtime_minutes" in run.data.tags[schema.FAILURE_REASON]
     assert main([*words, "--force", "limit"]) == 3  # intended: its limit ends it
+
+
+@pytest.mark.parametrize(
+    ("region", "reason"),
+    [((), "no AWS region is set"), (("--region", "us-east-1"), "no usable AWS credentials")],
+    ids=["no region", "no credentials"],
+)
+def test_a_dry_run_without_an_aws_account_shows_plan_and_price_and_names_what_is_not_checked(
+    region: tuple[str, ...],
+    reason: str,
+    workplace: Path,
+    no_settings: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(workplace / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(workplace / "none"))
+    (workplace / "train.py").write_text("import argparse\n")
+    words = ["train", "train.py", "--instance_type", "ml.g5.xlarge", *region]
+
+    assert main([*words, "--dry_run"]) == 0
+    output = capsys.readouterr().out
+    assert re.search(r"^  where +SageMaker, 1 x ml.g5.xlarge$", output, re.MULTILINE)
+    assert re.search(r"^  worst case +\d+\.\d+ USD; the job is ended after 1 h$", output, re.MULTILINE)
+    assert f"warning: your AWS account was not asked: {reason}" in output
+    assert "not checked: role, bucket, image, permissions, quotas and budgets" in output
+    assert "to launch it: paretune train --entry_script train.py --instance_type ml.g5.xlarge" in output
+    assert main(words) == 2  # a launch needs the account
+    assert reason in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_store")
