@@ -270,5 +270,5 @@ def test_an_instance_that_waits_for_ever_is_ended_with_the_reason(long_job: JobS
             process.kill()
     failure = folders[0].read_failure()
     assert failure is not None
-    assert failure[1].startswith("it hangs: no event, no CPU time and no work on a GPU for 0.08")
+    assert failure[1].startswith("it hangs: no new event, almost no CPU time and no GPU in use for 0.08")
     assert not [process for process in waiting if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]

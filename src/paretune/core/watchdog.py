@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SILENCE_S = 1800.0  # after which a job counts as hanging
-SAMPLES = 10  # number of samples within the limit of silence
+SAMPLES = 10  # samples taken within SILENCE_S, at least
 _LONGEST_INTERVAL_S = 10.0
 _IDLE = 0.05
 """Share of one core that counts as idle: torchrun and NCCL's threads use a little even in a job that hangs."""
@@ -30,7 +30,7 @@ _SMI = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,noun
 
 
 def watch(events: Path | None, end: Callable[[str], None]) -> None:
-    """Call `end` with one sentence, in a thread, when this process and its children were silent for SILENCE_S.
+    """Start a thread that calls `end` with a reason once this process and its children were silent for SILENCE_S.
 
     They are not silent if the file `events` grows, CPU time exceeds a twentieth of a core, or any GPU is in use.
     """
@@ -39,13 +39,13 @@ def watch(events: Path | None, end: Callable[[str], None]) -> None:
 
 
 def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end: Callable[[], None]) -> None:
-    """Send SIGTERM to this process after `deadline_s`, and call `end` in a thread `grace_s` later; both in seconds."""
+    """After `deadline_s` seconds, call `begin` with the reason and send SIGTERM; call `end` `grace_s` seconds later."""
 
     def wait() -> None:
         time.sleep(deadline_s)
         begin(
-            f"MaxRuntimeExceeded: it stopped itself {deadline_s / 60:.1f} minutes after its container had started, so "
-            "that it is saved and uploaded within its worst case: raise max_runtime_minutes"
+            f"MaxRuntimeExceeded: the job stopped itself {deadline_s / 60:.1f} minutes after its container started, to "
+            "leave time to save and upload within its worst case: raise max_runtime_minutes"
         )
         _stop(grace_s, end)
 
@@ -58,7 +58,8 @@ def end_with(parent: int, grace_s: float, end: Callable[[], None]) -> None:
     def wait() -> None:
         while os.getppid() == parent:
             time.sleep(1)
-        print("the process that started this one has ended", flush=True)  # the log shows how long the job has run
+        # The log's last change shows how long the job ran.
+        print("the process that started this one has ended", flush=True)
         _stop(grace_s, end)
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
@@ -85,7 +86,8 @@ def _watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> N
         elif now - active_at >= limit_s:
             faulthandler.dump_traceback(all_threads=True)  # shows in the log where it hangs
             end(
-                f"it hangs: no event, no CPU time and no work on a GPU for {limit_s / 60:g} minutes; the log says where"
+                f"it hangs: no new event, almost no CPU time and no GPU in use for {limit_s / 60:g} minutes; "
+                "the log shows where"
             )
             return
 

@@ -1,4 +1,4 @@
-"""Databases of SQLite and PostgreSQL: valid addresses, and engines whose writing transactions exclude each other."""
+"""SQLite and PostgreSQL databases: address checks, and engines whose write transactions exclude each other."""
 
 import os
 import re
@@ -44,13 +44,13 @@ def file_fault(path: Path) -> str:
         is_closed = folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)
         return f"{folder} must be a folder that can be written to, for {path.name}" if is_closed else ""
     if not is_file(path):
-        return f"{path} must be a SQLite file, is a folder, a pipe or a device"
+        return f"{path} must be a SQLite file, but is a folder, a pipe or a device"
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=0, uri=True)) as connection:
             connection.execute("PRAGMA schema_version")
     except sqlite3.Error as error:
         if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return f"{path} must be a SQLite file, cannot be read as one ({error})"
+            return f"{path} must be a SQLite file, but cannot be read as one ({error})"
     return ""
 
 
@@ -62,7 +62,7 @@ def open_engine(address: str) -> "sqlalchemy.Engine":
     import sqlalchemy as sa
 
     def begin_by_hand(connection: sqlite3.Connection, _: object) -> None:
-        connection.isolation_level = None  # else Python's driver begins transactions itself, and later
+        connection.isolation_level = None  # otherwise Python's driver begins transactions itself, and too late
         connection.execute("PRAGMA busy_timeout = 60000")
 
     url = sa.make_url(with_driver(address))
@@ -103,6 +103,6 @@ def without_waiting_for_the_disk() -> Iterator[None]:
 
 
 def exclude_others(connection: "sqlalchemy.Connection") -> None:
-    """Let no other transaction that calls this begin before this one has ended; SQLite excludes all others anyway."""
+    """Make other transactions that call this wait until this one ends; with SQLite, all others wait anyway."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")

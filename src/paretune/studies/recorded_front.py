@@ -1,4 +1,4 @@
-"""The Pareto front of a recorded study, or of any table of runs; and any study of Optuna in MLflow."""
+"""The Pareto front of a recorded study or any table of runs; and how an Optuna study is recorded in MLflow."""
 
 import json
 import math
@@ -82,7 +82,7 @@ def front(
     """Return the Pareto front of a recorded study or of any runs.
 
     Raises:
-        BadInput: no study has that name, or several begin with that id; or an objective is in no row.
+        BadInput: no study has that name or id, several ids begin with it, or no row has a number for an objective.
         TrackingUnavailable: the MLflow store does not answer.
 
     Examples:
@@ -111,7 +111,7 @@ def front(
     refuse(faults + [f"objectives: no run has a number for {each}; there are {', '.join(rows[0])}" for each in unknown])
     table = table.dropna()
     best = [number for number, row in enumerate(rows) if number in table.index and row.get("pareto_rank") == 0]
-    if not name or goals != usual:  # else ranked already: over the means of repeats, within the constraints
+    if not name or goals != usual:  # otherwise they are already ranked, with repeats averaged and constraints applied
         is_best = pareto.front(table.to_numpy().tolist(), [way == "maximize" for way in goals.values()])
         best = list(compress(table.index, is_best))
     first, way = next(iter(goals.items()))
@@ -144,7 +144,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
         raise BadInput([f"study: several runs begin with {name!r}: give more of its id"])
     if not matches:
         names = ", ".join(dict.fromkeys(run.tags.get(schema.STUDY, "") for run in studies))
-        raise BadInput([f"study: none is called {name!r}; recorded are {names or 'no studies'}"])
+        raise BadInput([f"study: no study is called {name!r}; recorded studies: {names or 'none'}"])
     (run,) = matches
     text = tracking.artifact_text(run.run_id, "pareto.csv")
     if text is None:
@@ -161,7 +161,8 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
 
     Call it again after further trials: runs of trials that are recorded already stay as they are. Trials that break a
     constraint of the study (`constraints_func`, `Trial.set_constraint`) are recorded and not recommended. Values that
-    are not finite are left out. `study.set_metric_names` names its objectives; under other names it is recorded anew.
+    are not finite are left out. `study.set_metric_names` names its objectives; if they change, the study
+    is recorded again in a new run.
 
     Args:
         study: with any sampler and storage.
@@ -185,10 +186,10 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
     objectives = dict(zip(names, directions, strict=True))
     goals = spell(objectives)
     if "'" in name:
-        raise BadInput([f"name must have no quotation mark, got {name}: give another one (name=...)"])
+        raise BadInput([f"name must not contain an apostrophe ('), got {name}: choose another one (name=...)"])
     ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _ENDED]
     if not ended:
-        raise BadInput([f"study {name} has no trial that has ended: record it when one has"])
+        raise BadInput([f"no trial of study {name} has ended yet: record it once one has"])
     tracking = Tracking(dict(os.environ), SystemClock())
     mark = study.user_attrs.get(_MARK) or f"optuna {uuid4().hex}"  # two studies may have one name
     study.set_user_attr(_MARK, mark)
@@ -225,7 +226,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
 
 def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tracking) -> str:
     """Return the run of a trial, and write it if it does not exist."""
-    if begun is not None and begun.ended_at:  # else a call was killed between the two
+    if begun is not None and begun.ended_at:  # otherwise the call that created the run was killed before it closed it
         return begun.run_id
     tags = {schema.PARENT: study_id, schema.TRIAL: str(trial.number)}
     run = tracking.create(f"trial {trial.number}", tags) if begun is None else tracking.run(begun.run_id)

@@ -24,10 +24,10 @@ from paretune.training.processes import watch_parent
 
 
 def main(arguments: list[str]) -> int:
-    """Prepare a job: 0 with the folders `dataset` and `model` in the output file (JSON), or 2 with `faults` in it.
+    """Prepare a job: 0 with `dataset`, `model` and `findings` in the output file (JSON), or 2 with `faults` in it.
 
-    `arguments` are the file with the specification as JSON, the folder of prepared data sets, the output file, and the
-    commit of a model of the hub, if it is not to be the newest.
+    `arguments` are the file with the specification as JSON, the folder of prepared data sets, the output file, and
+    optionally the commit of a Hub model (by default the newest).
     """
     request, cache, answer = map(Path, arguments[:3])
     spec = JobSpec.read(json.loads(request.read_text()))
@@ -83,7 +83,8 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     highest = int(max(*made, tokenizer.pad_token_id))  # perhaps a pad_token that somebody has added
     vocabulary = getattr(config.get_text_config(), "vocab_size", math.inf)
     if highest >= vocabulary:
-        rule = f"model {spec.model} must have an embedding of token {highest} of its tokenizer, and has {vocabulary}"
+        of_each = f"an embedding for each token of its tokenizer, up to {highest}, but has {vocabulary}"
+        rule = f"model {spec.model} must have {of_each}"
         raise BadInput([f"{rule}: call model.resize_token_embeddings({highest + 1}), and save the model"])
     found = findings.data_findings(spec, rows, labels, prepared)
     return {"dataset": str(prepared.folder), "model": str(folder), "findings": asdict(found)}
@@ -114,7 +115,7 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
 
         kind = auto_class(spec.task)._model_mapping.get(type(config), None)  # None: `model_faults` has reported it
         if kind is not None and not getattr(kind, "supports_gradient_checkpointing", False):
-            rule = f"transformers cannot compute the layers of {spec.model} again"
+            rule = f"transformers cannot recompute the layers of {spec.model} in the backward pass"
             faults.append(f"gradient_checkpointing: {rule}: leave it out")
     return faults
 

@@ -109,7 +109,7 @@ WRONG = {  # words to sentences of the one message
     "study .": ["study must name a YAML file, and . is a folder"],
     "study binary.csv": ["binary.csv is not UTF-8"],
     "study wrong.yaml --n_trails 3": ["wrong.yaml:2: learning_rate: low must be less than", "did you mean n_trials?"],
-    "estimate --instance_type ml.g5.xlarge,": ["instance_type must have a value between all commas"],
+    "estimate --instance_type ml.g5.xlarge,": ["instance_type must have a value before and after each comma"],
     "estimate --instance_type ml.p9.huge --instance_count 1,x": ["instance_count must be a whole number"],
     "estimate --seed 1 --dataset some/reviews --text_column body": [
         "dataset some/reviews: nobody knows its rows yet",

@@ -49,7 +49,7 @@ def test_a_process_that_does_nothing_is_ended_with_the_reason_and_where_it_hangs
     output, stacks = process.communicate(timeout=60)
 
     assert process.returncode == 7
-    assert output.startswith("it hangs: no event, no CPU time and no work on a GPU for 0.01 minutes")
+    assert output.startswith("it hangs: no new event, almost no CPU time and no GPU in use for 0.01 minutes")
     assert '"<string>", line' in stacks  # of each thread
 
 

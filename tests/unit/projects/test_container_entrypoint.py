@@ -68,7 +68,7 @@ def test_a_command_that_hangs_is_ended_with_the_reason(ml: Path) -> None:
 
     assert process.returncode == 1
     failure = (ml / "output" / "failure").read_text()
-    assert failure.startswith("error: it hangs: no event, no CPU time and no work on a GPU for 0.0")
+    assert failure.startswith("error: it hangs: no new event, almost no CPU time and no GPU in use for 0.0")
 
 
 def test_sigterm_reaches_whatever_the_command_has_started_and_its_end_is_waited_for(ml: Path) -> None:
@@ -130,4 +130,4 @@ def test_a_command_is_stopped_at_its_deadline_and_the_failure_says_so(ml: Path) 
     code, _ = run(ml, "sleep 60", deadline_s=0.2)
 
     assert code != 0
-    assert (ml / "output" / "failure").read_text().startswith("MaxRuntimeExceeded: it stopped itself")
+    assert (ml / "output" / "failure").read_text().startswith("MaxRuntimeExceeded: the job stopped itself")

@@ -108,9 +108,9 @@ def test_what_a_study_forbids_is_not_recommended(workplace: Path) -> None:
 
 
 def test_a_study_without_an_ended_trial_is_refused(workplace: Path) -> None:
-    with pytest.raises(BadInput, match="no trial that has ended"):
+    with pytest.raises(BadInput, match="no trial of study empty has ended yet"):
         paretune.log_study(optuna.create_study(study_name="empty"))
-    with pytest.raises(BadInput, match="name must have no quotation mark, got it's"):
+    with pytest.raises(BadInput, match="name must not contain an apostrophe"):
         paretune.log_study(optuna.create_study(study_name="it's"))
 
 

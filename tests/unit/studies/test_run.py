@@ -58,7 +58,7 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert parent.data.metrics["trials_done"] == 1
     assert parent.data.metrics["spent_usd"] == pytest.approx(parent.data.metrics["cost_usd"])
     assert "hypervolume" in parent.data.metrics
-    assert "Simulated: nothing of this has run, and no number below was measured." in note
+    assert "Simulated: none of this has run, and no number below was measured." in note
     assert note.endswith("`pareto.html`, under Artifacts.")
     assert f"viewStateShareKey={parent.info.run_id}&" in output.out
 

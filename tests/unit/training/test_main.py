@@ -99,4 +99,4 @@ def test_a_training_stops_itself_at_its_deadline_and_says_so(tmp_path: Path, mon
 
     failure = folder.read_failure()
     assert failure is not None
-    assert failure[1].startswith("MaxRuntimeExceeded: it stopped itself")
+    assert failure[1].startswith("MaxRuntimeExceeded: the job stopped itself")

@@ -110,7 +110,8 @@ def test_tokens_without_an_embedding_are_refused(
     (fault,) = faults_of(model=str(model), dataset=str(reviews))
 
     assert fault == (
-        f"model {model} must have an embedding of token {vocabulary} of its tokenizer, and has {vocabulary}: "
+        f"model {model} must have an embedding for each token of its tokenizer, up to {vocabulary}, but "
+        f"has {vocabulary}: "
         f"call model.resize_token_embeddings({vocabulary + 1}), and save the model"
     )
 

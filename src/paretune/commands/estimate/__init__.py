@@ -18,7 +18,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DIVISIONS, OF_THE_BATCH
 from paretune.specification.rules import launch_faults
 
-# Parameters of which several can be compared. Elsewhere a comma belongs to the value.
+# Parameters that take a comma-separated list of values to compare. In others, a comma is part of the value.
 MAY_BE_LISTS = (
     *("instance_type", "instance_count", "strategy", *OF_THE_BATCH),
     *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
@@ -40,7 +40,7 @@ class EstimateRequest:
     """The jobs to estimate, in the order in which they were typed."""
 
     specs: tuple[JobSpec, ...]
-    like: str = ""  # names a training that has run; `texts`, which were typed, then change it, and there are no specs
+    like: str = ""  # names a training that has run: then `texts` holds the typed changes to it, and `specs` is empty
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -51,7 +51,7 @@ class EstimateRequest:
             return cls(specs=(), like=like, texts=single)
         lists = {name: split_list(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
         faults = [
-            f"{name} must have a value between all commas, got {single[name]!r}"
+            f"{name} must have a value before and after each comma, got {single[name]!r}"
             for name in lists
             if not all(part.strip() for part in single[name].split(","))
         ]
@@ -73,7 +73,8 @@ class EstimateRequest:
         refuse(list(dict.fromkeys(faults)))
         are_own = [spec.runs_user_code for spec in specs]
         if any(are_own) and not all(are_own):
-            faults.append("a table holds trainings of your own (project, entry_script) or paretune's: estimate apart")
+            own = "your own trainings (project, entry_script)"
+            faults.append(f"one table cannot mix {own} with paretune's: estimate them separately")
         faults += [fault for spec in specs for fault in missing_files(spec.as_text())]
         of_data = {tuple(spec.as_text()[name] for name in OF_THE_DATA): spec for spec in specs}
         faults += [fault for spec in of_data.values() for fault in ([] if faults else data_faults(spec))]

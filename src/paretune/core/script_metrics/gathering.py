@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .loggers import Point, Source
 from .printed_line import Line, finite_numbers, header_in, numbers_of, read_line, row_in
 
-_MOST_NAMES = 300  # printed numbers; MLflow shows a chart for each
+_MOST_NAMES = 300  # most names of printed numbers that are kept; MLflow shows a chart for each
 _MOST_POINTS = 20_000  # of a printed curve
 _MOST_LINES = 100_000  # lines kept for metric_definitions, the newest
 PRINTED, IN_PER_CENT = "printed", "printed in per cent and recorded as a share"
@@ -22,7 +22,7 @@ PRINTED, IN_PER_CENT = "printed", "printed in per cent and recorded as a share"
 class Gathered(NamedTuple):
     """All metrics of a training."""
 
-    metrics: dict[str, float]  # finite values, also under their new names
+    metrics: dict[str, float]  # finite values; renamed metrics appear under both names
     not_finite: list[str]  # names of metrics whose last value is NaN or infinite
     sources: str  # their sources, in one line
     curves: dict[str, list[Point]]  # of all sources except MLflow, whose own store has them
@@ -31,8 +31,9 @@ class Gathered(NamedTuple):
 class PrintedNumbers:
     """Collects the numbers of printed lines: the last value of each name, and its curve over the steps.
 
-    Numbers printed before the first step are left out if the training prints steps, and so are `settings`, the names of
-    its arguments. `definitions` are SageMaker's `metric_definitions`, for lines in any other form.
+    If the training prints steps, numbers printed before the first step are left out. Numbers named like one
+    of its arguments (`settings`) are left out, too. `definitions` are SageMaker's `metric_definitions`, for lines in
+    any other form.
     """
 
     def __init__(self, definitions: Iterable[Mapping[str, str]] = (), settings: Collection[str] = ()) -> None:
@@ -45,7 +46,7 @@ class PrintedNumbers:
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str, *, has_curve: bool = False) -> None:
-        """Take the numbers of one line; of a progress bar, those of its last state. `has_curve`: an event has them."""
+        """Read one line's numbers; of a progress bar, its last state. `has_curve`: events already hold their curve."""
         text = line.rstrip("\r\n")
         found = read_line(text, self._settings)
         if header := header_in(text):
@@ -59,7 +60,7 @@ class PrintedNumbers:
     def _take(self, found: Line, *, has_curve: bool) -> None:
         if found.is_step and not self._has_begun:
             self._has_begun = True
-            self._values.clear()  # what stands before the first step are settings
+            self._values.clear()  # numbers before the first step are settings
             self._curves.clear()
         self._step = found.step if found.step is not None else self._step
         for name, value in found.numbers.items():

@@ -24,7 +24,7 @@ _DIGITS = re.compile(r"\d+")
 def failures(trials: Sequence[Trial]) -> list[str]:
     """Return a line for each reason why trials ended without a result, the most frequent first.
 
-    Reasons that differ only in numbers, such as those of lines, are one; its first text stands for all.
+    Reasons that differ only in numbers, such as line numbers, count as one and are shown with the first text.
     """
     ended = [trial for trial in trials if trial.status not in (TrialStatus.RUNNING, TrialStatus.COMPLETED)]
     keys = [(trial.status.in_words, _DIGITS.sub("#", trial.reason)) for trial in ended]
@@ -70,7 +70,7 @@ class StudyAnswer:
 
     def opening(self) -> list[str]:
         """Return the answer in a few sentences, or why there is none; simulated studies say so first."""
-        simulated = "Simulated: nothing of this has run, and no number below was measured."
+        simulated = "Simulated: none of this has run, and no number below was measured."
         lines = [simulated] * self.front.is_simulated
         if not self.picks:
             return lines + _nothing(self.front)
@@ -92,12 +92,12 @@ class StudyAnswer:
         lines += [f"Its dollars are in doubt: {doubt}."] * bool(doubt)
         types = [trial.spec.instance_type for trial in self.front.trials]
         if not self.front.is_foreign and not any(owner(name).is_billed for name in types):
-            lines.append("Its dollars are notional: they are seconds of this machine, and nobody bills them.")
+            lines.append("Its dollars are notional: this machine's seconds at a cloud price, which nobody bills.")
         return lines
 
     @property
     def over_budget_usd(self) -> float:
-        """Dollars spent beyond the budget, because a job cost more than its worst case; 0 if it was kept."""
+        """Dollars spent beyond the budget, because a job cost more than its worst case; 0 if the budget was kept."""
         over_usd = 0.0 if self.budget_usd is None else self.front.spent_usd - self.budget_usd
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
@@ -115,7 +115,8 @@ class StudyAnswer:
 
     def bill(self) -> str:
         """Return dollars spent, committed and left."""
-        bill = f"spent {usd(self.front.spent_usd)}, committed to running jobs at worst {usd(self.committed_usd)}"
+        reserved = f"reserved for running jobs {usd(self.committed_usd)} (their worst case)"
+        bill = f"spent {usd(self.front.spent_usd)}, {reserved}"
         if self.budget_usd is None:
             return bill
         left_usd = self.budget_usd - self.front.spent_usd - self.committed_usd
@@ -138,10 +139,10 @@ class StudyAnswer:
         return "\n\n".join(blocks) + "\n"
 
     def _described(self, pick: Pick) -> str:
-        none = "" if self.front.is_foreign else "its parameters are none of a job that can be launched"
+        none = "" if self.front.is_foreign else "its parameters do not make a job that can be launched"
         commands = list(filter(None, [pick.command or none]))
         if pick.real_command:
-            commands = [f"again in the simulation: {pick.command}", f"for real, and for money: {pick.real_command}"]
+            commands = [f"again in the simulation: {pick.command}", f"for real, which costs money: {pick.real_command}"]
         if pick is self.picks[0]:
             return "\n  ".join([" ".join(self.opening()), *commands])
         head = f"{pick.title}: trial {pick.point.number}, {pick.runs}; {self.front.in_words(pick.point)}"
@@ -167,7 +168,7 @@ def _nothing(front: StudyFront) -> list[str]:
 
 
 def _missed(front: StudyFront, point: Configuration) -> float:
-    """Return by how much a point misses the constraints, as a sum of shares of their bounds."""
+    """Return how far a point misses the constraints: the sum over all of them, each as a share of its bound."""
     missed = 0.0
     for key, amount in violations(point.means, front.constraints).items():
         name, end = key.rsplit(" ", 1)

@@ -31,24 +31,24 @@ from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
 from paretune.studies.search.money import OF_ESTIMATES
 
-_MOST_POINTS = 5_000  # points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn
+_MOST_POINTS = 5_000  # most points that are all listed; with more, or a searched range, `_DRAWN` are drawn
 _DRAWN = 300
 FIRST_PREDICTED = 1_000_000
-"""Numbers of predicted points begin here, above those of all trials."""
+"""Predicted points are numbered from here, above the numbers of all trials."""
 _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
-"""Times what a job takes if it goes rather badly: its limit, and the least one."""
-_TIGHT, _SLOW_START_S = 1.1, 60.0  # the same, and what a slow start adds at most, where dollars are short
-_GUESS = 0.5  # deviation of log seconds, from which on they set no limit
+"""A job's time limit as a multiple of a pessimistic prediction, and the shortest limit that it can get."""
+_TIGHT, _SLOW_START_S = 1.1, 60.0  # the multiple when dollars are short, and the most that a slow start adds
+_GUESS = 0.5  # a prediction with a larger deviation of log seconds sets no limit
 _ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
-RUNS = 3  # runs of a recommended point that trained, each with its own seed; a run that collapsed does not count
-MOST_REPEATS = 12  # of a study: twice what three recommended points need, as repeats may change the recommendation
+RUNS = 3  # runs that each recommended point should get, each with its own seed; collapsed runs do not count
+MOST_REPEATS = 12  # most repeats in a study: twice what three points need, as they may change the recommendation
 
 
 class Sampled:
     """Proposes the jobs of a study whose sampler is not `split`: one of Optuna's, or each point in turn.
 
-    Points of choices are all listed if there are at most 5,000, in an order drawn by the study's seed unless the study
-    keeps its own. Of others some are drawn.
+    If every parameter has choices and there are at most 5,000 points, all are listed: those of a
+    design in its own order, others in a random order set by the study's seed. Otherwise some are drawn at random.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -67,14 +67,14 @@ class Sampled:
         if reason := driver.why_over():
             return reason
         self._is_affordable = self._money.affordable()
-        while self._left and not self._is_open(self._left[0][1]):  # that is looked up once
+        while self._left and not self._is_open(self._left[0][1]):  # so each closed point is looked up only once
             self._left.popleft()
         drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
         too_long = dear = 0
         for point, spec in self._left if self._is_exact else file.jobs_at(drawn):
             if not self._is_open(spec):
                 continue
-            if self._can_be_paid(spec):  # no trial is made before there is such a point
+            if self._can_be_paid(spec):  # a trial is created only once there is a point that can be paid for
                 return Start(point, accepts=None if file.tries_all else self._accepts)
             is_too_long = self._money.exceeds_limit(spec)
             too_long, dear = too_long + is_too_long, dear + (not is_too_long)
@@ -84,7 +84,7 @@ class Sampled:
             none_fits = "no untried point fits" if self._is_exact else f"none of {dear:,} points drawn fits"
             fix = "raise that, or lower max_runtime_minutes, which bounds each job"
             reason = f"{none_fits} {self._money.tightest_budget() or 'max_cost_usd'} with its worst case: {fix}"
-        limit = "that max_runtime_minutes would end by their estimates (raise it, or set force=limit)"
+        limit = "that max_runtime_minutes would cut off, according to their estimates (raise it, or set force=limit)"
         return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
 
     def _is_open(self, spec: JobSpec) -> bool:
@@ -100,7 +100,7 @@ class Sampled:
 
 
 def some_jobs(file: StudyFile) -> list[JobSpec]:
-    """Return the jobs of drawn points, the first with the first value of everything, or those of a design's rows.
+    """Return the jobs of a design's rows, or of random points after one that has the first value of every parameter.
 
     Raises BadInput if none of `_DRAWN` points makes a job.
     """
@@ -109,7 +109,8 @@ def some_jobs(file: StudyFile) -> list[JobSpec]:
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
     jobs = [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(_DRAWN - 1))])]
-    refuse([] if jobs else [f"search: none of {_DRAWN} points drawn makes a job: leave out what contradicts itself"])
+    remedy = "remove the values that contradict each other"
+    refuse([] if jobs else [f"search: none of the {_DRAWN} points tried makes a valid job: {remedy}"])
     return jobs
 
 
@@ -122,7 +123,7 @@ def _drawn(file: StudyFile, draw: random.Random) -> dict[str, Value]:
 
 
 class Split:
-    """Proposes the jobs that a `SplitSampler` suggests and the budgets cover, and limits them."""
+    """Proposes jobs that a `SplitSampler` suggests and the budgets cover, and sets their time limits."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
@@ -141,7 +142,7 @@ class Split:
             stop=file.stop == "auto",
         )
         self.sampler.accepts = self._accepts
-        self._limited: dict[Any, JobSpec] = {}  # by the identity of a job, of those that were accepted
+        self._limited: dict[Any, JobSpec] = {}  # accepted jobs with their time limits, by identity
         self._is_short = False  # a job was too dear
 
     def propose(self) -> Start | str:
@@ -151,8 +152,8 @@ class Split:
             return reason
         self._limited.clear()
         self._is_short = False
-        # The search leaves dollars for two further runs of the dearest trial of the front so far: the second of them is
-        # admitted by its worst case.
+        # The search keeps enough dollars for two more runs of the most expensive trial on the front so far: the cost
+        # of the first, and the worst case of the second, which must fit before it starts.
         goals, constraints = driver.file.goals, driver.file.constraints
         feasible = [trial for trial in driver.ended.completed if is_feasible(trial, goals, constraints)]
         is_best = pareto.front([costs(trial.values, goals) for trial in feasible], [False] * len(goals))
@@ -162,7 +163,7 @@ class Split:
         if job is None:
             return self._why_none()
         limit, changes = self._limited[job.identity], dict[str, Any]({PROBE: PROBE_STEPS} if job.is_probe else {})
-        if driver.money.has_budget:  # not that of the estimate: probes have measured this job
+        if driver.money.has_budget:  # overrides the limit from the estimate: probes have measured this job
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
         return Start(job.point, changes)
 
@@ -194,11 +195,11 @@ class Split:
         return True
 
     def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
-        """Return the job with a comfortable limit, with one that it probably keeps, and with its estimate's."""
+        """Return the job with each limit to try, longest first: comfortable, then tight; or just its estimate's."""
         money, spec = self._driver.money, job.spec
         if not money.has_budget:
             return [spec]
-        if job.is_probe and expected is None:  # one that was cut off gets twice as long
+        if job.is_probe and expected is None:  # each probe that was cut off doubles the limit
             probes = [trial for trial in self._driver.trials.values() if trial.is_probe]
             limits_s = [_LEAST_LIMIT_S * 2.0 ** sum(trial.status is TrialStatus.CUT_OFF for trial in probes)]
         elif expected is None or (expected[1] > _GUESS and not spec.runs_user_code):
@@ -212,16 +213,16 @@ class Split:
     def _why_none(self) -> str:
         driver = self._driver
         if self._is_short and (left := driver.money.tightest_budget()):
-            return f"no worthwhile job fits {left} with its worst case and the repeats of what is recommended"
+            return f"no worthwhile job's worst case fits {left}, which must also cover repeats of recommended points"
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
-            return self.sampler.why_done(driver.table.study) or "the jobs under way decide what is begun next"
+            return self.sampler.why_done(driver.table.study) or "what starts next depends on the jobs under way"
         return f"no training has measured {label(name)}"
 
     def _predicted(self, job: Candidate, belief: Any, *, number: int) -> Trial:
         quality = self._driver.file.judged_by
-        assert quality is not None  # else nothing is split
+        assert quality is not None  # the split sampler needs a quality metric
 
         def values(deviations: float) -> dict[str, float]:
             seconds = belief.seconds * math.exp(deviations * belief.log_deviation)
@@ -247,8 +248,9 @@ class Split:
 class Verification:
     """Proposes repeats of a study's `recommended` points with other seeds, within the budget, until three runs each.
 
-    The best of many noisy values is too good by its noise; further runs of the same job are not. They also show how far
-    runs differ, on which every ± of the study is based. A repeat can change the recommendation: then that is repeated.
+    The best of many noisy values is partly luck; further runs of the same job are not. They also show how
+    much runs differ, which every ± of the study is based on. If a repeat changes the recommendation, the new one is
+    repeated.
     """
 
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
@@ -272,7 +274,7 @@ class Verification:
             if isinstance(proposal, Start):
                 return proposal
             self.reasons[point.number] = proposal
-        return "no recommended point lacks runs"
+        return "no recommended point needs, or can get, another run"
 
     def _repeat(self, point: Configuration, under_way: int, all_under_way: int) -> Start | str:
         """Propose a repeat of a point's job, with its changes and the next seed, or return why there is none."""
@@ -286,10 +288,10 @@ class Verification:
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd
         if driver.money.has_budget and not driver.money.affordable()(driver.money.limited(spec)):
-            return f"another does not fit {driver.money.tightest_budget()} at its worst"
+            return f"the worst case of another run does not fit {driver.money.tightest_budget()}"
         if repeats >= RUNS:
             collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
-            return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"
+            return f"{len(point.trials) - 1} of {repeats} repeats completed{collapsed}"
         if len(ended) + all_under_way >= MOST_REPEATS:
             return f"a study makes {MOST_REPEATS} repeats at most"
         if quality is not None and point.errors.get(quality.metric) == 0:

@@ -86,7 +86,7 @@ def test_an_empty_answer_is_no_proof_that_a_job_is_gone_or_has_left_nothing(
     [
         ("Stopped", "MaxRuntimeExceeded", "", FailureKind.ERROR),
         ("Stopped", "MaxWaitTimeExceeded", "", FailureKind.CAPACITY),
-        ("Failed", "", "AlgorithmError: error: MaxRuntimeExceeded: it stopped itself 8.0 minutes", FailureKind.ERROR),
+        ("Failed", "", "AlgorithmError: error: MaxRuntimeExceeded: the job stopped itself", FailureKind.ERROR),
     ],
 )
 def test_a_limit_of_time_is_a_stop_with_a_reason(

@@ -99,7 +99,7 @@ def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> Non
 
     assert "--launcher simulated" in pick.command
     assert pick.real_command == "paretune train --learning_rate 0.0001"
-    assert words(trials).startswith("Simulated: nothing of this has run")
+    assert words(trials).startswith("Simulated: none of this has run")
 
 
 @pytest.mark.parametrize(("rate", "text"), [(3.003717e-5, "3e-5"), (5.081e-5, "5.08e-5"), (0.0154, "0.0154")])
