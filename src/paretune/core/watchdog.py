@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+STOPPED_ITSELF = "MaxRuntimeExceeded: the job stopped itself"  # how the reason of such an end begins
 SILENCE_S = 1800.0  # after which a job counts as hanging
 SAMPLES = 10  # samples taken within SILENCE_S, at least
 _LONGEST_INTERVAL_S = 10.0
@@ -44,8 +45,8 @@ def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end
     def wait() -> None:
         time.sleep(deadline_s)
         begin(
-            f"MaxRuntimeExceeded: the job stopped itself {deadline_s / 60:.1f} minutes after its container started, to "
-            "leave time to save and upload within its worst case: raise max_runtime_minutes"
+            f"{STOPPED_ITSELF} {deadline_s / 60:.1f} minutes after its container started, to leave "
+            "time to save and upload within its worst case: raise max_runtime_minutes"
         )
         _stop(grace_s, end)
 

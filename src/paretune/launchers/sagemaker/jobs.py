@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from paretune.core.clock import Clock
 from paretune.core.errors import ENDED_WITHOUT_REASON, LaunchRefused, LostContact, last_words
 from paretune.core.shell import command_line
+from paretune.core.watchdog import STOPPED_ITSELF
 from paretune.launchers.base import GONE_AFTER_S, Job, JobState, JobStatus, WarmPoolStatus, job_of
 from paretune.launchers.sagemaker.account import GROUP, PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import (
@@ -171,7 +172,7 @@ class SageMakerJob(Job):
         if status in {"Completed", *_GONE}:
             has_completed = status == "Completed" if self._is_project else self._report() is not None
             return JobState.COMPLETED if has_completed else JobState.FAILED
-        if status == "Failed" and "MaxRuntimeExceeded: it stopped it" in self.description.get("FailureReason", ""):
+        if status == "Failed" and STOPPED_ITSELF in self.description.get("FailureReason", ""):
             return JobState.STOPPED  # the container has ended the job at its deadline, which AWS calls a failure
         state = _STATES.get(status, JobState.RUNNING)
         return JobState.STOPPING if state is JobState.RUNNING and self._asked_to_stop else state

@@ -184,7 +184,7 @@ def test_points_that_the_limit_would_end_are_not_tried_and_a_study_of_no_others_
     result = run_study("study.yaml")
 
     assert [trial.point["num_train_epochs"] for trial in result.answer.front.trials] == [1]
-    assert "every other point was tried; not tried: 1 that max_runtime_minutes would end" in result.ending
+    assert "every other point was tried; not tried: 1 that max_runtime_minutes would cut off" in result.ending
 
     other = LIMITED.format(minutes=0.1, sampler="grid").replace("name: limited", "name: other")
     (workplace / "study.yaml").write_text(other)
