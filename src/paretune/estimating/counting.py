@@ -116,7 +116,7 @@ def describe(
     # With a device map one device works at a time.
     parts = 1 if spec.strategy == DEVICE_MAP else pipeline_parts(rows, degrees.pipeline, spec.max_seq_length)
 
-    dearer = 1 + (_ATTENTION - 1) * work.attention_share
+    attention_factor = 1 + (_ATTENTION - 1) * work.attention_share
     evaluated = work.evaluations * work.evaluated_rows * work.forward_flops_per_row
     formats = share.formats(built)
     rounds, is_half = formats.has_masters and not share.on_processor, formats.is_half
@@ -160,14 +160,14 @@ def describe(
         steps=work.steps,
         tokens=work.steps * plan.global_batch_size * work.tokens,
         accumulation=plan.gradient_accumulation_steps,
-        flops=dearer * rows * work.flops_per_row / row_devices,
+        flops=attention_factor * rows * work.flops_per_row / row_devices,
         moved=moved + (0.0 if share.on_processor else read),
         kernels=kernels / degrees.pipeline * parts,
         updated=updated * work.trained_parameters / (row_devices * share.sharers),
         update_kernels=_UPDATE_KERNELS,
         bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
         **_sent(spec, plan, built, work, formats),
-        evaluated_flops=dearer * evaluated / (share.instances * share.devices),
+        evaluated_flops=attention_factor * evaluated / (share.instances * share.devices),
         saved=0.0 if is_local else BYTES[formats.saved] * built.parameters,
         before=before * (1 + _GROWTH * math.log(share.instances)),
         after=usual("uploading", kind).seconds if kind else 0.0,

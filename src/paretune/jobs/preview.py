@@ -68,7 +68,7 @@ class Admitted(ForeseenJob):
     inputs: JobInputs
     plan: BatchPlan
     settings: Mapping[str, Any]  # parameters that follow from the launcher's configuration, such as its role
-    worst_usd: float | None  # at its limit on its dearest instance type; None if a price is unknown
+    worst_usd: float | None  # at its limit on its most expensive instance type; None if a price is unknown
     warnings: tuple[str, ...]
 
     @property

@@ -236,7 +236,7 @@ class Launcher(ABC):
         return ""
 
     def worst_case_usd(self, spec: JobSpec) -> float | None:
-        """Return the most dollars that the job can be billed, on its dearest instance type; None without a price."""
+        """Return the most dollars that the job can be billed, on its most expensive type; None without a price."""
         prices = [(each, self.price(each)) for each in spec.clusters()]
         known = [
             worst_case_usd(each, price, self.billed_after_limit_s(each) + self.exceeded_s)

@@ -158,17 +158,21 @@ def _instance_types(
     Left out are types without a price that can be relied on, types on which the job does not fit, those on which the
     budget does not pay for a few jobs, and those that are hardly faster than a cheaper one.
     """
-    estimates, dear = dict[str, Estimate](), list[tuple[float, str]]()
+    estimates, too_expensive = dict[str, Estimate](), list[tuple[float, str]]()
     for name, spec, price in _priced(job, workplace):
         estimate = workplace.estimate(spec, inputs)
         if estimate is None or estimate.cost_usd is None or estimate.fits == "no":
             continue
         if _FEWEST_JOBS * estimate.cost_usd > budget_usd:
-            dear.append((estimate.cost_usd, name))
+            too_expensive.append((estimate.cost_usd, name))
         elif price.confidence in _BILLED:
             estimates[name] = estimate
     if not estimates:
-        least = f": the least, on {min(dear)[1]}, costs about {plain(min(dear)[0], 2)} USD" if dear else ""
+        least = (
+            f": the least, on {min(too_expensive)[1]}, costs about {plain(min(too_expensive)[0], 2)} USD"
+            if too_expensive
+            else ""
+        )
         few = f"budget_usd {budget_usd:g} pays for fewer than {_FEWEST_JOBS} of these jobs on any instance type"
         raise BadInput([f"{few}{least}; raise it, or lower max_train_samples or num_train_epochs"])
     points = {name: (item.cost_usd or 0.0, item.time.seconds) for name, item in estimates.items()}

@@ -66,8 +66,8 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     written, remarks = _record(table, {run.run_id: run for run in runs}, tracking), _remarks(table, bill)
     files, note = {"reconcile.csv": csv_text(COLUMNS, table.to_dict("records"))}, markdown("\n\n".join(remarks))
     run_id, open_command = tracking.keep("reconcile", note, files, {"bill": request.bill})
-    dearest = table.drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
-    rows = dearest.to_string(index=False, na_rep="", float_format="{:.4f}".format) if len(table) else ""
+    largest = table.drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
+    rows = largest.to_string(index=False, na_rep="", float_format="{:.4f}".format) if len(table) else ""
     listed = "\n".join(f"- {remark}" for remark in remarks)
     return CommandOutput(
         text=f"{rows}\n\n{listed}\n\nreconcile.csv is in run {run_id}: {open_command}",

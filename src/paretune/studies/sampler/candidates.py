@@ -317,7 +317,7 @@ _USUAL = np.array([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange
 _USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0
 _OWN_POWER = 0.5
 """Power of a cluster's price a second, and of `Space.counts`, with which dollars of a training of the user's own grow
-before any run: a cluster twice as dear is faster, but not twice as fast."""
+before any run: a cluster at twice the price is faster, but not twice as fast."""
 _BEYOND = 1.25  # a job that was cut off is assumed to need this multiple of its limit
 _FITS = 20  # steps to the likeliest speeds
 _COMMON, _OF_TYPE = np.full(3, 1.5), np.array([0.7, 1.0, 1.0])

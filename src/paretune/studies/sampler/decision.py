@@ -173,7 +173,7 @@ class Decision:
         return None if any(row.is_training and row.is_running for row in self._rows) else self.first()
 
     def forget_job(self) -> None:
-        """Choose the job anew when it is asked for: what may be begun has changed."""
+        """Choose the job again at the next question: what may start has changed."""
         self.__dict__.pop("job", None)
 
     def first(self) -> Candidate | None:

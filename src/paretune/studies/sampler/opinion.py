@@ -3,7 +3,7 @@
 It knows nothing of ridges, usual rates, clusters or collapses. The search asks it when it sees nothing more to gain
 itself, and before a study ends, because a model that is sure too early never looks. Each parameter has its own length
 over which quality changes; these lengths, the noise and the scale are drawn from a prior and weighed by how likely they
-make the runs, then drawn anew around the likeliest.
+make the runs, then drawn again around the likeliest.
 """
 
 import math

@@ -187,7 +187,7 @@ class Driver:
         say: Callable[[str], None],  # prints a line
     ) -> None:
         self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
-        self.ended = EndedTrials(file, ())  # made anew with each trial that ends
+        self.ended = EndedTrials(file, ())  # made again with each trial that ends
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial

@@ -129,7 +129,7 @@ class EndedTrials:
         return (
             f"{len(fresh)} jobs have completed and none has logged {' or '.join(absent)}, which this study needs (they "
             f"have logged {logged}): print it as a line such as `{absent[0]}: 0.8`, have it read from what they print "
-            f"by a line of `job` such as `metric_definitions: {example}`, or take another metric in a study anew"
+            f"by a line of `job` such as `metric_definitions: {example}`, or start a new study with another metric"
         )
 
     def hopeless(self) -> str:

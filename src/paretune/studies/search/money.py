@@ -102,7 +102,7 @@ class Money:
                 raise BadInput([unknown_price(each.instance_type, region, "it fits no budget")])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
-        """Return dollars at the limit on the dearest instance type, or None; BudgetRefused above max_cost_usd.
+        """Return dollars at the limit on the most expensive type, or None; BudgetRefused above max_cost_usd.
 
         With an upload of unknown length until one has been seen.
         """

@@ -70,18 +70,18 @@ class Sampled:
         while self._left and not self._is_open(self._left[0][1]):  # so each closed point is looked up only once
             self._left.popleft()
         drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
-        too_long = dear = 0
+        too_long = too_expensive = 0
         for point, spec in self._left if self._is_exact else file.jobs_at(drawn):
             if not self._is_open(spec):
                 continue
             if self._can_be_paid(spec):  # a trial is created only once there is a point that can be paid for
                 return Start(point, accepts=None if file.tries_all else self._accepts)
             is_too_long = self._money.exceeds_limit(spec)
-            too_long, dear = too_long + is_too_long, dear + (not is_too_long)
+            too_long, too_expensive = too_long + is_too_long, too_expensive + (not is_too_long)
         tried = f"every {'other ' * bool(too_long)}point was tried"
         reason = tried if self._is_exact else "no point was found that was not tried"
-        if dear:
-            none_fits = "no untried point fits" if self._is_exact else f"none of {dear:,} points drawn fits"
+        if too_expensive:
+            none_fits = "no untried point fits" if self._is_exact else f"none of {too_expensive:,} points drawn fits"
             fix = "raise that, or lower max_runtime_minutes, which bounds each job"
             reason = f"{none_fits} {self._money.tightest_budget() or 'max_cost_usd'} with its worst case: {fix}"
         limit = "that max_runtime_minutes would cut off, according to their estimates (raise it, or set force=limit)"
@@ -143,7 +143,7 @@ class Split:
         )
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # accepted jobs with their time limits, by identity
-        self._is_short = False  # a job was too dear
+        self._is_short = False  # a job was too expensive
 
     def propose(self) -> Start | str:
         """Propose the next job, or return why there is none."""

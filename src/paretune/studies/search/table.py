@@ -174,7 +174,7 @@ class StudyTable:
         return running, [row for row in rows if row.status is not TrialStatus.RUNNING]
 
     def look_again(self) -> None:
-        """Read the storage anew when it is asked next: somebody else may have written to it."""
+        """Read the storage again at the next question, because others may have written to it."""
         self._read = None
 
     def _all(self) -> tuple[list[FrozenTrial], dict[int, Trial]]:

@@ -72,7 +72,7 @@ class Stages(Shards):
     (B, T, vocabulary) or (B, classes).
     """
 
-    _gathers_again = False  # a layer would be gathered anew for each micro-batch
+    _gathers_again = False  # a layer would be gathered again for each micro-batch
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
         if self.formats.scales:  # each stage would scale the loss itself
