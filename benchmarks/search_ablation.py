@@ -47,7 +47,7 @@ WITHOUT: Mapping[str, Callable[[], None]] = {
     "nothing": lambda: None,
     "probes first": _instead(Decision, "_probe", lambda self: None),
     "instances counted by type": _instead(Decision, "_is_few", property(lambda self: np.ones(len(self._jobs), bool))),
-    "what one run can tell": _constants(decision, _told_by_a_run=lambda deviation, noise: np.asarray(deviation)),
+    "what one run can tell": _constants(decision, _moved_by_a_run=lambda deviation, noise: np.asarray(deviation)),
     "no job that will likely collapse": _constants(decision, LIKELY=0.0),
     "a front that may grow in dollars": _constants(decision, REACH=1.0),
     "an end when the front is worth less": _constants(decision, FRONT_JOBS=1e12),

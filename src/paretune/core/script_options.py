@@ -225,7 +225,7 @@ def _jsonargparse(program: Program) -> Options:
 
 
 def _lightning_cli(program: Program, calls: list[ast.Call]) -> Options:
-    """Return the parameters of the model and the data module, besides those of the Trainer, which are not listed.
+    """Return the parameters of the model and the data module, without those of the Trainer, which are not listed.
 
     Incomplete if code adds arguments, or if the parameters of a class are elsewhere.
     """

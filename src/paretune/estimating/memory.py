@@ -1,4 +1,4 @@
-"""Peak memory of a device by a formula; the activations of a model are learnt from its measured peaks.
+"""Peak memory of a device by a formula; the activations of a model are learned from its measured peaks.
 
     bytes       = framework + weights + training state + activations + gathered
     weights     = 4 T / n,  2 T / n more if fp32 weights are multiplied in half precision,  and f F / n
@@ -50,7 +50,7 @@ from paretune.specification.parallelism import SHARDED, BatchPlan
 GIB = 2**30
 
 # Bytes of activations a unit, and of the framework, each with the standard deviation of its logarithm. On a device:
-# beside the 34 copies and what is freed late; workspaces of the libraries. On a processor: the same and the process
+# next to the 34 copies and what is freed late; workspaces of the libraries. On a processor: the same and the process
 # with its libraries, from the peaks of twelve jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON).
 _OF_DEVICE = (45.0, 0.3), (0.3 * GIB, 0.6)
 _OF_PROCESSOR = (75.0, 0.3), (0.65 * GIB, 0.3)

@@ -307,7 +307,7 @@ class Attempts:
             if is_smaller:
                 self._memory_retries += 1
                 self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
-            self._release_instances(tries_again=True)  # a pool beside the next job's would be paid twice
+            self._release_instances(tries_again=True)  # a pool next to the next job's would be paid twice
         self.record.workplace.say(message)
 
     def _move(self, document: JobDocument) -> None:

@@ -40,7 +40,7 @@ class Bill:
         self.attempts_usd: float | None = 0.0  # dollars of these attempts; None if they are not known
         self.phases: dict[str, float] = {}  # seconds of each phase of these attempts, as `read_phases` names them
         self.pool: WarmPoolStatus | None = None  # after the last attempt, when last asked
-        self.worst_usd: float | None = None  # with which the job was admitted; None if only its launcher can tell
+        self.worst_usd: float | None = None  # with which the job was admitted; None if only its launcher knows it
         self.recorded_usd: float | None = None  # recorded by an earlier process; a recorded cost is never lowered
         self._last: Job | None = None
 
@@ -94,7 +94,7 @@ class Bill:
         return max(self.attempts_usd + (pool_usd or 0.0), self.recorded_usd or 0.0)
 
     def so_far_usd(self, job: Job) -> float | None:
-        """Dollars of all attempts and of a job that still runs; None if unknown, as on spot until AWS tells."""
+        """Dollars of all attempts and of a job that still runs; None if unknown, as on spot until AWS reports it."""
         if self.ran.spot or self.attempts_usd is None:
             return None
         usd = cost_usd(self.price, self.ran, job.status().billable_seconds)
@@ -148,7 +148,7 @@ class Bill:
             if self.pool is None and self.ran.sagemaker.keep_alive_minutes:
                 self.pool = WarmPoolStatus(status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0)
 
-    def settle(self, run: RecordedRun, workplace: Workplace) -> tuple[float | None, str]:
+    def record_pool(self, run: RecordedRun, workplace: Workplace) -> tuple[float | None, str]:
         """Record what kept instances have cost in the run of their job; return the dollars and a sentence.
 
         The dollars are None while the instances are kept, and if their price is unknown. Doing it again changes
@@ -161,14 +161,14 @@ class Bill:
         if pool.is_kept:
             return None, (
                 f"the instances of {name} are kept for the next job like it, for at most {_in_words(usd)}: "
-                f"`{command_line('sync')}` books them once they are given back"
+                f"`{command_line('sync')}` records them once they are given back"
             )
         is_new, values = metrics.WARM_POOL_SECONDS not in run.metrics, self.metrics()
         names = (metrics.WARM_POOL_SECONDS, metrics.COST_USD)
         values = {name: values[name] for name in names if is_new and name in values}
         with suppress(BadInput):  # the file of the budgets is gone
             if (ledger := workplace.budget_ledger(run.budget)) is not None:
-                ledger.book(run.run_id, values.get(metrics.COST_USD, run.cost_usd))
+                ledger.record_cost(run.run_id, values.get(metrics.COST_USD, run.cost_usd))
         written, title = workplace.tracking.run(run.run_id), None
         if metrics.COST_USD in values and run.cost_usd is not None:
             title = run.name.replace(dollars_in_name(run.cost_usd), dollars_in_name(values[metrics.COST_USD]))
@@ -212,7 +212,7 @@ def _in_words(usd: float | None) -> str:
     return "an unknown price" if usd is None else f"{usd:.4g} USD"
 
 
-def settle_pools(
+def record_pools(
     tracking: Tracking, workplace_of: Callable[[RecordedRun], Workplace | None]
 ) -> Iterator[tuple[str, str]]:
     """Record the cost of warm pools that have ended; yield a run and a sentence for each, or why it must wait.
@@ -223,7 +223,7 @@ def settle_pools(
         try:
             if (workplace := workplace_of(run)) is None:
                 continue
-            sentence = Bill.of_run(run, workplace).settle(run, workplace)[1]
+            sentence = Bill.of_run(run, workplace).record_pool(run, workplace)[1]
         except (BadInput, LaunchRefused, LostContact) as error:
             yield run.run_id, f"the warm pool of {run.tags.get(schema.JOB_NAME)} cannot be looked at: {error}"
         else:

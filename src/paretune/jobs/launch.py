@@ -18,7 +18,7 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.machine import busy_sentence
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
-from paretune.jobs.bill import settle_pools
+from paretune.jobs.bill import record_pools
 from paretune.jobs.model import register
 from paretune.jobs.names import run_name
 from paretune.jobs.outcome import RUN_STATUS, JobOutcome
@@ -58,7 +58,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
     """Launch a job: train, measure, price and record it in MLflow. Blocks until it has ended.
 
     Parameters that have their default are taken from `paretune.toml`, as on the command line.
-    Ctrl-C stops the job, books what it has cost and raises `Interrupted`.
+    Ctrl-C stops the job, records what it has cost and raises `Interrupted`.
 
     `dry_run` checks everything, launches nothing, and gives the job with its worst-case dollars; `quiet` shows no
     progress on standard error.
@@ -66,7 +66,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
         JobFailed: the job failed; its run says why.
-        LostContact: the job goes on, but AWS no longer tells how.
+        LostContact: the job goes on, but AWS no longer shows how.
         Interrupted: the job was stopped first.
 
     Examples:
@@ -99,7 +99,7 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
 def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
     """Prepare, launch, watch and record one job; or follow the job that the same command has started before.
 
-    A job that runs is followed if it belongs to this run, or if it is identical; `force=again` starts another beside
+    A job that runs is followed if it belongs to this run, or if it is identical; `force=again` starts another next to
     the latter. Raises the errors of `launch`; its JobFailed is OutOfMemory if the smallest batch needs too much.
     """
     return finish_job(begin_job(spec, workplace))
@@ -120,9 +120,9 @@ def finish_job(job: Attempts) -> JobOutcome:
             ) from error
         raise
     if spec.runs_on.keeps_instances and not job.record.is_beside:
-        with suppress(ParetuneError):  # `sync` books the pool that the job has reused, and its own
-            settled = settle_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
-            workplace.say(*(sentence for _, sentence in settled))
+        with suppress(ParetuneError):  # `sync` records the pool that the job has reused, and its own
+            records = record_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
+            workplace.say(*(sentence for _, sentence in records))
     if spec.register is None or job.record.is_beside:
         return result
     sentence = register(spec.register, result.run_id, workplace.tracking)
@@ -169,7 +169,7 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
         if not job.taken_by:
             return job
         if workplace.tracking.runs(f"attributes.run_id = '{job.taken_by}'"):
-            workplace.book(record.spec, record.run.run_id, 0.0, None)
+            workplace.record_cost(record.spec, record.run.run_id, 0.0, None)
             return _begun(_adopted(record.spec, workplace, job.taken_by, record.run))
         assert names is not None  # only such names are shared
         record.job, record.is_adopted = next(names), False  # it had the name of another job
@@ -305,10 +305,10 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
         opened.end("FINISHED")
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
-    beside = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""
+    note = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""
     workplace.say(
         f"job {job_name(record.job, 1)}: this command has started it before; watching it, so that nothing is paid "
-        f"twice (force=again starts another){beside}"
+        f"twice (force=again starts another){note}"
     )
     return record
 

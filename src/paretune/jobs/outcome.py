@@ -1,4 +1,4 @@
-"""The end of a job: its outcome is gathered, booked, written into the run that closes with it, judged and shown.
+"""The end of a job: its outcome is gathered, counted in budgets, written into the run that it closes, judged and shown.
 
 Verdicts are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A study
 prints those of the jobs that it recommends.
@@ -57,7 +57,7 @@ class JobOutcome(Result):
     reason: str = ""  # why it has no result, in words
     failure: tuple[FailureKind, str] | None = None  # the kind, and the job's own reason
     report: JobReport | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)  # what the launcher tells, such as `basis` of simulated ones
+    facts: Mapping[str, str] = field(default_factory=dict)  # what the launcher adds, such as `basis` of simulated jobs
     model: str = ""  # where the files of the model are: a folder, or an S3 URI
     model_uri: str = ""  # address from which MLflow loads it; empty if MLflow has none
     open_command: str = ""
@@ -195,10 +195,10 @@ def end_job(
         tags[schema.JOB_NAME] = bill.last_job
     if over_usd := _above_worst_case(record, bill):
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
-        longer = "stopping or uploading has taken longer than that counts with; it is booked in full"
+        longer = "stopping or uploading has taken longer than that counts with; it is recorded in full"
         remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
-    # Booked before the run is closed, so that `sync` books it if this process is killed in between.
-    remarks += filter(None, [workplace.book(spec, run_id, bill.cost_usd, bill.kept_usd)])
+    # Recorded before the run is closed, so that `sync` records it if this process is killed in between.
+    remarks += filter(None, [workplace.record_cost(spec, run_id, bill.cost_usd, bill.kept_usd)])
     outcome = JobOutcome(
         run_id=run_id,
         job_name="" if job is None else job.name,
@@ -389,11 +389,11 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
         return []
     rows = int(values.get("validation_rows", 0))
     if trivial is not None and measured <= trivial:
-        name, baseline, meaning = task.trivial, trivial, "the model has learnt nothing"
+        name, baseline, meaning = task.trivial, trivial, "the model has learned nothing"
     elif counted is not None and measured < counted:
-        name, baseline, meaning = task.baseline, counted, "the model has not learnt what single words tell"
+        name, baseline, meaning = task.baseline, counted, "the model has not learned more than single words show"
         if rows > 0 and counted - measured < binomial_error(measured, rows):
-            meaning = "whether the model has learnt more than single words tell is not shown"
+            meaning = "it is unknown whether the model has learned more than single words show"
     else:
         return []
     (words,) = metrics.in_words({str(name): baseline}, spec.task)

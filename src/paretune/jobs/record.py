@@ -244,7 +244,7 @@ def params_of(spec: JobSpec) -> dict[str, str]:
 
 
 def _passes_seed(spec: JobSpec) -> bool:
-    """Return whether the command of a user's own training gets the job's seed; True if nobody can tell."""
+    """Return whether the command of a user's own training gets the job's seed; True if that is unknown."""
     if spec.project is None or not Path(spec.project).is_dir():
         return takes_seed(spec)
     return "seed" in declared_parameters(spec.project, spec.entry_point)

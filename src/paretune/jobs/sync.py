@@ -2,8 +2,8 @@
 
 Jobs that run are adopted and followed, jobs that have ended are collected, and the run of a job that was never created
 is closed. A finished job that MLflow did not take whole is recorded again, and a finished model that should have been
-registered gets its version. Instances kept after a job are booked once they are given back. Jobs of MLflow projects are
-treated like jobs of our training.
+registered gets its version. Instances kept after a job are recorded once they are given back. Jobs of MLflow projects
+are treated like jobs of our training.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
-from paretune.jobs.bill import settle_pools
+from paretune.jobs.bill import record_pools
 from paretune.jobs.model import overdue, register
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import ENDED, JobRecord, find_job
@@ -42,7 +42,7 @@ class Collected:
 
 @dataclass(frozen=True, kw_only=True)
 class Sync:
-    """Follows every unfinished job to its end and books warm pools; an interruption leaves the jobs running."""
+    """Follows every unfinished job to its end and records warm pools; an interruption leaves the jobs running."""
 
     workplace_of: Callable[[JobSpec], Workplace]
     """Returns the workplace of a specification; the same one for jobs of one place."""
@@ -72,7 +72,7 @@ class Sync:
                 job.record.leave()
         for run in unregistered:
             self._say(run.run_id, register(run.params["register"], run.run_id, self.tracking))
-        for run_id, sentence in settle_pools(self.tracking, lambda run: place_of(run, self.workplace_of)[1]):
+        for run_id, sentence in record_pools(self.tracking, lambda run: place_of(run, self.workplace_of)[1]):
             self._say(run_id, sentence)
         self._book_budgets()
         return self._collected
@@ -116,13 +116,13 @@ class Sync:
         """Record ended jobs that still hold reservations in the budgets that recent jobs have counted against."""
         recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
         for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
-            with self._saying_why(run.run_id, "its budgets cannot be booked: "):
+            with self._saying_why(run.run_id, "its cost cannot be recorded in its budgets: "):
                 (_, workplace), budget = place_of(run, self.workplace_of), run.budget
                 if (ledger := workplace.budget_ledger(budget)) is None:
                     continue
                 for run_id, usd in _book_ended(ledger, self.tracking).items():
                     cost = "its worst case" if usd is None else f"{usd:.4g} USD"
-                    self._say(run_id, f"{cost} booked against the budgets of {budget}")
+                    self._say(run_id, f"{cost} recorded against the budgets of {budget}")
 
 
 def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
@@ -152,7 +152,7 @@ def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) ->
     job = Attempts(record)
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
-        job.bill.attempts_usd = None  # nobody can tell any more for how long
+        job.bill.attempts_usd = None  # for how long is no longer known
         reason = (
             "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"
         )
@@ -163,15 +163,15 @@ def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) ->
 def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | None]:
     """Record jobs that ended while the ledger was unavailable; return dollars by run, None for a worst case.
 
-    Jobs whose warm pool is still kept are left to the process that books the pool.
+    Jobs whose warm pool is still kept are left to the process that records the pool.
     """
-    booked = {}
-    for run_id in ledger.unbooked():
+    recorded = {}
+    for run_id in ledger.reserved_runs():
         for run in tracking.runs(f"attributes.run_id = '{run_id}'"):
             if run.tags.get(schema.STATE) in ENDED and run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
-                booked[run_id] = run.metrics.get(metrics.COST_USD)
-                ledger.book(run_id, booked[run_id])
-    return booked
+                recorded[run_id] = run.metrics.get(metrics.COST_USD)
+                ledger.record_cost(run_id, recorded[run_id])
+    return recorded
 
 
 def _poll(job: Attempts) -> Collected | None:

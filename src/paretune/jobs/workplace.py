@@ -91,17 +91,17 @@ class Workplace:
     def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
         """Return the ledger of a budget file; None without a file, or if jobs cost nothing. Raises BadInput.
 
-        It is in the storage that the file or PARETUNE_STORAGE names, or else beside the file, for all who use it here.
+        It is in the storage that the file or PARETUNE_STORAGE names, or else next to the file, for all who use it here.
         """
         if budget is None:
             return None
         from paretune.ledger.budget_ledger import BudgetLedger  # imports SQLAlchemy, which estimates do not need
 
         if budget not in self._budget_ledgers:
-            file, beside = BudgetFile.read(budget), at_home(budget).resolve().parent / _HOME
+            file, folder = BudgetFile.read(budget), at_home(budget).resolve().parent / _HOME
             if not self.launcher.traits.is_billed:
                 return None
-            self._budget_ledgers[budget] = BudgetLedger(file, usual_storage(beside, self.environment), beside)
+            self._budget_ledgers[budget] = BudgetLedger(file, usual_storage(folder, self.environment), folder)
         return self._budget_ledgers[budget]
 
     def attribution(self, spec: JobSpec, study: str = "") -> Attribution:
@@ -122,20 +122,20 @@ class Workplace:
         if (ledger := self.budget_ledger(spec.budget)) is not None:
             ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
 
-    def book(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
+    def record_cost(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
         """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
 
-        `usd` is None if the cost is not known: then the worst case is booked. As long as instances kept after the job
+        `usd` is None if the cost is not known: then the worst case is recorded. As long as instances kept after the job
         can cost `kept_usd`, both stay reserved.
         """
         if not self.launcher.traits.is_billed:
             return ""
         try:
             ledger = self.budget_ledger(spec.budget)
-            if ledger is None or ledger.book(run_id, usd, kept_usd) or not usd:
+            if ledger is None or ledger.record_cost(run_id, usd, kept_usd) or not usd:
                 return ""
         except (BadInput, LostContact) as error:
-            return f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
+            return f"its worst case stays reserved in its budgets until `{command_line('sync')}` records it: {error}"
         return (
             f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation "
             "for it; set PARETUNE_STORAGE as it was when the job was launched"

@@ -142,9 +142,7 @@ class LocalJob(FolderJob):
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
 
     def _ask_to_stop(self, reason: str) -> None:
-        if (
-            not self._stop.exists()
-        ):  # at a second SIGTERM torchrun ends without its workers; the grace period would start again
+        if not self._stop.exists():  # at a second SIGTERM torchrun ends without its workers; its grace would restart
             write_json(self._stop, {"time": self._clock.now(), "reason": reason})
             if process := living(*self._process):
                 process.terminate()

@@ -95,14 +95,14 @@ class BudgetStatus:
 class BudgetLedger:
     """The ledger of the budgets of a file, in the database that it names, else in `storage`, as SQLAlchemy takes it.
 
-    The first reservation of a month records in the folder `beside`, if given, which database has its accounts; another
+    The first reservation of a month records in the folder `marks`, if given, which database has its accounts; another
     one is refused then. Raises BadInput if the database does not answer; later LaunchRefused for a job that is to be
     launched, and LostContact for others, which go on.
     """
 
-    def __init__(self, file: BudgetFile, storage: str, beside: Path | None = None) -> None:
+    def __init__(self, file: BudgetFile, storage: str, marks: Path | None = None) -> None:
         self.file = file
-        self._beside = beside
+        self._marks = marks
         address = file.storage or storage
         self.shown_address = redacted(address)  # the address without user and password
         try:
@@ -153,10 +153,10 @@ class BudgetLedger:
         with self._transaction() as connection:
             return self._statuses(connection, month_of(now), origin, None)
 
-    def book(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
+    def record_cost(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
         """Replace the reservation of a run's job by its cost; returns False if the job has no reservation here.
 
-        `usd` is its cost since it was first started; None books its worst case. As long as a warm pool that is kept
+        `usd` is its cost since it was first started; None records its worst case. As long as a warm pool that is kept
         after it can cost `kept_usd`, both stay reserved.
         """
         with self._transaction() as connection:
@@ -168,7 +168,7 @@ class BudgetLedger:
             connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
         return True
 
-    def unbooked(self) -> list[str]:
+    def reserved_runs(self) -> list[str]:
         """Return MLflow runs of jobs with a reservation but no bill: they run, or their launcher was killed."""
         query = sa.select(_ROW.run_id).where(_ROW.booked_usd.is_(None))
         with self._transaction() as connection:
@@ -176,9 +176,9 @@ class BudgetLedger:
 
     def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
         """Raise BudgetRefused if another database has the accounts of this month; `claims` records this one if none."""
-        if self._beside is None or origin != "measured":
+        if self._marks is None or origin != "measured":
             return
-        mark = self._beside / f"{at_home(self.file.path).resolve().name}.{month_of(now)}.json"
+        mark = self._marks / f"{at_home(self.file.path).resolve().name}.{month_of(now)}.json"
         here = self.shown_address
         if self.is_local:
             here = f"sqlite:///{Path(self._engine.url.database or '').resolve()}"

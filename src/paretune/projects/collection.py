@@ -99,7 +99,7 @@ def problem(error: Exception) -> str:
 
 
 def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowClient) -> str:
-    """Return the id of the copy of a run that the command opened besides its own, from an earlier call or new."""
+    """Return the id of the copy of a run that the command opened next to its own, from an earlier call or new."""
     copies = client.search_runs([experiment], f"tags.`{schema.COPIED_FROM}` = '{run.info.run_id}'", max_results=1)
     if copies:
         return str(copies[0].info.run_id)

@@ -309,7 +309,7 @@ def effects_of(cls: type[Parameters], name: str) -> list[str]:
 
 
 def extra_of(cls: type[Parameters], name: str, key: str) -> Any:
-    """Return one entry that `parameter` declared besides type and bounds; empty if a dotted name declares nothing."""
+    """Return one entry that `parameter` declared, except type and bounds; empty if a dotted name declares nothing."""
     return cls.schema_at(name.split(".", 1)).get(key) or []
 
 

@@ -467,7 +467,7 @@ def _end_of(trial: Trial) -> dict[str, Any]:
 
 
 def _refuse_dear_rows(file: StudyFile, money: Money) -> None:
-    """Refuse a designed experiment whose rows may cost more than its budget: a part of it would tell little."""
+    """Refuse a designed experiment whose rows may cost more than its budget: a part of it would show little."""
     specs, budget_usd = [spec for _, spec in file.jobs_at()], file.budget_usd
     total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
     if budget_usd is not None and total_usd > budget_usd:
@@ -492,7 +492,7 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
 
 
 def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
-    """Refuse a study none of whose jobs could run, before anything is written or paid: BadInput of the first job."""
+    """Refuse a study if none of its jobs can run, before anything is written or paid: BadInput of the first job."""
     first = list[str]()
     for spec in jobs:
         with collecting(faults := list[str]()):

@@ -125,7 +125,7 @@ class RecordedRun:
 
     @property
     def warm_pool_seconds(self) -> float:
-        """Seconds of kept instances that were booked after the job, per instance."""
+        """Seconds of kept instances that were recorded after the job, per instance."""
         return self.metrics.get(metrics.WARM_POOL_SECONDS, 0.0)
 
     @property

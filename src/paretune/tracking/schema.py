@@ -67,7 +67,7 @@ CLAIMED_AT = "paretune.claimed_at"
 """When the job's name was recorded, in seconds since the epoch. Uploads happen between this and the job's creation."""
 
 # MLflow projects on SageMaker
-COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened besides its own
+COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened next to its own
 
 # The owner of the job
 USER = "paretune.user"  # the tag `user` of the job, else the login name

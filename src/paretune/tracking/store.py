@@ -65,7 +65,7 @@ class Tracking:
 
     @cached_property
     def identity(self) -> str:
-        """Id and creation time of the first experiment, which tell this store from others."""
+        """Id and creation time of the first experiment, which distinguish this store from others."""
         with self._usable():
             first = self._client.search_experiments(view_type=ViewType.ALL, max_results=1, order_by=["experiment_id"])
         return " ".join(f"{each.experiment_id} {each.creation_time}" for each in first)

@@ -21,7 +21,7 @@ LARGEST_KEPT = 32 * 2**20
 def kept_for_gradients(weights: Iterable[torch.Tensor]) -> dict[torch.Tensor, torch.Tensor]:
     """Return memory for the fp32 gradient of each large weight that is on a processor, to use in every step.
 
-    The system would zero it again each time: for the embedding of MiniLM 12 of 100 ms.
+    The system would zero it again each time, which takes 12 of 100 ms for the embedding of MiniLM.
     """
     large = (weight for weight in weights if weight.device.type == "cpu" and weight.nbytes > LARGEST_KEPT)
     return {weight: torch.empty_like(weight) for weight in large}

@@ -435,13 +435,13 @@ def write_model(
     folder: Path,
     spec: JobSpec,
     formats: Formats,
-    tell: Callable[[str], None],
+    say: Callable[[str], None],
     division: Any = None,
 ) -> None:
     """Write a model that may be divided over processes, which must all call it; the first one writes.
 
     Adapters are merged, or written alone with merge=false in `lora`. If merging fails, the adapters stay, because they
-    were paid for, and `tell` gets the reason.
+    were paid for, and `say` gets the reason.
     """
     if spec.fine_tuning not in ADAPTERS:
         _write(model, folder, formats, division)
@@ -469,7 +469,7 @@ def write_model(
         for path in folder.glob("model*.safetensors*"):
             path.unlink()
         reason = f"{type(error).__name__}: {first_line(error)}"
-        tell(f"the adapters could not be merged; the model folder has the adapters alone ({reason})")
+        say(f"the adapters could not be merged; the model folder has the adapters alone ({reason})")
         return
     for path in folder.glob("adapter_*") if processes.is_first() else ():  # which may have failed to write the model
         path.unlink()

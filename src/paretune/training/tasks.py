@@ -238,9 +238,9 @@ def _label_faults(spec: JobSpec, names: Sequence[str], rows: Mapping[str, list[l
     used = {label for row in rows["train"] for label in row}
     if faults := class_faults(spec, used, names, len(rows["train"])):
         return faults
-    faults, learnt = [], {*names}
+    faults, learned = [], {*names}
     for split, labels in rows.items():
-        unknown = Counter(label for row in labels for label in row if label not in learnt)
+        unknown = Counter(label for row in labels for label in row if label not in learned)
         if unknown:
             examples = ", ".join(map(repr, list(unknown)[:_EXAMPLES]))
             faults.append(f"{unknown.total()} labels of {split} rows occur in no training row: {examples}")

@@ -104,7 +104,7 @@ def test_what_no_record_has_must_be_typed(answer: Answer, aws: Aws, typed: Run) 
     code, _, err = typed("estimate", "--like=silent", "--region=us-east-1")
 
     assert code == 2
-    assert "training job silent does not tell model and max_seq_length: type" in err
+    assert "training job silent does not show model and max_seq_length: type" in err
     assert answer("silent", instance_type="ml.g5.2xlarge", model="bert-base-uncased", max_seq_length="256")["rows"]
 
 

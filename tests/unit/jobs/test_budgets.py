@@ -160,7 +160,7 @@ def test_kept_instances_stay_promised_until_they_are_recorded(payer: Payer) -> N
     bill = Bill.of_run(run, workspace)
     assert bill.release_instances() == ""
     for _ in range(2):
-        assert bill.settle(run, workspace)[0] == pytest.approx(9 / 3600)
+        assert bill.record_pool(run, workspace)[0] == pytest.approx(9 / 3600)
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01 + 9 / 3600), 0.0)
 
@@ -171,7 +171,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     home.rename("away.db")
     home.mkdir()  # so that SQLite cannot open it
     result = payer.type()
-    assert any("stays reserved in its budgets until `paretune sync` books it" in text for text in result.remarks)
+    assert any("stays reserved in its budgets until `paretune sync` records it" in text for text in result.remarks)
     with pytest.raises(Exception, match=r"studies\.db") as refused:
         payer.type(seed=7)
     assert isinstance(refused.value, BadInput)
@@ -182,7 +182,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     message = sync_all(payer)
     assert payer.standing().balance.spent_usd == pytest.approx(0.01)
     assert any(
-        f"0.01 USD booked against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in message
+        f"0.01 USD recorded against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in message
     )
 
 

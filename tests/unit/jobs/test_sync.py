@@ -154,7 +154,7 @@ def test_a_colleagues_sync_leaves_a_job_alone_whose_upload_takes_an_hour(desk: D
     assert not tags.get("failure_reason")
     ledger = workplace.budget_ledger(str(budget))
     assert ledger is not None
-    assert ledger.unbooked() == []
+    assert ledger.reserved_runs() == []
 
 
 def test_a_finished_job_whose_model_was_to_be_registered_gets_one_version_however_often_sync_runs(desk: Desk) -> None:
@@ -389,7 +389,7 @@ def test_instances_kept_after_a_job_are_recorded_in_its_run_once_they_are_given_
     desk.account.pools[name] = pool()
 
     assert (
-        "are kept for the next job like it, for at most 0 USD: `paretune sync` books them once"
+        "are kept for the next job like it, for at most 0 USD: `paretune sync` records them once"
         in desk.sync()[run_id].remark
     )
     desk.account.pools[name] = pool("Terminated", 3600.0)

@@ -58,7 +58,7 @@ def test_a_refusal_names_budget_limit_spent_promised_worst_case_and_the_way_out_
 ) -> None:
     accounts = accounts_in(tmp_path)
     accounts.reserve(claim("a", 1.5))
-    accounts.book("a", 1.25)
+    accounts.record_cost("a", 1.25)
     accounts.reserve(claim("b", 3.0))
 
     with pytest.raises(BudgetRefused) as caught:
@@ -91,13 +91,13 @@ def test_a_recorded_cost_replaces_the_worst_case_and_kept_instances_stay_promise
     accounts.reserve(claim("a", 4.0))
     assert left(accounts)["nlp"] == 1.0
     for _ in range(2):
-        accounts.book("a", 1.0, 0.5)
+        accounts.record_cost("a", 1.0, 0.5)
         assert left(accounts)["nlp"] == 3.5
     for usd in (1.25, 0.5):  # a second record never lowers the first
-        accounts.book("a", usd)
+        accounts.record_cost("a", usd)
         assert left(accounts)["nlp"] == 3.75
     accounts.reserve(claim("b", 2.0))
-    accounts.book("b", None)  # a cost that is not known is the worst case
+    accounts.record_cost("b", None)  # a cost that is not known is the worst case
     assert left(accounts)["nlp"] == 1.75
     accounts.reserve(claim("c", 5.0, origin="simulated"))  # this uses up no real dollars
     assert (left(accounts)["nlp"], left(accounts, "simulated")["nlp"]) == (1.75, 0.0)
@@ -109,10 +109,10 @@ def test_a_job_that_is_adopted_is_not_reserved_a_second_time_and_one_that_begins
     accounts.reserve(claim("run", 2.0))  # whoever takes over the run
     assert left(accounts)["nlp"] == 3.0
 
-    accounts.book("run", 0.5)
+    accounts.record_cost("run", 0.5)
     accounts.reserve(claim("run", 2.0))
     assert left(accounts)["nlp"] == 2.5
-    accounts.book("run", 1.0)  # both together
+    accounts.record_cost("run", 1.0)  # both together
     assert left(accounts)["nlp"] == 4.0
 
 
@@ -122,7 +122,7 @@ def test_a_month_ends_with_its_last_second_in_utc_and_the_next_one_has_all_its_d
     with pytest.raises(BudgetRefused):
         accounts.reserve(claim("b", 5.0, now=DECEMBER - 2))
     accounts.reserve(claim("b", 5.0, now=DECEMBER))
-    accounts.book("a", 4.0)  # it ends in December, but counts in November
+    accounts.record_cost("a", 4.0)  # it ends in December, but counts in November
 
     assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (1.0, 0.0)
 
@@ -148,7 +148,7 @@ def test_spent_and_promised_never_exceed_any_budget_whatever_comes(
         else:
             assert fits
             if number % 3:
-                accounts.book(str(number), share * worst_usd)
+                accounts.record_cost(str(number), share * worst_usd)
         assert min(left(accounts).values()) >= -1e-9
 
 

@@ -152,7 +152,7 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
         specs: the jobs; parameters that have their default are taken from `paretune.toml`.
         choices: parameters of a job, each with one value or a list; every combination makes a row per job.
 
-    Of jobs with a project or an entry_script, the seconds and dollars that their finished runs tell.
+    For jobs with a project or an entry_script, the seconds and dollars come from their finished runs.
 
     Raises:
         BadInput: all faults of all rows.
@@ -204,7 +204,7 @@ def _estimated(request: EstimateRequest, is_recorded: bool) -> EstimateTable:
     forecast = Forecast(open_tracking(environment, SystemClock()) if is_there else None, simulated=first.is_simulated)
     if first.runs_user_code:
         own = [(spec, estimate_own(spec, price, forecast.evidence.own)) for spec, price in priced]
-        remark = "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
+        remark = "seconds of a training of your own are learned from its runs on each cluster: run one job, or a study"
         return EstimateTable(jobs=own, region=region, remarks=[remark] if any(item is None for _, item in own) else [])
     estimator, jobs = forecast.estimator, []
     for (spec, price), (built, facts) in zip(priced, known, strict=True):

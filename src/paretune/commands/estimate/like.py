@@ -149,7 +149,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
     reference = find(request.like, environment, typed.get("region"))
     known = {*reference.texts, *typed} if not reference.is_own_code else {"model", "max_seq_length"}
     if unknown := [name for name in ("model", "max_seq_length") if name not in known]:
-        raise BadInput([f"{reference.name} does not tell {' and '.join(unknown)}: type what it was"])
+        raise BadInput([f"{reference.name} does not show {' and '.join(unknown)}: type what it was"])
     region = usual_region(typed.get("region") or reference.texts.get("region"), environment)
     prices = PriceList.read(environment)
     is_counted = (reference.facts or {}).get("train_rows")
@@ -233,7 +233,7 @@ def _estimates(
         specs = [spec.replace(max_train_samples=rows) for spec in specs]
     work = describe(specs[0], specs[0].plan(), built, facts, stack=stack)
     if work is None:
-        raise BadInput([f"{reference.name} does not tell its rows: give max_train_samples"])
+        raise BadInput([f"{reference.name} does not show its rows: give max_train_samples"])
     measured = Measurement(work=work, seconds=reference.seconds, step_seconds=reference.step_seconds)
     times = [item for item in evidence.times if item != measured]
     estimator = Estimator(replace(evidence, times=[*times, measured]))

@@ -112,7 +112,7 @@ class AwsBill(NamedTuple):
 def read_bill(path: Path) -> AwsBill:
     """Read a file, or all files of a folder: of each export and month the delivery that AWS's manifest names.
 
-    Without a manifest, folders tell the newest delivery, and the numbers of files which ones are missing.
+    Without a manifest, the names of folders show the newest delivery, and the numbers of files which ones are missing.
 
     Raises BadInput if no file is a bill, a column or a manifest cannot be read, or the currency is not USD.
     """
@@ -336,6 +336,6 @@ def _effective(lines: "pd.DataFrame") -> "pd.Series":
     usd = usd.mask(lines["month"].isin(lines.loc[lines["job"] == "", "month"]) & ~is_net)
     for kind in _COVERED:
         covered_usd = lines[f"net {kind}"].replace(0.0, math.nan).fillna(lines[kind].mask(is_net))
-        is_told = covered_usd.ne(0.0) | lines["billed_usd"].eq(0.0)
-        usd = usd.mask(lines["type"] == kind, covered_usd.where(is_told))
+        is_known = covered_usd.ne(0.0) | lines["billed_usd"].eq(0.0)
+        usd = usd.mask(lines["type"] == kind, covered_usd.where(is_known))
     return lines["effective_usd"].fillna(usd)

@@ -263,21 +263,21 @@ class SageMakerLauncher(Launcher):
             command = _shell_words(f"python3 {program} /opt/ml" if program else OUR_TRAINING)
             volume_gib = self._volume_gib(spec, inputs)
             refuse(self._limits_broken(self._body(document, _ANY_CHANNELS, command, volume_gib)))
-            channels, told = self._uploaded(inputs, storage)
+            channels, details = self._uploaded(inputs, storage)
         else:  # the next ones run what that has sent
             command = first.description["AlgorithmSpecification"]["ContainerArguments"]
             volume_gib = int(first.document["volume_gib"])
-            channels, told = _launched(document, first)
+            channels, details = _launched(document, first)
         deadline = self.deadline_s(document)
         packages = [_READS_SECRETS] if spec.reads_secrets else []
         if spec.project is not None:
-            job = {**told, "deadline_s": deadline}
+            job = {**details, "deadline_s": deadline}
         else:
             packages += [*choose_image(spec, self.account.region).requirements, _OURS]
             # The training does not see account, network and money.
-            inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **told["spec"])
+            inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **details["spec"])
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
-            job["script_options"] = told["script_options"]
+            job["script_options"] = details["script_options"]
         job["packages"] = packages  # not in the code: another instance type may have another image
         job |= {"request_key": _request_key(document), "volume_gib": volume_gib}
         if first is not None and spec.instance_type == _type_that_ran(first):
@@ -366,13 +366,13 @@ class SageMakerLauncher(Launcher):
             channels["model"] = storage.upload("models", inputs.model)
         for name, path in code.inputs.items():
             channels[name] = path if isinstance(path, str) else storage.upload("files", path)
-        files, told = {**code.files, **{path.name: path for path in _STARTERS}}, dict(code.document)
+        files, details = {**code.files, **{path.name: path for path in _STARTERS}}, dict(code.document)
         if not code.program:
             files |= archive.package_files(self._package)
-            told = {"spec": dict(code.moved), "script_options": code.options and asdict(code.options)}
+            details = {"spec": dict(code.moved), "script_options": code.options and asdict(code.options)}
         with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
             channels["code"] = storage.upload("code", archive.pack(files, Path(folder) / archive.NAME))
-        return channels, told
+        return channels, details
 
     def _first_attempt(self, document: JobDocument) -> "_FirstAttempt":
         """Read a job's first attempt from AWS. Raises LaunchRefused if it was launched with other parameters.
@@ -392,7 +392,7 @@ class SageMakerLauncher(Launcher):
             raise LaunchRefused(
                 f"the parameters or tags of {document.job_name} are not those that its first attempt was launched "
                 f"with: somebody has changed the tags of run {document.run_id} in MLflow, so no attempt follows; "
-                f"`{command_line('stop', {'run': document.run_id})}` books it and closes its run"
+                f"`{command_line('stop', {'run': document.run_id})}` records its cost and closes its run"
             )
         return _FirstAttempt(job.description, launched)
 

@@ -91,7 +91,7 @@ class Storage:
 
     @property
     def keeps_versions(self) -> bool:
-        """Whether removed objects stay as earlier versions, which are billed; False if S3 does not tell."""
+        """Whether removed objects stay as earlier versions, which are billed; False if S3 does not say so."""
         with suppress(*AWS_ERRORS):
             return bool(self.s3.get_bucket_versioning(Bucket=self.bucket).get("Status") == "Enabled")
         return False
@@ -149,7 +149,7 @@ def _digest(files: dict[str, Path]) -> str:
 
 
 def absent(account: Account, parameter: str, address: str) -> str:
-    """Return the fault of an address in S3 with nothing there; empty if there is something, or AWS does not tell."""
+    """Return the fault of an address in S3 with nothing there; empty if there is something, or AWS does not answer."""
     bucket, _, key = address.removeprefix(IN_S3).partition("/")
     if not bucket:
         return f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/, got {address}"

@@ -82,10 +82,10 @@ class RecordedRow:
     """One run of a table."""
 
     line: int  # its line in the file, from 1
-    spec: JobSpec  # the job, with what the table does not tell at its default
+    spec: JobSpec  # the job, with defaults for what the table lacks
     plan: BatchPlan  # its batch, and the learning rate used
     others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
-    cells: Cells  # all that the row has besides parameters; F1 only of a completed run
+    cells: Cells  # everything in the row except parameters; F1 only of a completed run
     texts: Mapping[str, str]  # all its cells as texts; empty ones left out
 
     @property

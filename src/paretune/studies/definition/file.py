@@ -209,7 +209,7 @@ class StudyFile(Parameters):
 
     @property
     def takes_split(self) -> bool:
-        """Whether seconds and quality are learnt apart: by `sampler`, or by default if the study allows it."""
+        """Whether seconds and quality are learned apart: by `sampler`, or by default if the study allows it."""
         return can_be_split(self) if self.sampler is None and not self.points else self.sampler == "split"
 
     @property

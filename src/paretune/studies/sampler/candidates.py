@@ -289,11 +289,11 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[st
     counted = [trial.user_attrs[ROWS] for trial in trials if ROWS in trial.user_attrs]
     space.rows = space.rows or (statistics.median(counted) if counted else None)
     for trial in trials:
-        is_over, told = trial.state.is_finished(), trial.user_attrs
+        is_over, attributes = trial.state.is_finished(), trial.user_attrs
         params = trial.params if is_over else {**trial.system_attrs.get(CLAIM, {}), **trial.params}
         is_probe = params.get(PROBE, 0) > 0
         is_fine = trial.state == TrialState.COMPLETE or (is_probe and trial.state == TrialState.PRUNED)
-        outcome = told.get(OUTCOME, "completed" if is_fine else "failed").upper()
+        outcome = attributes.get(OUTCOME, "completed" if is_fine else "failed").upper()
         status = TrialStatus.__members__.get(outcome, TrialStatus.FAILED) if is_over else TrialStatus.RUNNING
         if status.is_retryable or trial.state == TrialState.WAITING or not space.searched.keys() <= params.keys():
             continue
@@ -301,13 +301,17 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[st
         if (job := space.job(point, is_probe=is_probe)) is not None:
             values = tuple(trial.values) if trial.state == TrialState.COMPLETE and not job.is_probe else None
             measured = dict(zip(objectives, values or (), strict=False))
-            timed = [told[SECONDS]] if SECONDS in told else [measured[name] for name in _IN_SECONDS if name in measured]
+            timed = (
+                [attributes[SECONDS]]
+                if SECONDS in attributes
+                else [measured[name] for name in _IN_SECONDS if name in measured]
+            )
             if not timed and COST_USD in measured and (usd_per_s := space.price_of(job.spec)) > 0:
                 seconds = measured[COST_USD] / usd_per_s
             else:
                 timed = timed or [trial.duration.total_seconds() if trial.duration is not None else 0.0]
                 seconds = timed[0]
-            startup_s, step_s, baseline = (told.get(name) for name in (STARTUP_S, STEP_S, BASELINE))
+            startup_s, step_s, baseline = (attributes.get(name) for name in (STARTUP_S, STEP_S, BASELINE))
             rows.append(Row(job, status, max(seconds, 0.0), bool(timed), startup_s, step_s, values, baseline))
     return rows
 
@@ -363,7 +367,7 @@ class Terms:
 
 
 class SecondsModel:
-    """Predicts billed seconds; `is_seen` tells for each type whether a job of it has shown its speed."""
+    """Predicts billed seconds; `is_seen` says for each type whether a job has measured its speed."""
 
     def __init__(self, space: Space, rows: Sequence[Row]) -> None:
         self._space = space
@@ -384,8 +388,8 @@ class SecondsModel:
             self._own = Surface(terms.effects, usd, _own_hypotheses(*terms.effects.shape))
             return
         step_s = np.maximum(billed - self.startup_s, 0.05 * billed) / terms.steps
-        told = np.array([row.step_s or math.nan for row in ran] + [math.nan] * len(cut_off))
-        step_s = np.where(np.isnan(told), step_s, told)
+        measured_s = np.array([row.step_s or math.nan for row in ran] + [math.nan] * len(cut_off))
+        step_s = np.where(np.isnan(measured_s), step_s, measured_s)
         is_used = np.arange(len(step_s)) < len(ran)
         self._fit(terms.of_those(is_used), np.log(step_s[is_used]))
         if cut_off:  # what is believed to have ended by then shows that the belief is wrong

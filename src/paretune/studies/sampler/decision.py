@@ -63,7 +63,7 @@ class Aims:
 
     @cached_property
     def limits_time(self) -> bool:
-        """Whether seconds count besides dollars."""
+        """Whether seconds count in addition to dollars."""
         return not {*metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
 
     def unmet(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> list[str]:
@@ -173,7 +173,7 @@ class Decision:
         return None if any(row.is_training and row.is_running for row in self._rows) else self.first()
 
     def forget_job(self) -> None:
-        """Choose the job again at the next question: what may start has changed."""
+        """Choose the job again when it is asked for, because the jobs that may begin have changed."""
         self.__dict__.pop("job", None)
 
     def first(self) -> Candidate | None:
@@ -215,7 +215,7 @@ class Decision:
             expected = float(seconds[0]), float(deviation[0])
         return self._may_begin(job, expected)
 
-    def _settled(self, tries: int) -> set[Any]:
+    def _final(self, tries: int) -> set[Any]:
         """Mark jobs that are not started again: they ran, run, or failed or were cut off `tries` times."""
         counts = Counter[Any]()
         for row in self._rows:
@@ -242,13 +242,13 @@ class Decision:
         """Choose a probe that has not run, of a job that fits and takes much longer; failed values come last."""
         if self._space.is_own or not self._can_probe:
             return None
-        settled = self._settled(MOST_TRIES)
+        final = self._final(MOST_TRIES)
         hopeless = {each.identity for each in itertools.compress(self._jobs, self._is_hopeless)}
         for job in sorted(self._unlike(), key=lambda job: sum(self._blame[each] for each in job.point.items())):
             if job.identity in hopeless:
                 continue
             probe = self._space.job(job.point, is_probe=True) if self._fits(job) else None
-            if probe is not None and probe.identity not in settled:
+            if probe is not None and probe.identity not in final:
                 seconds, _ = self._seconds.predict(Terms.of(self._space, [probe, job]))
                 if seconds[0] < BRIEF * seconds[1] and self._accepts(probe):
                     return probe
@@ -316,8 +316,8 @@ class Decision:
 
     @cached_property
     def _is_new(self) -> np.ndarray:
-        settled = self._settled(MOST_TRIES)
-        return np.array([job.identity not in settled for job in self._jobs])
+        final = self._final(MOST_TRIES)
+        return np.array([job.identity not in final for job in self._jobs])
 
     @cached_property
     def _expected(self) -> tuple[np.ndarray, np.ndarray]:
@@ -366,12 +366,12 @@ class Decision:
     @cached_property
     def _opinion(self) -> tuple[np.ndarray, np.ndarray]:
         """Shares of the front that a plain Gaussian process expects of each candidate, and its expected dollars."""
-        told = [row for row in self._rows if row.values and row.is_training]
+        measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
         position = self._aims.objectives.index(self._aims.metric)
-        values = np.array([self._sign * row.values[position] for row in told if row.values])
+        values = np.array([self._sign * row.values[position] for row in measured if row.values])
         keys, axes = self._space.axes
-        ran = self._space.axes_of([row.job for row in told])
+        ran = self._space.axes_of([row.job for row in measured])
         model = PlainModel(ran, axes, values)
         if running:
             under_way = self._space.axes_of(running)
@@ -380,8 +380,8 @@ class Decision:
             model = PlainModel(ran, axes, values)
         (seconds, log_deviation), usd = self._expected, self._usd
         mean, deviation = model.predict(keys)
-        jobs = [*(row.job for row in told), *running]
-        paid_s = np.append([row.seconds for row in told], self._seconds.predict(Terms.of(self._space, running))[0])
+        jobs = [*(row.job for row in measured), *running]
+        paid_s = np.append([row.seconds for row in measured], self._seconds.predict(Terms.of(self._space, running))[0])
         paid_usd = paid_s * np.array([self._space.price_of(job.spec) for job in jobs])
         reached, _ = model.predict(ran)
         is_met = self._aims.meets(paid_usd, paid_s, self._sign * reached)
@@ -397,11 +397,11 @@ class Decision:
         hoped = _front_of(np.vstack([np.column_stack([costs, -(mean + deviation)])[usable], paid]))
         reference = hoped.max(axis=0) + 0.1 * np.ptp(hoped, axis=0)
         front = _front_of(paid)
-        told_by_run = _told_by_a_run(deviation, model.noise)
+        moved_by_run = _moved_by_a_run(deviation, model.noise)
         gains = np.zeros(len(mean))
         for node, weight in zip(_USD_NODES, _USD_WEIGHTS, strict=True):
             at = costs * np.exp(node * log_deviation)[:, None]
-            gains += weight / _USD_WEIGHTS.sum() * expected_improvement(at, mean, told_by_run, front, reference)
+            gains += weight / _USD_WEIGHTS.sum() * expected_improvement(at, mean, moved_by_run, front, reference)
         believed = _front_of(np.vstack([np.column_stack([costs, -mean])[usable], paid]))
         span = float(np.prod(reference - believed.min(axis=0)))
         whole = max(float(hypervolume(believed, ref=reference)), 0.2 * span, 1e-12)
@@ -437,16 +437,16 @@ class Decision:
         usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
         points = np.column_stack([self._costs(usd, seconds), -reached])
         is_met = self._aims.meets(usd, seconds, self._sign * reached)
-        is_told = [bool(row.values) and row.is_training for row in ended]
-        count = sum(is_told)  # those that run stand behind these
+        is_measured = [bool(row.values) and row.is_training for row in ended]
+        count = sum(is_measured)  # those that run stand behind these
         front = _front_of(points[:count][is_met[:count]])
         if not len(front):
             return float(self._paid_usd.sum())
         reference = front.max(axis=0) + 0.1 * np.maximum(np.ptp(front, axis=0), 0.1 * abs(front.max(axis=0)))
         whole = hypervolume(front, ref=reference)
         grown, at = 0, 0
-        for index, told in enumerate(is_told):
-            if told:
+        for index, has_value in enumerate(is_measured):
+            if has_value:
                 at += 1
                 share = points[:at][is_met[:at]]
                 if len(share) and hypervolume(share, ref=reference) >= (1.0 - LEAST_GROWTH) * whole:
@@ -511,7 +511,7 @@ class Decision:
 
         is_known = belief.usable & belief.known & belief.meets
         of_knowing = np.where(belief.known, 0.0, gain_over(_front_of(self._points[is_known]), belief.deviation))
-        return of_knowing, gain_over(self._ran, _told_by_a_run(belief.deviation, noise))
+        return of_knowing, gain_over(self._ran, _moved_by_a_run(belief.deviation, noise))
 
     @cached_property
     def has_quality(self) -> bool:
@@ -534,23 +534,25 @@ class Decision:
     @cached_property
     def _learnt(self) -> tuple[QualityModel, list[Candidate], np.ndarray, np.ndarray]:
         """The model of quality, and of all trainings the jobs, their seconds and their expected quality."""
-        told = [row for row in self._rows if row.values and row.is_training]
+        measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
         position, sign = self._aims.objectives.index(self._aims.metric), self._sign
-        values = [sign * row.values[position] for row in told if row.values]
-        lost = [row.baseline is not None and sign * (v - row.baseline) < 0 for row, v in zip(told, values, strict=True)]
-        jobs = [*(row.job for row in told), *running]
+        values = [sign * row.values[position] for row in measured if row.values]
+        lost = [
+            row.baseline is not None and sign * (v - row.baseline) < 0 for row, v in zip(measured, values, strict=True)
+        ]
+        jobs = [*(row.job for row in measured), *running]
         in_percent = max(map(abs, values), default=0.0) > 1.0
         spread = self._aims.spread and self._aims.spread * (100.0 if in_percent else 1.0)
-        keys, n_told = self._space.quality_keys(jobs), len(told)
-        quality = QualityModel(keys[:n_told], values, spread, collapsed=np.array(lost, dtype=bool))
+        keys, n_measured = self._space.quality_keys(jobs), len(measured)
+        quality = QualityModel(keys[:n_measured], values, spread, collapsed=np.array(lost, dtype=bool))
         reached, _ = quality.predict(keys)
-        seconds = np.array([row.seconds for row in told])
+        seconds = np.array([row.seconds for row in measured])
         if running:
             collapsed = np.append(quality.collapsed, np.zeros(len(running), dtype=bool))
-            quality = QualityModel(keys, [*values, *reached[n_told:]], spread, collapsed=collapsed)
+            quality = QualityModel(keys, [*values, *reached[n_measured:]], spread, collapsed=collapsed)
             seconds = np.append(seconds, self._seconds.predict(Terms.of(self._space, running))[0])
-        reached[:n_told] = np.where(quality.collapsed[:n_told], values, reached[:n_told])
+        reached[:n_measured] = np.where(quality.collapsed[:n_measured], values, reached[:n_measured])
         return quality, jobs, seconds, reached
 
     @cached_property
@@ -570,7 +572,7 @@ class Decision:
         """Candidates that meet the constraints if they do rather well."""
         usd, seconds, quality = self._expected_at_best
         may_meet = self._aims.meets(usd, seconds, quality)
-        if not may_meet.any():  # as far as runs so far tell, which may be bad settings
+        if not may_meet.any():  # according to the runs so far, which may have bad settings
             may_meet = self._aims.meets(usd, seconds, np.full(len(quality), self._sign * math.inf))
         return may_meet
 
@@ -606,7 +608,7 @@ def _batch(job: Candidate) -> int:
     return job.plan.per_device_train_batch_size
 
 
-def _told_by_a_run(deviation: np.ndarray, noise: float) -> np.ndarray:
+def _moved_by_a_run(deviation: np.ndarray, noise: float) -> np.ndarray:
     """Return by how much one run with this noise is expected to move the posterior means of N candidates."""
     return np.asarray(deviation**2 / np.sqrt(deviation**2 + noise**2))
 

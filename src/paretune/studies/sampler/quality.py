@@ -32,8 +32,12 @@ _RIDGES = (0.5, 0.0, 1.0)  # powers of the global batch with which good learning
 _BENDS, _NOISES, _TYPES, _BUMPS = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5), (0.0, 1.0, 3.0)
 """What hypotheses combine with a ridge: standard deviations of the surface, of a run, of an instance type and of a
 point around all that, in spreads or in usual noises."""
-_NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)  # of a metric whose spread is learnt: a bad setting may be far below all others
-_LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5  # of the largest value, if learnt; while there are fewer than five runs
+_NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)  # of a metric whose spread is learned: a bad setting may be far below all others
+_LEAST_SPREAD, _FEW_SPREAD, _FEW = (
+    1e-3,
+    0.1,
+    5,
+)  # of the largest value, if learned; while there are fewer than five runs
 _UNSURE = (0.7, 1.4)  # times the noise that is known of runs: few repeats have shown it
 _FAILED = 0.8  # of a collapse, that a failed run counts: it is tried again once something near it has trained
 _UNLIKELY = 0.02  # of the likeliest hypothesis: left out

@@ -38,7 +38,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
     A suggestion follows from `study.trials` alone, so a study goes on where it was left. A trial with `probe_steps`
     trains so many steps only and is reported as PRUNED; an objective that does not suggest `probe_steps` gets trainings
-    only. User attributes tell what a job has shown: `seconds` billed, `startup_seconds` of them around the training,
+    only. User attributes hold the results of a job: `seconds` billed, `startup_seconds` of them around the training,
     `step_seconds`, and of a failed one `outcome`: out_of_memory, cut_off (at its time limit), diverged, failed, or
     interrupted (its end says nothing of its point). Without `seconds`, an objective in seconds counts, such as
     job_seconds, else cost_usd over the price, else the time between the trial's start and end.

@@ -114,7 +114,7 @@ class TrialJob:
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)
         if not tags:  # every run of a trial has some
-            text = f"MLflow does not tell where {name} is: the same command finds it, if it was started before"
+            text = f"MLflow does not show where {name} is: the same command finds it, if it was started before"
             raise LostContact(text)
         try:
             if reason := self._workplace.elsewhere(tags):
@@ -194,7 +194,7 @@ class Driver:
         self._pools: dict[
             int, tuple[Bill, RecordedRun]
         ] = {}  # warm pools that jobs have left, whichever driver ran them, by trial
-        self._heard: set[int] = set()  # trials whose ends this driver has learnt from
+        self._heard: set[int] = set()  # trials whose ends this driver has learned from
         self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
         self._assumed_fixed = frozenset[int]()  # see `EndedTrials`; with `once` the drivers of all rounds count as one
 
@@ -288,7 +288,7 @@ class Driver:
     def why_not(self, spec: JobSpec) -> str:
         """Return why a job need not or must not run now, or would be refused by its launcher; empty if it may run."""
         identity, faults = spec.spec_hash(), list[str]()
-        if (trial := self.ended.settled.get(identity)) is not None:
+        if (trial := self.ended.final.get(identity)) is not None:
             return f"trial {trial} had the same job"
         if identity in {trial.identity for trial in self.under_way}:
             return "the same job is under way"
@@ -310,7 +310,7 @@ class Driver:
         for job in self.running:
             if (end := job.poll()) is not None:
                 self._conclude(job.number, end)
-        self._settle_pools()
+        self._record_pools()
         if not self._jobs and (reason := self.ended.hopeless()):
             again = "the command without once=true" if self.file.once else "the same command"
             if self.ended.has_enough():  # failed trials count, too
@@ -342,23 +342,23 @@ class Driver:
 
     def finish(self) -> None:
         """Give back warm pools and record their cost; say which are still billed."""
-        self._settle_pools()
+        self._record_pools()
         for number, (bill, _) in self._pools.items():
             if fault := bill.release_instances():
                 self._say(f"trial {number}: {fault}")
         clock = self.workplace.clock
         until = clock.monotonic() + STOP_PATIENCE_S
-        self._settle_pools()
+        self._record_pools()
         while self._pools and clock.monotonic() < until:
             clock.sleep(WATCH_INTERVAL_S)
-            self._settle_pools()
+            self._record_pools()
         for trial in self.table.trials()[1]:
-            if trial.kept_usd:  # also if MLflow did not tell which job has kept them
+            if trial.kept_usd:  # also if MLflow did not show which job has kept them
                 text = f"the instances kept after its job are still billed: `{command_line('sync')}`"
                 self._say(f"trial {trial.number}: {text}")
         self._refresh()
 
-    def _settle_pools(self) -> None:
+    def _record_pools(self) -> None:
         """Record the cost of warm pools that are no longer kept."""
         for trial in [trial for trial in self.table.trials()[1] if trial.kept_usd]:
             # What cannot be looked at is tried again, and `sync` looks, too.
@@ -367,7 +367,7 @@ class Driver:
                     run = self.workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'")[0]
                     self._pools[trial.number] = Bill.of_run(run, self.workplace), run
                 bill, run = self._pools[trial.number]
-                kept_usd, sentence = bill.settle(run, self.workplace)
+                kept_usd, sentence = bill.record_pool(run, self.workplace)
                 if kept_usd is not None:
                     self.table.save(replace(trial, cost_usd=(trial.cost_usd or 0.0) + kept_usd, kept_usd=None))
                     del self._pools[trial.number]
@@ -438,15 +438,15 @@ class Driver:
         self._on_trial(self.trials[number])
 
     def _refresh(self) -> None:
-        """Read what was recorded since the last call, learn from it, and tell Optuna."""
-        ended, told = self.table.trials()[1], self.table.told()
+        """Read what was recorded since the last call, learn from it, and report it to Optuna."""
+        ended, reported = self.table.trials()[1], self.table.reported()
         self.ended = EndedTrials(self.file, ended, [job.trial for job in self.running], self._assumed_fixed)
         for trial in ended:
             if trial.number not in self._heard:
                 self._heard.add(trial.number)
                 if remark := self.money.add(trial):
                     self._say(remark)
-                if trial.number not in told:
+                if trial.number not in reported:
                     self.table.tell(trial)
         self.money.learn(len(self.trials), self.ended.longest_s)
         if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:

@@ -39,7 +39,7 @@ class EndedTrials:
 
     Attributes:
         trials: by number; those that were tried again and cost nothing are left out.
-        settled: identity of a job that need not run again, because its outcome is known, to its trial.
+        final: identity of a job that need not run again, because its outcome is known, to its trial.
         failed: identities of jobs that failed and are not `assumed_fixed`: not retried unless the sampler asks for it.
         retries: identity to the last trial of a job that is to be tried again, and from which time on.
         longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
@@ -55,7 +55,7 @@ class EndedTrials:
     ) -> None:
         self._file, self._assumed_fixed = file, assumed_fixed
         self.trials = {trial.number: trial for trial in ended}
-        self.settled: dict[str, int] = {}
+        self.final: dict[str, int] = {}
         self.failed = set[str]()
         self.retries: dict[str, tuple[Trial, float]] = {}
         self.longest_s: dict[str, float] = {}
@@ -90,7 +90,7 @@ class EndedTrials:
         if failures and last.number not in self._assumed_fixed:
             self.failed.add(identity)
         if failures >= MOST_FAILURES or not (last.status.is_retryable or last.status.is_retried_on_request):
-            self.settled[identity] = last.number
+            self.final[identity] = last.number
         elif last.status.is_retryable and tries <= MOST_TRIES and not is_under_way:
             has_to_wait = last.status is TrialStatus.REFUSED and last.number not in self._assumed_fixed
             pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if has_to_wait else 0.0

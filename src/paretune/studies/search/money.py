@@ -56,7 +56,7 @@ class Money:
     def add(self, trial: Trial) -> str:
         """Raise later worst cases if this trial exceeded its own, and later limits if it was cut off at its own.
 
-        Returns what to tell the user, or an empty text.
+        Returns a message for the user, or an empty text.
         """
         launcher, spec = self._workplace.launcher, trial.spec
         if trial.status is TrialStatus.CUT_OFF and not trial.is_probe:

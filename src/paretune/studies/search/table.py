@@ -174,20 +174,20 @@ class StudyTable:
         return running, [row for row in rows if row.status is not TrialStatus.RUNNING]
 
     def look_again(self) -> None:
-        """Read the storage again at the next question, because others may have written to it."""
+        """Read the storage again at the next request, because another process may have written to it."""
         self._read = None
 
     def _all(self) -> tuple[list[FrozenTrial], dict[int, Trial]]:
         """Return all of Optuna's trials, and those with a job, by number: reported ones first."""
         if self._read is None:
             everything, later = self.study.get_trials(deepcopy=False), self.study.user_attrs
-            told = sorted(everything, key=lambda each: (each.datetime_complete or datetime.max, each.number))
-            rows = {each.number: later.get(_later(each.number), each.user_attrs.get(JOB)) for each in told}
-            params = {each.number: each.params for each in told}
+            in_order = sorted(everything, key=lambda each: (each.datetime_complete or datetime.max, each.number))
+            rows = {each.number: later.get(_later(each.number), each.user_attrs.get(JOB)) for each in in_order}
+            params = {each.number: each.params for each in in_order}
             self._read = everything, {n: self._trial(n, params[n], row) for n, row in rows.items() if row is not None}
         return self._read
 
-    def told(self) -> set[int]:
+    def reported(self) -> set[int]:
         """Return the numbers of the trials whose end Optuna knows."""
         return {trial.number for trial in self._all()[0] if trial.state.is_finished()}
 

@@ -62,8 +62,8 @@ def _classes(spec: JobSpec, counts: Mapping[str, int]) -> str:
 
 
 def _shared(train: Iterable[str], validation: Iterable[str]) -> list[str]:
-    learnt = {*train}
-    return [text for text in validation if text in learnt]
+    learned = {*train}
+    return [text for text in validation if text in learned]
 
 
 def _spelling(names: Iterable[str]) -> list[str]:
@@ -98,4 +98,4 @@ def _repeated(duplicates: int, rows: int) -> list[str]:
     if duplicates <= _MANY_DUPLICATES * rows:
         return []
     some = f"{duplicates} of {rows} validation texts are also training texts"
-    return [f"{some}: their F1 is that of rows learnt by heart; remove duplicates from the data"]
+    return [f"{some}: their F1 is that of rows learned by heart; remove duplicates from the data"]

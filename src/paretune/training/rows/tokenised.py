@@ -206,7 +206,7 @@ def prepare(
     labels: tuple[str, ...],
     tokenizer: Any,
     cache: Path,
-    tell: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> PreparedDataset:
     """Tokenize `rows`, or reuse `cache` if equal rows were prepared with equal tokenizer, task and length.
 
@@ -220,8 +220,8 @@ def prepare(
         with tempfile.TemporaryDirectory(prefix=".", dir=cache) as draft:
             made = Path(draft) / key
             made.mkdir()
-            facts = _write_splits(spec, rows, tokenizer, made, tell)
-            tell("computing baselines to compare with")
+            facts = _write_splits(spec, rows, tokenizer, made, say)
+            say("computing baselines to compare with")
             facts |= _baselines(spec, rows, labels)
             short = {split: digest[:_SHOWN_DIGEST] for split, digest in digests.items()}
             PreparedDataset(key=key, folder=made, labels=labels, facts=facts, digests=short).write()
@@ -261,11 +261,11 @@ def _digest(rows: Rows) -> str:
 
 
 def _write_splits(
-    spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folder: Path, tell: Callable[[str], None]
+    spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folder: Path, say: Callable[[str], None]
 ) -> dict[str, float]:
     facts: dict[str, float] = {}
     for split, part in rows.items():
-        tell(f"tokenising {len(part):,} {split} rows")
+        say(f"tokenising {len(part):,} {split} rows")
         labels: Any = part.labels
         truncated: int | None = None
         if spec.task == CAUSAL_LM:

@@ -101,10 +101,10 @@ def test_the_state_that_optuna_got_first_stands_and_a_cost_recorded_after_it_is_
     made.study.tell(0, state=optuna.trial.TrialState.FAIL)  # in the dashboard, while its job runs
     made.look_again()
     assert [each.number for each in study(storage).trials()[0]] == [0]
-    assert made.told() == {0}
-    ended(made, running, TrialStatus.STOPPED, reason="told", cost_usd=2.0)
+    assert made.reported() == {0}
+    ended(made, running, TrialStatus.STOPPED, reason="ended", cost_usd=2.0)
     (read,) = study(storage).trials()[1]
-    assert (read.status, read.cost_usd, read.reason) == (TrialStatus.STOPPED, 2.0, "told")
+    assert (read.status, read.cost_usd, read.reason) == (TrialStatus.STOPPED, 2.0, "ended")
     assert trial(made, 0).state.name == "FAIL"
     assert made.balance() == Balance(spent_usd=2.0, committed_usd=0.0)
 
@@ -122,7 +122,7 @@ def test_a_driver_whose_lock_is_broken_writes_nothing(storage: str) -> None:
             write()
     made.look_again()
     assert made.trials() == ([running], [])
-    assert made.told() == set()
+    assert made.reported() == set()
 
 
 def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str) -> None:
