@@ -157,7 +157,7 @@ def test_runs_of_others_move_the_own_code_less_than_their_own() -> None:
 
 
 def test_a_probe_shows_that_a_batch_four_times_as_large_takes_as_long() -> None:
-    short = replace(ROUND, flops=2e9, moved=4e8, kernels=1000, accumulation=1)  # 20 ms of launches beside 6 ms
+    short = replace(ROUND, flops=2e9, moved=4e8, kernels=1000, accumulation=1)  # 20 ms of launches, 6 ms of work
     model = fit([Measurement(work=short, step_seconds=0.065)])  # as BERT base with 16 rows on an H200; 64 took as long
 
     assert predict(short, model).step_seconds == pytest.approx(0.065, rel=0.1)

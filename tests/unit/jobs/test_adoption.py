@@ -328,9 +328,9 @@ def test_a_job_says_nothing_of_instances_that_a_colleague_keeps_in_another_accou
 
     user.type()
 
-    told = [message for message in user.messages if "pool" in message or "kept" in message]
-    assert len(told) == 1
-    assert "paretune-b-1" in told[0]
+    messages = [message for message in user.messages if "pool" in message or "kept" in message]
+    assert len(messages) == 1
+    assert "paretune-b-1" in messages[0]
 
 
 def test_a_server_that_denies_an_operation_has_the_record_and_the_same_command_pays_once(user: User) -> None:

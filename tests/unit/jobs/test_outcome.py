@@ -208,7 +208,7 @@ def test_a_reason_without_a_next_step_gets_one(reason: str, remedy: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("changes", "mended"),
+    ("changes", "remedy"),
     [
         ({}, "--num_train_epochs 3"),
         ({"fine_tuning": "lora", "learning_rate": 5e-5}, "--learning_rate 0.0005, --num_train_epochs 3"),
@@ -216,14 +216,14 @@ def test_a_reason_without_a_next_step_gets_one(reason: str, remedy: str) -> None
     ],
 )
 def test_an_f1_below_that_of_words_or_of_one_class_is_said_with_what_to_change(
-    changes: dict[str, Any], mended: str
+    changes: dict[str, Any], remedy: str
 ) -> None:
     words = {"baseline_f1_tfidf": 0.74}
     (text,) = verdicts(JobSpec(**changes), {"f1": 0.5, **words})
     (worse,) = verdicts(JobSpec(**changes), {"f1": 0.33, "baseline_f1_majority": 0.33, **words})
 
     assert text.startswith("F1 0.5000 is no better than 0.7400 on the same rows (TF-IDF")
-    assert text.partition("; try ")[2] == mended
+    assert text.partition("; try ")[2] == remedy
     assert worse.startswith("F1 0.3300 is no better than 0.3300 on the same rows (most frequent class)")
     several = verdicts(JobSpec(task="multi-label", **changes), {"f1": 0.3, "baseline_f1_majority": 0.3})
     assert "on the same rows (most frequent set of labels)" in several[0]

@@ -113,7 +113,7 @@ def test_a_job_that_its_limit_will_end_is_refused_if_it_is_paid_unless_it_is_typ
 
 
 @pytest.mark.parametrize(
-    ("changes", "mended"),
+    ("changes", "remedy"),
     [
         ({"gib": 9.0}, None),
         ({"gib": 9.1}, "--per_device_train_batch_size 8 --gradient_accumulation_steps 2"),
@@ -127,11 +127,11 @@ def test_a_job_that_its_limit_will_end_is_refused_if_it_is_paid_unless_it_is_typ
     ],
 )
 def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
-    changes: dict[str, Any], mended: str | None
+    changes: dict[str, Any], remedy: str | None
 ) -> None:
     warnings = warnings_of([foreseen(**changes)])
 
-    assert [text.rpartition("; ")[2] for text in warnings] == ([] if mended is None else [mended])
+    assert [text.rpartition("; ")[2] for text in warnings] == ([] if remedy is None else [remedy])
 
 
 def test_a_price_that_is_unknown_or_uncertain_is_said_once_for_each_type() -> None:

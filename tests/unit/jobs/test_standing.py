@@ -98,11 +98,11 @@ def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: D
 
 
 def test_a_run_that_names_the_job_of_another_run_has_none(desk: Desk) -> None:
-    name, beside = desk.launch(ENDLESS).document.job_name, desk.launch(ENDLESS, instance_count=2).record.run.run_id
-    desk.client.set_tag(beside, "paretune.job_name", name)
+    name, other = desk.launch(ENDLESS).document.job_name, desk.launch(ENDLESS, instance_count=2).record.run.run_id
+    desk.client.set_tag(other, "paretune.job_name", name)
 
     with pytest.raises(BadInput, match="is not there"):  # `stop` searches in the same way
-        lines_of(find_run(desk.tracking, beside), desk.where, 5)
+        lines_of(find_run(desk.tracking, other), desk.where, 5)
 
 
 def test_stopping_a_retried_job_stops_its_running_attempt_and_records_all_attempts(desk: Desk) -> None:

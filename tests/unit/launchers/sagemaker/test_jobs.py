@@ -205,17 +205,17 @@ def test_the_bill_is_what_aws_says_and_spot_shows_what_was_saved(aws: Aws, job: 
     assert job.status().facts["training_seconds"] == "100"
 
 
-@pytest.mark.parametrize(("told", "within_s", "billed"), [(30, 25, 30), (None, 75, 100)])
+@pytest.mark.parametrize(("reported", "within_s", "billed"), [(30, 25, 30), (None, 75, 100)])
 def test_billed_seconds_that_aws_reports_late_are_waited_for_and_otherwise_all_seconds_count(
-    aws: Aws, job: Job, clock: FakeClock, told: int | None, within_s: int, billed: int
+    aws: Aws, job: Job, clock: FakeClock, reported: int | None, within_s: int, billed: int
 ) -> None:
     aws.enter(NAME, "Training")
     clock.sleep(100)
     leave(aws, {"report.json": REPORT.model_dump_json()})
-    aws.end(NAME, BillableTimeInSeconds=None, EnableManagedSpotTraining=told is not None)
+    aws.end(NAME, BillableTimeInSeconds=None, EnableManagedSpotTraining=reported is not None)
     assert look(job, clock, 25) is JobState.RUNNING
 
-    aws.overrides[NAME]["BillableTimeInSeconds"] = told
+    aws.overrides[NAME]["BillableTimeInSeconds"] = reported
 
     assert look(job, clock, within_s) is JobState.COMPLETED
     assert job.status().billable_seconds == billed

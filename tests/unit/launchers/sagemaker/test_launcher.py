@@ -43,7 +43,7 @@ def sent(aws: Aws) -> dict[str, Any]:
     return aws.of("CreateTrainingJob")[-1].parameters
 
 
-def told(aws: Aws, name: str = NAME) -> dict[str, Any]:
+def document_of(aws: Aws, name: str = NAME) -> dict[str, Any]:
     """Return the document of a job from S3."""
     document: dict[str, Any] = json.loads(aws.objects[f"paretune/jobs/{name}/job.json"])
     return document
@@ -280,19 +280,19 @@ def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_ru
     launcher: SageMakerLauncher, order: Make, aws: Aws, tmp_path: Path
 ) -> None:
     attribution = Attribution(study="batch, and rate", user="DOMAIN\\ana", team="nlp")
-    told_there = {"paretune:study": "batch- and rate", "paretune:user": "DOMAIN-ana", "paretune:team": "nlp"}
+    expected = {"paretune:study": "batch- and rate", "paretune:user": "DOMAIN-ana", "paretune:team": "nlp"}
     project = UserCode(program="run.py")
     actual = order("run1", whose=attribution, tags={"team": "nlp"})
     foreign = order("run3", whose=attribution, project=".")
 
     for document, inputs in ((actual, JobInputs()), (foreign, JobInputs(code=project))):
         tags = {tag["Key"]: tag["Value"] for tag in launcher.preview(document, inputs)["Tags"]}
-        assert tags.items() >= told_there.items()
+        assert tags.items() >= expected.items()
         assert tags["paretune:run"] == document.job_name.split("-")[1]
         assert "paretune:spec" in tags
     launcher.submit(actual, JobInputs())
-    assert {tag["Key"] for tag in sent(aws)["Tags"]} >= {*told_there, "team"}
-    assert "DOMAIN" not in json.dumps(told(aws))  # the job itself does not learn who owns it
+    assert {tag["Key"] for tag in sent(aws)["Tags"]} >= {*expected, "team"}
+    assert "DOMAIN" not in json.dumps(document_of(aws))  # the job itself does not learn who owns it
 
 
 def test_the_document_gives_the_training_nothing_of_account_network_and_money(
@@ -308,7 +308,7 @@ def test_the_document_gives_the_training_nothing_of_account_network_and_money(
         JobInputs(),
     )
 
-    spec = told(aws)["spec"]
+    spec = document_of(aws)["spec"]
     assert not {"region", "role", "sagemaker", "max_cost_usd", "tags"} & set(spec)
 
 
@@ -332,7 +332,7 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     )
     launcher.submit(document, script_inputs(document.spec))
 
-    request, spec = sent(aws), told(aws)["spec"]
+    request, spec = sent(aws), document_of(aws)["spec"]
     assert spec["entry_script"] == "/opt/ml/input/data/code/script/train.py"
     assert spec["model"] == "/opt/ml/input/data/model"
     assert spec["validation_file"] == "/opt/ml/input/data/validation/valid.csv"
@@ -340,7 +340,7 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     assert channel(request, "model").endswith("/")
     assert channel(request, "validation").endswith("/valid.csv")
     assert "HF_HUB_OFFLINE" not in request["Environment"]
-    assert str(tmp_path) not in json.dumps(told(aws)) + json.dumps(request, default=str)
+    assert str(tmp_path) not in json.dumps(document_of(aws)) + json.dumps(request, default=str)
 
 
 @pytest.fixture
@@ -371,7 +371,7 @@ def test_data_of_a_script_in_s3_are_a_channel_and_the_script_gets_their_path_the
     launcher.submit(document, inputs)
 
     assert channel(sent(aws), "train") == uri
-    assert told(aws)["spec"]["dataset"] == path
+    assert document_of(aws)["spec"]["dataset"] == path
     modes = {entry["ChannelName"]: entry["InputMode"] for entry in sent(aws)["InputDataConfig"]}
     assert modes == {"code": "File", "job": "File", "train": "FastFile"}
     assert aws.count("GetObject") == 0
@@ -466,7 +466,7 @@ def test_the_next_attempt_of_a_project_runs_the_command_of_the_first(
     launcher.submit(order(attempt=2, project="."), JobInputs())  # from any machine, because all it needs is in AWS
 
     first, second = (call.parameters for call in aws.of("CreateTrainingJob"))
-    assert told(aws, "paretune-run1-2")["command"] == "launched"
+    assert document_of(aws, "paretune-run1-2")["command"] == "launched"
     assert second["AlgorithmSpecification"] == first["AlgorithmSpecification"]
     assert second["ResourceConfig"] == first["ResourceConfig"]
 

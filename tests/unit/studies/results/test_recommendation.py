@@ -53,8 +53,8 @@ def test_the_probability_of_a_collapse_is_stated_unless_repeats_or_certainty_spe
     def risk(trials: list[Trial], probability: float, collapses: int = 0) -> str:
         front = StudyFront.of(trials, COST_AND_F1, {})
         points = tuple(replace(p, collapse_probability=probability, collapses=collapses) for p in front.points)
-        (pick,) = recommend(told := replace(front, points=points))
-        assert ("collapse probability" in front_table(told)) == bool(pick.risk)
+        (pick,) = recommend(changed := replace(front, points=points))
+        assert ("collapse probability" in front_table(changed)) == bool(pick.risk)
         return pick.risk
 
     assert risk(rows, 0.04) == "A further run of it collapses with a probability of about 4%."
@@ -75,10 +75,10 @@ def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> Non
     command = picks_of([trial_of(0, 1.0, 0.9, given=parameters)])["the cheapest within noise of the best F1"].command
 
     words = shlex.split(command)[2:]
-    told = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
+    given = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2], strict=True))
     assert shlex.split(command)[:2] == ["paretune", "train"]
-    assert JobSpec.read(told).dataset == "my rows; rm $HOME.csv"
-    assert set(told) == {"learning_rate", "dataset", "training_arguments"}
+    assert JobSpec.read(given).dataset == "my rows; rm $HOME.csv"
+    assert set(given) == {"learning_rate", "dataset", "training_arguments"}
 
 
 @pytest.mark.parametrize(("seconds", "minutes"), [(100.0, 3), (17_000.0, 355)])

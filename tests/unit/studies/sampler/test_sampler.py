@@ -398,8 +398,8 @@ def test_the_quality_of_our_trainings_depends_on_the_precision_and_not_on_the_ty
 def test_f1_in_percent_is_searched_as_its_share_is() -> None:
     def in_percent(study: optuna.Study, trial: Trial) -> None:
         values = outcome(trial)
-        told = values and (values[0], 100.0 * values[1])
-        study.tell(trial, told, state=None if told else TrialState.PRUNED)
+        results = values and (values[0], 100.0 * values[1])
+        study.tell(trial, results, state=None if results else TrialState.PRUNED)
 
     study = searched(SplitSampler(job(), SPACE), in_percent)
     assert max(trial.values[1] for trial in study.best_trials) == pytest.approx(90.0, abs=0.5)

@@ -472,7 +472,7 @@ def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_record
 
     def sometimes(job: ScriptedJob) -> WarmPoolStatus | None:
         if next(looks) % 3 == 2:
-            raise LostContact("AWS does not tell")
+            raise LostContact("AWS does not answer")
         return pool(job)
 
     monkeypatch.setattr(ScriptedJob, "warm_pool", sometimes)
@@ -590,7 +590,7 @@ def test_a_round_that_is_interrupted_leaves_its_job_to_the_next_one(desk: Desk) 
         TrackingUnavailable("the MLflow store answers 503"),
         LaunchRefused("AWS does not answer"),
         ZeroDivisionError("a bug of a page"),
-        LostContact("AWS does not tell"),
+        LostContact("AWS does not answer"),
     ],
 )
 def test_no_error_of_a_server_or_of_a_page_stops_a_paid_job(desk: Desk, error: Exception) -> None:
