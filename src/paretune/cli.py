@@ -90,8 +90,8 @@ def run() -> None:
 def main(arguments: Sequence[str], project: Path | None = None) -> int:
     """Run one command and return its exit code (see `paretune.core.errors`).
 
-    With `--json`, standard output gets one document, be it the answer or the error. A relative path that is not here is
-    looked for in the folder `project`, too.
+    With `--json`, standard output gets one document: the answer or the error. A relative path that is not here is also
+    searched in the folder `project`.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it writes ~/.config/mlflow/telemetry.json on import
     logging.raiseExceptions = False  # do not print a traceback if a log line does not fit on a full disk

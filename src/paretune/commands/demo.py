@@ -1,4 +1,4 @@
-"""The command `demo`: the shipped study `demo` on the virtual clock, in a store of its own, and its page."""
+"""The command `demo`: the shipped study `demo` on the virtual clock, in its own store, and its page."""
 
 import contextlib
 import fcntl

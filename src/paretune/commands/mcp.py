@@ -1,8 +1,8 @@
 """The command `mcp`: a server for agents on standard input and output (Model Context Protocol, package `mcp`).
 
 Everything that an agent launches counts against one file of budgets, which the person who starts the server names. An
-agent sets listed parameters only, of which none chooses code, image, account or owner of a job. A launched command is
-a process of its own, whose output and process id are in files of a folder, so that it outlives the server and the next
+agent sets only listed parameters, none of which chooses code, image, account or owner of a job. A launched command is
+a separate process, whose output and process id are in files of a folder, so that it outlives the server and the next
 one finds it.
 """
 

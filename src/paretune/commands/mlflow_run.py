@@ -58,7 +58,7 @@ class SageMakerBackend(AbstractBackend):
         """
         with _errors_of_mlflow():
             spec = job_of(project_uri, entry_point, params or {}, version, backend_config)
-            # The job gets a run of its own, also in a project that `mlflow run` has started.
+            # The job gets its own run, also in a project that `mlflow run` has started.
             environment = {name: text for name, text in os.environ.items() if name != "MLFLOW_RUN_ID"}
             environment |= {"MLFLOW_EXPERIMENT_ID": experiment_id}
             workplaces = replace(Workplaces.of_process(), environment=environment, on_events=ProgressPrinter())

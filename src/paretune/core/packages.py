@@ -38,7 +38,7 @@ def missing(extra: str) -> str:
     if extra == "sagemaker" and sdk.startswith(("1.", "2.")):
         return (
             f"jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker {sdk} is installed here under the "
-            f"same name: {_install(extra)} in an environment of its own; everything else works here"
+            f"same name: {_install(extra)} in a separate environment; everything else works here"
         )
     is_there = version_of if extra == "sagemaker" else can_be_imported
     needed = [name for name, _, owner in _requirements() if owner == extra and name != "paretune"]

@@ -135,7 +135,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     matrices = layers * block + decoder * (block + attention)
     active, idle = _experts(config, layers, inner)
     matrices += unit * active
-    shared = layers - (_first(config, ("num_hidden_groups",)) or layers)  # blocks without weights of their own
+    shared = layers - (_first(config, ("num_hidden_groups",)) or layers)  # blocks without their own weights
     if task == CAUSAL_LM:
         matrices += vocabulary * embedding
         tables -= vocabulary * embedding if config.get("tie_word_embeddings", True) else 0

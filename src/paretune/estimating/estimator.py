@@ -55,7 +55,7 @@ class Estimate:
     memory: MemoryPrediction | None = None  # None for a training of the user's own
     did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, needing no more than this one
     tokens: float | None = None  # of the whole training of a causal language model; None for other tasks
-    largest_batch: int | None = None  # power of two of rows per device that is said to fit; 0 if none, None if unknown
+    largest_batch: int | None = None  # power of two of rows per device that should fit; 0 if none, None if unknown
 
     def usd(self, seconds: float) -> float | None:
         """Return the dollars of this many billable seconds."""
@@ -220,7 +220,8 @@ def _count(runs: Sequence[Measurement]) -> str:
 def estimate_own(spec: JobSpec, price: Price | None, runs: Sequence[tuple[JobSpec, float]]) -> Estimate | None:
     """Estimate a training of the user's own from finished jobs and their seconds.
 
-    Of N jobs that are equal but for the seed the geometric mean, with an 80 % interval of the next one; None if N = 0.
+    It is the geometric mean of N jobs that differ only in their seeds, with an 80 % interval of the next one; None if
+    N = 0.
     """
     key = spec.spec_hash(but=["seed"])
     logs = np.log([seconds for run, seconds in runs if run.spec_hash(but=["seed"]) == key])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
 """Numbers of runs that are read: more would cost every launch more time (1.5 ms each) than they improve its estimate.
 
-Local runs have a limit of their own, so that many cheap ones do not push out paid or published ones.
+Local runs have a separate limit, so that many cheap ones do not push out paid or published ones.
 """
 _OUT_OF_MEMORY = {
     f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'": 100,

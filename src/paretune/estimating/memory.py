@@ -64,7 +64,7 @@ _TOLERANCE = 1.001  # for sizes that were summed in different orders
 class MemorySetting:
     """The numbers that the memory of one device depends on."""
 
-    model: str  # model and kind of fine-tuning; each has activations of its own
+    model: str  # model and kind of fine-tuning; each has its own activations
     on_processor: bool  # whether the peak is the resident memory of a process
     parameters: float  # weights; the optimiser changes `trained_parameters` of them
     trained_parameters: float

@@ -311,7 +311,7 @@ class Attempts:
         self.record.workplace.say(message)
 
     def _move(self, document: JobDocument) -> None:
-        """Turn to another instance type, whose price counts from here on."""
+        """Change to another instance type, whose price counts from now on."""
         ran, self.document = self.document, document
         self.bill.ran, self.bill.price = document.spec, self.record.price(document.spec)
         count = str(document.spec.instance_count)

@@ -35,7 +35,7 @@ from paretune.tracking.data_sets import data_sets_of
 from paretune.tracking.run import TROUBLE, Run
 
 ENDED = {state.value for state in JobState if state.is_terminal}
-"""What the tag of its state says of a job that has ended."""
+"""Values of the state's tag for a job that has ended."""
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
 """Parameters that are recorded though they have their defaults: people compare jobs by them."""
 _BEAT_S = 60.0  # between two signs of life during an upload; `sync` waits for `CREATED_WITHIN_S`

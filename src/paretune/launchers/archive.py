@@ -58,7 +58,7 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
         listing = ", ".join(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)" for name, path in largest)
         leave_out = f"put {listing} into .gitignore" if _is_in_git(folder) else f"move {listing} elsewhere"
         rule = f"the code in {folder} must be at most {LARGEST_MIB} MiB, got {size / 2**20:.0f}"
-        raise BadInput([f"{rule}: {leave_out}, or the code into a folder of its own"])
+        raise BadInput([f"{rule}: {leave_out}, or the code into a separate folder"])
     return files
 
 

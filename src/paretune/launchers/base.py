@@ -42,7 +42,7 @@ def job_of(name: str) -> str:
 def checkpoint_folder(document: JobDocument) -> str:
     """Name of the folder with the checkpoints of a job, from which its next attempts continue.
 
-    If another number of devices cannot continue from them, each instance type has a folder of its own.
+    If another number of devices cannot continue from them, each instance type has its own folder.
     """
     spec, job = document.spec, job_of(document.job_name)
     return job if spec.strategy in _RESUMES_ON_ANY_DEVICE_COUNT else f"{job}-{spec.instance_type}"
@@ -102,7 +102,7 @@ class Job(ABC):
     @property
     @abstractmethod
     def run_id(self) -> str:
-        """Id of the run of whoever has submitted it first: `JobDocument.run_id`. Equal jobs of two runs share a name.
+        """Id of the run that submitted it first: `JobDocument.run_id`. Equal jobs of two runs share a name.
 
         If it returns anything else, each launch mistakes its own job for another run's.
         """

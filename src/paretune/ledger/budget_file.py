@@ -78,7 +78,7 @@ def _listed(file: BudgetFile) -> Iterator[Fault | str]:
     names = [budget.name for budget in file.budgets]
     for number, budget in enumerate(file.budgets):
         if budget.name in names[:number]:
-            yield Fault(("budgets", number), f"there are two budgets {budget.name}: give each a name of its own")
+            yield Fault(("budgets", number), f"there are two budgets {budget.name}: give each its own name")
 
 
 Budget.rules = rules_of(

@@ -45,7 +45,7 @@ class BudgetRequest:
 
     run_id: str  # the job's MLflow run; empty if nothing is reserved
     worst_usd: float | None  # the most that it can be billed; None if its price is unknown
-    tags: Mapping[str, str]  # study, user, team, and tags of its own; see `Attribution.of_budgets`
+    tags: Mapping[str, str]  # study, user, team, and its own tags; see `Attribution.of_budgets`
     origin: str  # measured or simulated
     now: float  # seconds since the epoch, which give the month
     instance_type: str

@@ -17,7 +17,7 @@ where locktype = 'advisory' and granted and (classid::bigint << 32 | objid::bigi
 
 
 class StudyLock:
-    """The lock of a study, held. PostgreSQL keeps it for a connection of its own, which may break."""
+    """The lock of a study, held. PostgreSQL keeps it for a separate connection, which may break."""
 
     def __init__(self, connection: sa.Connection | None = None) -> None:
         self._connection = connection

@@ -51,7 +51,7 @@ class LineChart:
         return _MARKS[self.kinds.index(kind) % len(_MARKS)] if kind in self.kinds else _MARKS[0]
 
     def _ticks(self) -> list[float]:
-        """Return the values of x, which are its ticks: a logarithmic axis has none of its own between 16 and 32."""
+        """Return the values of x, which are its ticks, because a logarithmic axis has none between 16 and 32."""
         return sorted({point.x for points in self.lines.values() for point in points})
 
     def figure(self) -> Any:

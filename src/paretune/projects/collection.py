@@ -35,7 +35,7 @@ _NOT_COPIED = (  # tags that MLflow sets, and those that `sync` trusts
 def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> list[str]:
     """Copy what a training has left in `store` into the run; returns a sentence for each thing that is wrong with it.
 
-    The first run that it has opened is copied into this run; others become runs of their own below it. Parameters and
+    The first run that it has opened is copied into this run; others become separate runs below it. Parameters and
     tags are copied without secrets, and metrics without those that only a bill knows. Parameters that it has logged
     with another value than this run has are named. Raises what MLflow's own client raises if the tracking server does
     not answer or refuses.

@@ -41,7 +41,7 @@ IN_S3 = "s3://"  # prefix of a file or folder in S3; a script or project on Sage
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffixes of files with rows, and their readers in the `datasets` library."""
 _WITH_A_SCRIPT = (
-    "paretune has no training of its own for it; give a script such as transformers' run_qa.py or run_summarization.py "
+    "paretune cannot train it itself; give a script such as transformers' run_qa.py or run_summarization.py "
     "with entry_script, and its arguments in training_arguments"
 )
 OTHER_TASKS = {

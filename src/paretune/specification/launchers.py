@@ -37,7 +37,7 @@ class LauncherTraits:
         is_billed: whether its jobs cost money, or would if they were not simulated; if not, their dollars are notional.
         is_simulated: whether its jobs only pretend to run.
         runs_here: whether its jobs share this machine with the command that launches them.
-        files_travel: whether code, data and models are uploaded, and checkpoints copied to a storage of its own. Then
+        files_travel: whether code, data and models are uploaded, and checkpoints copied to the launcher's storage. Then
             the next attempts of a job use those of the first, and `submit` gets no inputs for them.
         has_instances: whether its clusters consist of instance types, which a table describes.
         instance_prefix: the beginning of the names of its instance types, by which launcher=auto recognizes them; empty

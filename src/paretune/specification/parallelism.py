@@ -59,7 +59,7 @@ class ParallelDegrees:
 
     @property
     def data(self) -> int:
-        """Number of data-parallel devices, or groups of devices: each trains on rows of its own."""
+        """Number of data-parallel devices, or groups of devices: each trains on its own rows."""
         return max(1, self.devices // (self.tensor * self.pipeline))
 
     @property
@@ -82,7 +82,7 @@ class ParallelDegrees:
             why = "its devices exchange activations in every layer"
             return [f"{rule}, got {self.tensor}: {why}; {_divisors(self.per_instance)}"]
         if self.data % self.sharers:
-            rule = f"hybrid_shard_degree must divide the {self.data} devices with rows of their own"
+            rule = f"hybrid_shard_degree must divide the {self.data} devices that have their own rows"
             return [f"{rule}, got {self.hybrid_shard}: {_divisors(self.data)}, or 0 for all"]
         return []
 

@@ -40,7 +40,7 @@ RESERVED_TRAINING_ARGUMENTS = {
 """Training arguments that have their own parameter or that paretune sets itself, each with what to use instead."""
 _OF_THE_STRATEGY = {"fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"}
 HIGHEST_LEARNING_RATE = 0.1  # of full fine-tuning, ten times the highest rate that published recipes use
-LONGEST_REGISTERED_NAME = 57  # characters; a managed MLflow server appends some of its own
+LONGEST_REGISTERED_NAME = 57  # characters; a managed MLflow server appends more characters
 _REGISTERED_NAME = re.compile(rf"(?=.{{1,{LONGEST_REGISTERED_NAME}}}$)[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 """ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5), of at most 63 characters."""
 _OTHERS = (metrics.MULTI_LABEL, metrics.TOKEN_CLASSIFICATION)  # tasks that are neither one class nor the next token

@@ -38,7 +38,7 @@ _ELSEWHERE = {
     *("project", "entry_point", "environment", "ask_script"),
     *("learning_rate_scaling", *OF_THE_BATCH),
 }
-"""Parameters that reach a script by other ways: its processes, the batch plan, arguments of its own."""
+"""Parameters that reach a script by other ways: its processes, the batch plan, its own arguments."""
 OF_SCRIPTS = tuple(
     name
     for name in affecting(JobSpec, "data", "evaluation", "quality", "seconds", "memory", "batch", "noise")

@@ -310,7 +310,7 @@ class StudyRun:
         return self._finish(reason, verification.reasons)
 
     def _drive_alone(self, digest: str) -> None:
-        """Raise CallAgain if another machine drives this study from a storage of its own: each would pay all trials.
+        """Raise CallAgain if another machine drives this study from its own storage: each would pay all trials.
 
         Both write before they look, so at least one of two that begin together sees the other one.
         """

@@ -16,7 +16,7 @@ _lock, _blocks, _set = Lock(), [0], list[str]()
 
 @contextmanager
 def giving_up_soon() -> Iterator[None]:
-    """Apply PATIENCE inside the block, also if several threads have one, but for what the user has set."""
+    """Apply PATIENCE inside the block, also if several threads have one, except where the user has set a value."""
     with _lock:
         _blocks[0] += 1
         if _blocks[0] == 1:

@@ -75,7 +75,7 @@ class Run:
             self._is_held = before
 
     def log_params(self, params: Mapping[str, str]) -> None:
-        """Record parameters but for empty ones, which have their default, and those that `mlflow run` has recorded."""
+        """Record parameters, except empty ones, which have their default, and those that `mlflow run` has recorded."""
         self._put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
 
     def log_inputs(self, inputs: Sequence[DatasetInput]) -> None:

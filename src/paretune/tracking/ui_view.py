@@ -2,7 +2,7 @@
 
 MLflow 3.17 keeps shared views in the experiment tag `mlflow.sharedViewState.KEY`, and opens them with
 `?viewStateShareKey=KEY`. The value is a JSON object of a name, two times and the state as JSON, read from MLflow's
-JavaScript on 2026-11-23. Its documentation does not describe it, so another version may show columns of its own.
+JavaScript on 2026-11-23. Its documentation does not describe it, so another version may show other columns.
 """
 
 import json

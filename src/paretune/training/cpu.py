@@ -41,9 +41,9 @@ def keep_freed_memory() -> None:
 def use_cpu_kernels(model: Any, longest_row: int) -> None:
     """Replace PyTorch's attention (sdpa) of a Hugging Face model, and dropout in this process, by faster ones.
 
-    Results stay the same but for random numbers and rounding. PyTorch's flash kernel for CPUs takes four times as long
-    in its backward pass for rows of 28 to 128 tokens. With dropout PyTorch does not use it, but operations that take up
-    to three times as long (torch 2.13, bf16, an AMD EPYC).
+    Results stay the same except for random numbers and rounding. PyTorch's flash kernel for CPUs takes four times as
+    long in its backward pass for rows of 28 to 128 tokens. With dropout PyTorch does not use it, but operations that
+    take up to three times as long (torch 2.13, bf16, an AMD EPYC).
     """
     torch.nn.functional.dropout = dropout
     if getattr(model.config, "_attn_implementation", None) == "sdpa" and longest_row <= LONGEST_ROWS:

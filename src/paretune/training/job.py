@@ -162,7 +162,7 @@ class _Job:
                 shards,
             )
         if processes.is_first():
-            if self._judge is not None:  # whoever loads the model truncates texts as in training
+            if self._judge is not None:  # so that texts are truncated as in training
                 self._tokenizer.model_max_length = self._spec.max_seq_length
             self._tokenizer.save_pretrained(str(folder))
 

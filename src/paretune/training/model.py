@@ -389,7 +389,7 @@ def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
     """Let a decoder attend without masks in bf16: padding is at the ends of rows, where no token before it sees it.
 
     transformers reads each mask, for which the host waits, and computes padded rows with a slower kernel. It makes no
-    masks for an attention that somebody else has registered. In other formats PyTorch's fast kernels want masks.
+    masks for an attention that other code has registered. In other formats, PyTorch's fast kernels need masks.
     """
     config, longest = model.config, spec.max_seq_length
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
@@ -405,7 +405,7 @@ def needs_masks(model: Any) -> bool:
 
 
 def use_fused_norms(model: Any, spec: JobSpec) -> None:
-    """Replace the norms of decoders by PyTorch's: one kernel for seven, and the same results but for rounding.
+    """Replace the norms of decoders by PyTorch's: one kernel for seven, and the same results except for rounding.
 
     In full fine-tuning only, where the norms have the format of the rows, as the kernel wants it.
     """

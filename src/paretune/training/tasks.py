@@ -44,7 +44,7 @@ def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing
 
     `logits` are (B, C) with `labels` B classes or flags (B, C), or (B, T, V) with labels (B, T), -100 where there is
     none; for causal-lm labels are the tokens themselves. A step divides by the labels of all its rows on all devices,
-    where the models of transformers would divide by those of their own batch.
+    whereas the models of transformers would divide by those of one batch.
     """
     functional = torch.nn.functional
     if task == metrics.MULTI_LABEL:

@@ -94,7 +94,7 @@ def test_the_package_help_and_refused_input_import_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.slow  # a process of its own that imports MLflow, which writes ~/.config/mlflow/telemetry.json when it is
+@pytest.mark.slow  # it imports MLflow in another process, which may write ~/.config/mlflow/telemetry.json
 def test_a_command_writes_nothing_into_the_user_s_home(workplace: Path) -> None:
     home = workplace / "home"
     home.mkdir()

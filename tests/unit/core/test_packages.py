@@ -53,4 +53,4 @@ def test_without_sagemaker_s_packages_the_extra_is_named_and_version_2_of_the_sd
     assert reason.startswith(
         "jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker 2.251.0 is installed here"
     )
-    assert reason.endswith("in an environment of its own; everything else works here")
+    assert reason.endswith("in a separate environment; everything else works here")

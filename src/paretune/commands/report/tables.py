@@ -381,7 +381,7 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
         raise BadInput([f"at least two values of {factor} are compared, got {got}: choose more runs, or another by"])
     tables = {title: numbers_of(group, factor) for title, group in several.items()}
     numbers = pd.concat(tables.values())
-    about = [dates(frame), "Origins, data sets and models stand in tables of their own: compare within one only."]
+    about = [dates(frame), "Each origin, data set and model has its own table: compare only within one."]
     if left := len(frame) - len(runs):
         about.append(f"Left out: {left}, not completed or probes.")
     return Report(

@@ -469,7 +469,7 @@ def _value(text: str, is_per_cent: bool) -> float:
 def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
     """Return names with values, whether : or = separates them, whether in percent, and whether other words remain."""
     cells = [cell for cell in text.split("|") if cell.strip()]
-    if text.startswith("|") and len(cells) > 1:  # a row of a table: names and numbers in cells of their own
+    if text.startswith("|") and len(cells) > 1:  # a row of a table: names and numbers in separate cells
         text = re.sub(rf"({_WORD}\s*)\|[↑↓\s|]*(?=\s*{_NUMBER}\s*(?:%\s*)?(?:\||$))", r"\1 = ", text)
     pairs: list[tuple[str, float, bool, bool]] = []
     has_other_words, heading = False, ""
@@ -517,7 +517,7 @@ def _name(text: str) -> tuple[str, bool, str, bool]:
     before, _, last = plain.rpartition(": ") if ": " in plain else ("", "", plain)
     if "=" in last:
         before, _, last = last.rpartition("=")
-    last = re.split(r"\s{3,}", last.strip())[-1] if is_explicit else last  # a column of its own stands before
+    last = re.split(r"\s{3,}", last.strip())[-1] if is_explicit else last  # another column comes before it
     heading = _CONTEXT.match(before)
     words = re.findall(rf"{_WORD}|\d+", last.strip("'\"` "))
     words = [word.strip("'\".-") for word in words]

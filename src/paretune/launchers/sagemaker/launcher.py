@@ -162,7 +162,7 @@ class SageMakerLauncher(Launcher):
         for name in spec.instance_types() if spec.sagemaker.volume_size_in_gb is None else ():
             local_gib = spec.instance(name).local_storage_gib
             if needed_gib > (most_gib := local_gib or LARGEST_VOLUME_GIB):
-                kind = "disks of its own and gets no other volume" if local_gib else "a volume at most"
+                kind = "on local disks, and gets no other volume" if local_gib else "a volume at most"
                 faults.append(
                     f"model, data and checkpoints may take {needed_gib} GiB, and {name} has {most_gib} GiB, "
                     f"{kind}: take fine_tuning=lora, an instance_type with more room, or set "

@@ -14,7 +14,7 @@ from paretune.studies.definition.objectives import OBJECTIVES, costs
 from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration, StudyFront
 from paretune.studies.results.trials import label
 
-_NEVER = 0.01  # probability of a collapse below which nothing is said of it
+_NEVER = 0.01  # probability of a collapse below which it is not mentioned
 _RARE = 0.05  # the same after FEWEST_EQUAL repeats and a first run that all trained
 _RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
 _ROOM = 1.25  # times the upper end of its time that a recommended job may take

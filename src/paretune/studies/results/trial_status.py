@@ -61,5 +61,5 @@ class TrialStatus(Enum):
 
     @property
     def in_words(self) -> str:
-        """The status as it stands in a sentence, such as out of memory."""
+        """The status in words, such as out of memory."""
         return re.sub(r"\B([A-Z])", r" \1", self.value).lower()

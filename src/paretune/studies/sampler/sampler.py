@@ -30,7 +30,7 @@ from paretune.studies.sampler.quality import F1_SPREAD
 
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
 """The price of an instance that has no known one."""
-_CLAIMING = Lock()  # of all samplers, which can be pickled without one of their own
+_CLAIMING = Lock()  # one lock for all samplers, so that they can be pickled
 
 
 class SplitSampler(optuna.samplers.BaseSampler):

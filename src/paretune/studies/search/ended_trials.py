@@ -34,8 +34,8 @@ _CHANGING = re.compile(r"[0-9a-f]{8,}")  # ids of runs, parts of temporary folde
 class EndedTrials:
     """The trials that have ended, in the order in which they were recorded. A job's identity is its `spec_hash`.
 
-    Trials that had ended before this driver started are `assumed_fixed`: whoever starts a study again may have fixed
-    what made them fail.
+    Trials that had ended before this driver started are `assumed_fixed`: a user who starts a study again may have
+    fixed what made them fail.
 
     Attributes:
         trials: by number; those that were tried again and cost nothing are left out.

@@ -131,7 +131,7 @@ class StudyTable:
         return self.ask({}, {}, lambda point: True) if is_waiting else None
 
     def save(self, trial: Trial) -> None:
-        """Record a trial as it stands now: its reservation, its run, its end with what it cost."""
+        """Record the present state of a trial: its reservation, its run, its end with what it cost."""
         self.look_again()
         self._lock.check()
         row = _ROW.dump_python(trial, mode="json", exclude=_OF_OPTUNA, exclude_defaults=True)

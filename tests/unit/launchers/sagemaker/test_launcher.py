@@ -244,7 +244,7 @@ def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model
 @pytest.mark.parametrize(
     ("model_gib", "changes", "part"),
     [
-        (14, {"instance_type": "ml.g4dn.xlarge"}, "332 GiB, and ml.g4dn.xlarge has 116 GiB, disks of its own"),
+        (14, {"instance_type": "ml.g4dn.xlarge"}, "332 GiB, and ml.g4dn.xlarge has 116 GiB, on local disks"),
         (14, {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}, "g5.xlarge has 232 GiB"),
         (800, {}, "ml.m5.large has 16384 GiB, a volume at most"),
     ],
