@@ -1,6 +1,6 @@
 # `make` lists the targets. `demo` and `venv` make an environment in .venv; the others use the active environment, and
 # `make install` puts into it what they need. With PIP='uv pip' it takes seconds, but uv does not read pip's configuration.
-# `.ci/run` makes an environment of its own and runs them all, and `.ci/full` has the checks that take hours.
+# `.ci/run` makes its own environment and runs them all, and `.ci/full` has the checks that take hours.
 SHELL := /bin/bash -o pipefail
 PIP ?= python -m pip
 .PHONY: help demo venv install check test lint fix types docs bench constraints
@@ -8,7 +8,7 @@ PIP ?= python -m pip
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*  ## /\1\t/p' Makefile
 
-demo: .venv/bin/paretune  ## make .venv with paretune, without PyTorch, and play `paretune demo`
+demo: .venv/bin/paretune  ## make .venv with paretune, without PyTorch, and run `paretune demo`
 	.venv/bin/paretune demo
 
 venv: .venv/bin/paretune  ## .venv with paretune, PyTorch, and the model and reviews of a first training
@@ -20,7 +20,7 @@ venv: .venv/bin/paretune  ## .venv with paretune, PyTorch, and the model and rev
 	python3 -m venv .venv
 	.venv/bin/python -m pip install -c constraints.txt -e .
 
-install:  ## paretune as an editable install, with all that the other targets need
+install:  ## paretune as an editable install, with everything that the other targets need
 	$(PIP) install --quiet -c constraints.txt -e '.[test,docs]'
 
 check: lint types test  ## what every commit should pass

@@ -101,7 +101,7 @@ class Timer(TrainerCallback):  # type: ignore[misc]  # transformers ships no typ
             self._started = time.perf_counter()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop."""
+        """Stop the clock."""
         device.synchronize()
         self.seconds = time.perf_counter() - self._started
         self.steps = state.global_step - WARM_UP

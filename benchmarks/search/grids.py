@@ -113,7 +113,7 @@ class Grid:
         return statistics.fmean(seconds) * self._usd_per_s(point), -statistics.fmean(quality)
 
     def excess(self, outcome: Outcome) -> float:
-        """Nothing is forbidden."""
+        """Return 0, because no job is forbidden."""
         return 0.0
 
     @cached_property

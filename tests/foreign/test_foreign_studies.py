@@ -133,7 +133,7 @@ def test_a_foreign_training_is_searched_by_its_own_metric(name: str, request: py
 
 
 def add_the_two_lines_that_the_refusal_names(notebook: Path) -> None:
-    """A notebook's parameters are variables, so a command line cannot set them."""
+    """Add the lines that make a notebook's parameters, which are variables, settable by a command line."""
     with pytest.raises(BadInput, match="add these two lines below line") as refused:
         paretune.run_study(str(notebook / "study.yaml"), quiet=True)
     sentence, *lines = str(refused.value).splitlines()

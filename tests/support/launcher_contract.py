@@ -47,7 +47,7 @@ class Place:
     is_from_the_job: Callable[[Event], bool] = lambda event: True
 
     def submit(self, kind: str, **changes: object) -> Job:
-        """A new job."""
+        """Submit a new job."""
         return self.launcher.submit(*self.order(kind, **changes))
 
     def until(self, true: Callable[[], object], what: str) -> None:

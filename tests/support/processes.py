@@ -57,7 +57,7 @@ class Command:
         return self._log.read_text(errors="replace")
 
     def wait(self, within_s: float) -> int:
-        """Its exit code."""
+        """Wait for its end, and return its exit code."""
         try:
             return self.process.wait(within_s)
         except subprocess.TimeoutExpired:

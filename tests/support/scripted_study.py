@@ -28,7 +28,7 @@ Judge = Callable[[JobSpec, int], Ending | Exception]
 
 
 def always_done(spec: JobSpec, times: int) -> Ending:
-    """Every job completes."""
+    """Let every job complete."""
     return DONE
 
 

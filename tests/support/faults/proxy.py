@@ -103,7 +103,7 @@ class Proxy:
 
 class _Quiet(WSGIRequestHandler):
     def log(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 def _break(environ: dict[str, Any]) -> Iterable[bytes]:

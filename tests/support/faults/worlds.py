@@ -131,7 +131,7 @@ class World:
         return [replace(job, may_fail=self.may_fail) for job in result]
 
     def runs(self) -> list[Run]:
-        """Runs of jobs."""
+        """Return the runs of jobs."""
         result = self.client.search_runs(["0"], max_results=10_000)
         of_others = ("paretune.kind", "paretune.copied_from")
         return [run for run in result if not any(run.data.tags.get(name) for name in of_others)]
@@ -148,7 +148,7 @@ class World:
         (self.folder / "train.py").write_text(text)
 
     def end(self) -> None:
-        """Leave no command."""
+        """End all commands that still run."""
         for done in self.begun:
             done.send(signal.SIGKILL)
 

@@ -99,7 +99,7 @@ class Aws:
         self.add_role("Trainer", "/")
 
     def add_bucket(self, name: str) -> None:
-        """An empty bucket."""
+        """Add an empty bucket."""
         self.s3.create_bucket(name, "us-east-1")
 
     def put(self, key: str, body: bytes, days: float = 0.0) -> None:

@@ -164,7 +164,7 @@ class Jobs:
         self._lock = threading.Lock()
 
     def create(self, request: Answer) -> Answer:
-        """CreateTrainingJob."""
+        """Create a job, as CreateTrainingJob does."""
         check("CreateTrainingJob", request)
         job = Job(request)
         job.thread = self._train(job)
@@ -191,7 +191,7 @@ class Jobs:
                 return
 
     def describe(self, request: Answer) -> Answer:
-        """DescribeTrainingJob."""
+        """Describe a job, as DescribeTrainingJob does."""
         job = self._find(request)
         job.age()
         return job.describe()

@@ -101,7 +101,7 @@ class Service:
         self._denied |= {*actions}
 
     def address(self) -> str:
-        """Where it serves."""
+        """Return its address."""
         return self._address
 
     def requests(self, operation: str | None = None) -> list[Request]:
