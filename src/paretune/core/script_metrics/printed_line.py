@@ -482,8 +482,8 @@ def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
             last = (re.findall(_WORD, words) or [""])[-1]
             heading = found_heading or heading
             carried = found_heading or carried
-            is_beside = is_long and (bool(_SPREAD.search(words)) or not (is_explicit or has_metric_word(last)))
-            if not name or "~" in words.rpartition(":")[2] or is_beside:
+            is_unrelated = is_long and (bool(_SPREAD.search(words)) or not (is_explicit or has_metric_word(last)))
+            if not name or "~" in words.rpartition(":")[2] or is_unrelated:
                 rest = f"{words} {token[0]}" if name and "~" not in words else ""
                 has_other_words = has_other_words or not name
                 continue
