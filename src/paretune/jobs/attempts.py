@@ -226,7 +226,7 @@ class Attempts:
             self.record.leave()
             raise LostContact(f"{error}\n`{command_line('sync')}` goes on with it from its last checkpoint") from error
         goes_on = goes_on and self.current is not None and not isinstance(error, Interrupted | KeyboardInterrupt)
-        if not (goes_on or self.record.is_beside or isinstance(error, LostContact)):
+        if not (goes_on or self.record.is_watched_elsewhere or isinstance(error, LostContact)):
             self.end(error)
             return
         self.record.leave()

@@ -119,11 +119,11 @@ def finish_job(job: Attempts) -> JobOutcome:
                 f"{error}; {job.document.job_name} has {job.outcome.state.value.lower()}{checkpoint}"
             ) from error
         raise
-    if spec.runs_on.keeps_instances and not job.record.is_beside:
+    if spec.runs_on.keeps_instances and not job.record.is_watched_elsewhere:
         with suppress(ParetuneError):  # `sync` records the pool that the job has reused, and its own
             records = record_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
             workplace.say(*(sentence for _, sentence in records))
-    if spec.register is None or job.record.is_beside:
+    if spec.register is None or job.record.is_watched_elsewhere:
         return result
     sentence = register(spec.register, result.run_id, workplace.tracking)
     return replace(result, remarks=(*result.remarks, sentence))
@@ -305,7 +305,7 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
         opened.end("FINISHED")
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
-    note = "; Ctrl-C leaves it to the process that watches it, too" if record.is_beside else ""
+    note = "; Ctrl-C leaves it to the process that watches it, too" if record.is_watched_elsewhere else ""
     workplace.say(
         f"job {job_name(record.job, 1)}: this command has started it before; watching it, so that nothing is paid "
         f"twice (force=again starts another){note}"

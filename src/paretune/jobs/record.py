@@ -69,7 +69,7 @@ class JobRecord:
         self.revision: str | None = None  # commit of a model of the hub that the first attempt trains
         self.retries = frozenset(FailureKind)  # failures that may be followed by another attempt, where that helps
         self.is_adopted = False  # whether an earlier process has started the job
-        self.is_beside = False  # whether another process watches the job, too: an interruption here stops nothing
+        self.is_watched_elsewhere = False  # another process watches the job, too: an interruption here stops nothing
         self.was_concluded = False  # whether an earlier process has recorded its end
         self.has_gap_tag = False  # whether the run says that MLflow did not take all of the finished job
         self.is_uncollected = False  # whether what the job has recorded itself could not be copied, and may be later
@@ -107,7 +107,7 @@ class JobRecord:
         self.is_adopted, self.revision = True, tags.get(schema.MODEL_REVISION)
         self.job = job_of(first_job_of(self.run.run_id, tags))
         watched_by = tags.get(schema.WATCHED_BY, "")
-        self.is_beside = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
+        self.is_watched_elsewhere = watched_by not in ("", process_text()) and is_alive(watched_by) is not False
         self.was_concluded = tags.get(schema.STATE) in ENDED
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         self.settings = schema.settings_by(tags)
@@ -158,7 +158,7 @@ class JobRecord:
 
     def watch(self) -> None:
         """Record that this process watches the job."""
-        if not self.is_beside:
+        if not self.is_watched_elsewhere:
             self.run.set_tags({schema.WATCHED_BY: process_text()})
 
     def leave(self) -> None:

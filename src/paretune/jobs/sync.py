@@ -102,7 +102,9 @@ class Sync:
             return
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
         record.adopt()
-        record.is_beside = False  # its launcher has ended, or is on another machine and goes on without this tag
+        record.is_watched_elsewhere = (
+            False  # its launcher has ended, or is on another machine and goes on without this tag
+        )
         record.watch()
         job = Attempts(record)
         try:

@@ -65,7 +65,7 @@ class Trial:
     kept_usd: float | None = None  # the most that the warm pool kept after its job can be billed; None if none is
     billed_s: float | None = None  # seconds that were billed; None if nobody knows
     ended_at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch
-    refused_beside: int | None = None  # jobs of its study that ran when the launcher refused to create it
+    running_when_refused: int | None = None  # jobs of its study that ran when the launcher refused to create it
 
     @property
     def is_probe(self) -> bool:

@@ -128,8 +128,8 @@ class TrialJob:
         self._job.end(error, stops=False)
         if isinstance(error, BadInput | JobFailed):
             return self._end(TrialStatus.FAILED, str(error))
-        beside = 0 if isinstance(error, LaunchRefused) else None
-        return self._end(TrialStatus.REFUSED, str(error), refused_beside=beside)
+        running = 0 if isinstance(error, LaunchRefused) else None
+        return self._end(TrialStatus.REFUSED, str(error), running_when_refused=running)
 
     def _ended(self, end: JobOutcome) -> Trial:
         kind = None if end.failure is None else end.failure[0]
@@ -413,7 +413,7 @@ class Driver:
                 raise
             status, now = TrialStatus.REFUSED, self.workplace.clock.now()
             end: Trial | None = replace(
-                trial, status=status, cost_usd=0.0, reason=str(error), refused_beside=0, ended_at=now
+                trial, status=status, cost_usd=0.0, reason=str(error), running_when_refused=0, ended_at=now
             )
         else:
             trial = replace(trial, run_id=run.run_id)
@@ -431,8 +431,8 @@ class Driver:
     def _conclude(self, number: int, end: Trial) -> None:
         """Record how a trial ended, then report it to Optuna, so that Optuna knows only recorded ends."""
         self._jobs.pop(number, None)
-        if end.refused_beside is not None:
-            end = replace(end, refused_beside=len(self._jobs))
+        if end.running_when_refused is not None:
+            end = replace(end, running_when_refused=len(self._jobs))
         self.table.save(end)
         self._refresh()
         self._on_trial(self.trials[number])

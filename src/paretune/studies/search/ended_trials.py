@@ -66,11 +66,11 @@ class EndedTrials:
             if (seconds := trial.measured.get(metrics.JOB_SECONDS)) is not None:
                 alike = trial.spec.spec_hash(but=["seed"])
                 self.longest_s[alike] = max(self.longest_s.get(alike, 0.0), seconds)
-            if (beside := trial.refused_beside) is not None:
+            if (others := trial.running_when_refused) is not None:
                 if trial.number not in assumed_fixed:
-                    self.most_running = beside
-                    self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if beside else _REFUSED_PAUSE_S)
-                self.refused += not beside
+                    self.most_running = others
+                    self.asked_again_at = trial.ended_at + (LIMIT_RETRY_S if others else _REFUSED_PAUSE_S)
+                self.refused += not others
             elif trial.cost_usd:  # its job was created
                 self.refused = 0
         self._full = [Footprint.of(t.spec, t.spec.plan()) for t in ended if t.status is TrialStatus.OUT_OF_MEMORY]
@@ -85,7 +85,7 @@ class EndedTrials:
             if trial.status.is_retryable and not trial.cost_usd:
                 del self.trials[trial.number]
         # A job that was refused while others ran waits for them: that is not a try.
-        tries = sum(trial.status.is_retryable and not trial.refused_beside for trial in trials)
+        tries = sum(trial.status.is_retryable and not trial.running_when_refused for trial in trials)
         failures = sum(trial.status.is_retried_on_request for trial in trials) + max(0, tries - MOST_TRIES)
         if failures and last.number not in self._assumed_fixed:
             self.failed.add(identity)

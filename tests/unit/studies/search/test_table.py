@@ -131,7 +131,7 @@ def test_a_trial_is_read_as_it_was_written_before_and_after_its_end(storage: str
     running = begun(made, made.ask({"instance_count": 1, "learning_rate": 1e-4}, changes)[0], changes=changes)
     assert (running.run_id, running.worst_usd, running.is_probe) == ("run0", 3.0, True)
     assert made.balance() == Balance(spent_usd=0.0, committed_usd=3.0)
-    end: dict[str, Any] = {"reason": "no capacity", "ended_at": 5.0, "refused_beside": 1}
+    end: dict[str, Any] = {"reason": "no capacity", "ended_at": 5.0, "running_when_refused": 1}
     end |= {"cost_usd": 0.5, "kept_usd": 2.0, "billed_s": 9.0, "verdicts": ("its loss did not fall",)}
     ended(made, running, TrialStatus.REFUSED, **end)
     (read,) = study(storage).trials()[1]
