@@ -73,6 +73,7 @@ def test_a_dry_run_without_an_aws_account_shows_plan_and_price_and_names_what_is
     assert reason in capsys.readouterr().err
 
 
+@pytest.mark.trains
 @pytest.mark.usefixtures("no_store")
 def test_what_is_refused_leaves_nothing(
     workplace: Path,

@@ -47,6 +47,7 @@ def _prepare(
     )
 
 
+@pytest.mark.trains
 def test_nothing_goes_on_preparing_when_the_check_ends_the_command(workplace: Path) -> None:
     def check() -> None:
         raise LaunchRefused("no credentials")
@@ -80,6 +81,7 @@ def test_rows_and_model_are_prepared_once_for_jobs_that_share_them(
     assert (first.dataset.folder / "train" / "tokens.npy").stat().st_mtime_ns == written
 
 
+@pytest.mark.trains
 def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:
     home, interruption, seen = workplace / "home", Interruption(), []
 
@@ -95,6 +97,7 @@ def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:
     assert not any(process.is_running() for process in seen)
 
 
+@pytest.mark.trains
 def test_a_preparing_process_that_breaks_says_why(workplace: Path) -> None:
     broken = workplace / "broken"  # hides the real library behind this one
     broken.mkdir()
