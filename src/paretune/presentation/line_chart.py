@@ -141,7 +141,7 @@ class LineChart:
         if self.is_log_y:
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(ScalarFormatter())
-            axes.yaxis.set_minor_formatter(ScalarFormatter())
+            axes.yaxis.set_minor_formatter(FuncFormatter(lambda y, _: _minor_tick(y, *axes.get_ylim())))
         if self.percent:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
             axes.set_ylim(bottom=0)
@@ -150,6 +150,15 @@ class LineChart:
         handles += [Line2D([], [], linestyle="", marker=self._mark(kind)[1], color=_PLAIN) for kind in self.kinds]
         if any([*names, *self.kinds]):
             axes.legend(handles, [*names, *map(_for_matplotlib, self.kinds)], fontsize=7)
+
+
+def _minor_tick(value: float, low: float, high: float) -> str:
+    """Return the text of a tick between two powers of ten on a logarithmic axis from `low` to `high`.
+
+    If it spans a power of ten or more, only 2 and 5 times a power have a text: all of them would not have the room.
+    """
+    digit = round(value / 10 ** math.floor(math.log10(value)))
+    return f"{value:g}" if high < 10 * low or digit in (2, 5) else ""
 
 
 def _for_matplotlib(text: str) -> str:

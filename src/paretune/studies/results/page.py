@@ -211,7 +211,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         name=PICKED.name,
         marker={"symbol": PICKED.symbol, "color": PICKED.colour, "size": PICKED.size, "line": {"width": PICKED.edge}},
         text=picked["label"].map(as_html),
-        textposition=_places(picked[x], marks[x].min(), marks[x].max()),
+        textposition=_places(picked[x].tolist(), picked[y].tolist(), marks[x].min(), marks[x].max()),
         cliponaxis=False,
         hoverinfo="skip",
     )
@@ -234,16 +234,19 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
     return figure
 
 
-def _places(values: pd.Series, low: float, high: float) -> list[str]:
-    """Return where the labels of marks stand, from left to right: above them, and below one with a near neighbour.
+def _places(across: Sequence[float], up: Sequence[float], low: float, high: float) -> list[str]:
+    """Return where the labels of marks stand, from left to right: above them, to the right, away from the axis.
 
-    They stand to the right of a mark, away from the axis, and to the left of one at the right end.
+    A label stands below its mark if the next mark is near and higher, because the line goes up there, or if the label
+    of the previous mark is near and above. It stands to the left of a mark at the right end.
     """
-    places = list[str]()
-    for value, step in zip(values, values.diff(), strict=True):
-        is_near = step < (high - low) / 6 and places[-1].startswith("top")
-        side = "left" if value > high - (high - low) / 6 else "right"
-        places.append(f"{'bottom' if is_near else 'top'} {side}")
+    near, places = (high - low) / 5, list[str]()
+    for index, (x, y) in enumerate(zip(across, up, strict=True)):
+        following = zip(across[index + 1 :], up[index + 1 :], strict=True)
+        goes_up = any(other - x < near and height > y for other, height in following)
+        is_after = index > 0 and x - across[index - 1] < near and places[-1].startswith("top")
+        side = "left" if x > high - (high - low) / 6 else "right"
+        places.append(f"{'bottom' if goes_up or is_after else 'top'} {side}")
     return places
 
 

@@ -1,5 +1,6 @@
 """The page needs no other file, parses, escapes, and contains everything; and the note of the study's run."""
 
+import itertools
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -199,6 +200,21 @@ def test_the_line_of_the_front_goes_through_every_mark_on_the_front_of_each_pair
         (front,) = (trace for trace in traces if str(trace.get("name")).startswith("on the front ("))
         assert places(line) == places(front) != set()
         assert f"({len(places(front))})" in front["name"]
+
+
+def test_a_label_stands_below_its_mark_where_the_line_goes_up_near_it() -> None:
+    near = 0
+    for seed in range(12):
+        (traces, *_) = charts_of(answer(many_trials(40, seed), COST_AND_F1, {}, name="a"))
+        (picked,) = (trace for trace in traces if trace.get("name") == "recommended")
+        of_all = [x for trace in traces for x, _ in places(trace)]
+        width = (max(of_all) - min(of_all)) / 5
+        marks = [*zip(picked["x"], picked["y"], picked["textposition"], strict=True)]
+        for (x, y, place), (next_x, next_y, _) in itertools.pairwise(marks):
+            if next_x - x < width and next_y > y:
+                near += 1
+                assert place.startswith("bottom")
+    assert near > 0
 
 
 @pytest.mark.parametrize("seed", range(6))
