@@ -154,7 +154,7 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
 def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[str] | None = None) -> Attempts:
     """Create or find the job of a record, or follow the same job of another run, which AWS created first.
 
-    All who type one command at the same moment name their jobs alike. AWS takes a name once, and the job tells its run:
+    All who type one command at the same moment name their jobs alike. AWS takes a name once, and the job names its run:
     the others close theirs and follow that one. If it is of another MLflow store, the next name is tried.
     """
     workplace = record.workplace
