@@ -75,13 +75,12 @@ def test_the_environment_of_mlflow_run_is_a_file_that_exists_and_installs_this_p
 def test_the_functions_that_one_job_passes_are_where_the_page_says() -> None:
     chain = (ROOT / "CONTRIBUTING.md").read_text().partition("from call to call")[2].partition("The order never")[0]
 
-    lines = 0
-    for file, names in re.findall(r"`(\w+\.py)`: ((?:`\w+`(?:, )?)+)", chain):
+    found = re.findall(r"`(\w+\.py)`: ((?:`\w+`(?:, )?)+)", chain)
+    assert len(found) > 5
+    for file, names in found:
         tree = ast.parse((ROOT / "src" / "paretune" / "jobs" / file).read_text())
-        functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-        for name in re.findall(r"\w+", names):
-            lines += (functions[name].end_lineno or 0) - functions[name].lineno + 1
-    assert 0 < lines <= 300
+        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        assert functions >= set(re.findall(r"\w+", names)), file
 
 
 @pytest.fixture(params=PAGES, ids=lambda path: str(path.relative_to(ROOT)))

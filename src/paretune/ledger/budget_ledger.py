@@ -33,7 +33,7 @@ _ROWS = sa.Table(
     sa.Column("origin", sa.String(16), nullable=False),  # measured or simulated
     sa.Column("tags", sa.Text, nullable=False),  # JSON, by name
     sa.Column("worst_usd", sa.Float, nullable=False),
-    sa.Column("booked_usd", sa.Float),  # empty while it runs
+    sa.Column("recorded_usd", sa.Float),  # empty while it runs
     sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, of the launcher's clock
 )
 _ROW = _ROWS.c
@@ -125,8 +125,8 @@ class BudgetLedger:
         with self._transaction(LaunchRefused) as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
             if row is not None:
-                worst_usd = None if request.worst_usd is None else request.worst_usd + (row.booked_usd or 0.0)
-                if worst_usd is not None and row.booked_usd is None and worst_usd <= row.worst_usd + ROUNDING_USD:
+                worst_usd = None if request.worst_usd is None else request.worst_usd + (row.recorded_usd or 0.0)
+                if worst_usd is not None and row.recorded_usd is None and worst_usd <= row.worst_usd + ROUNDING_USD:
                     return
                 request = replace(request, worst_usd=worst_usd)
             month = month_of(request.now) if row is None else row.month
@@ -140,7 +140,7 @@ class BudgetLedger:
                 values |= {"run_id": request.run_id, "month": month, "tags": tags}
                 connection.execute(_ROWS.insert().values(**values))
             else:
-                values |= {"booked_usd": None}
+                values |= {"recorded_usd": None}
                 connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
@@ -163,14 +163,16 @@ class BudgetLedger:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == run_id)).first()
             if row is None:
                 return False
-            usd = max(row.worst_usd if usd is None else usd, row.booked_usd or 0.0)  # never lower than recorded before
-            values = {"worst_usd": usd + kept_usd} if kept_usd else {"booked_usd": usd}
+            usd = max(
+                row.worst_usd if usd is None else usd, row.recorded_usd or 0.0
+            )  # never lower than recorded before
+            values = {"worst_usd": usd + kept_usd} if kept_usd else {"recorded_usd": usd}
             connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
         return True
 
     def reserved_runs(self) -> list[str]:
         """Return MLflow runs of jobs with a reservation but no bill: they run, or their launcher was killed."""
-        query = sa.select(_ROW.run_id).where(_ROW.booked_usd.is_(None))
+        query = sa.select(_ROW.run_id).where(_ROW.recorded_usd.is_(None))
         with self._transaction() as connection:
             return list(connection.execute(query).scalars())
 
@@ -208,8 +210,8 @@ class BudgetLedger:
         tags: Mapping[str, str] | None,
         without: str = "",
     ) -> list[BudgetStatus]:
-        spent = sa.func.sum(sa.func.coalesce(_ROW.booked_usd, 0.0))
-        committed = sa.func.sum(sa.case((_ROW.booked_usd.is_(None), _ROW.worst_usd), else_=0.0))
+        spent = sa.func.sum(sa.func.coalesce(_ROW.recorded_usd, 0.0))
+        committed = sa.func.sum(sa.case((_ROW.recorded_usd.is_(None), _ROW.worst_usd), else_=0.0))
         query = sa.select(_ROW.tags, spent, committed).where(
             _ROW.month == month, _ROW.origin == origin, _ROW.run_id != without
         )
