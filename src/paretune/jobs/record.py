@@ -210,6 +210,7 @@ class JobRecord:
                 remarks = collect(job.fetch_output(STORE, Path(folder)), self.run.run_id)
         except (LostContact, *TROUBLE) as error:
             self.is_uncollected, remarks = True, [f"{problem(error)}; `{command_line('sync')}` tries it again"]
+        self.run.reread()
         self.former_metrics = self.run.metrics()  # its curves have their last points
         return remarks
 

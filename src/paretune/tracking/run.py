@@ -206,6 +206,12 @@ class Run:
             self._steps[name] = {point.step for point in history}
         return self._steps[name]
 
+    def reread(self) -> None:
+        """Read the run again before the next write, because another client has written into it."""
+        self._is_new = self._has_read = False
+        self._steps.clear()
+        self._headlines.clear()
+
     def _read(self) -> bool:
         """Read once what the run has, unless this process has just created it; returns whether MLflow has answered."""
 

@@ -203,6 +203,18 @@ def test_inputs_that_a_server_refuses_are_missing_and_all_else_is_recorded(
     assert caplog.text.count("MLflow refuses a part of the record") == 1
 
 
+def test_a_headline_is_the_latest_value_although_another_client_has_written_a_curve(store: MlflowClient) -> None:
+    run = Run(store, store.create_run("0").info.run_id, SystemClock(), is_new=True)
+    run.log_metrics({"eval_loss": 0.9})
+    store.log_metric(run.run_id, "eval_loss", 0.8, step=6)
+    store.log_metric(run.run_id, "eval_f1", 0.5, step=6)
+
+    run.reread()
+    run.log_metrics({"eval_loss": 0.7, "eval_f1": 0.6})
+
+    assert store.get_run(run.run_id).data.metrics == {"eval_loss": 0.7, "eval_f1": 0.6}
+
+
 def test_a_curve_s_last_value_is_the_headline_that_is_recorded_at_the_end(store: MlflowClient) -> None:
     run = tracking().begin("tiny")
     for step in (10, 20):
