@@ -132,6 +132,40 @@ def test_a_foreign_training_is_searched_by_its_own_metric(name: str, request: py
     assert contents(name) == before
 
 
+@pytest.mark.foreign
+@pytest.mark.parametrize(("name", "module"), [("run_glue", "torch"), ("trl_sft", "trl")])
+def test_what_a_trainer_has_used_and_written_is_what_is_recorded(
+    name: str, module: str, home: Path, tiny: None
+) -> None:
+    pytest.importorskip(module, reason=f"needs {module}: `.ci/full foreign` runs it")
+    from transformers import TrainingArguments
+
+    given = {"learning_rate": 3e-4, "global_batch_size": 4, "num_train_epochs": 2, "seed": 7}
+    job = yaml.safe_load(Path(name, "study.yaml").read_text())
+    spec = paretune.JobSpec.read({"entry_script": job["entry_script"], **job["job"], **given})
+
+    run_id = paretune.launch(spec, quiet=True).run_id
+
+    data = MlflowClient(mlflow.get_tracking_uri()).get_run(run_id).data
+    (folder,) = (home / ".paretune" / "jobs").glob(f"*{run_id}*/model")
+    used: TrainingArguments = torch_load(folder / "training_args.bin")
+    assert (used.learning_rate, used.per_device_train_batch_size, used.num_train_epochs, used.seed) == (3e-4, 4, 2, 7)
+    assert {setting: float(data.params[setting]) for setting in given} == given
+    written = json.loads((folder / "eval_results.json").read_text())
+    measured = {metric: value for metric, value in written.items() if not metric.endswith("_used")}
+    assert measured.keys() >= {"eval_loss", "eval_runtime"}
+    assert {metric: data.metrics[metric] for metric in measured if metric != "epoch"} == pytest.approx(
+        {metric: value for metric, value in measured.items() if metric != "epoch"}
+    )
+
+
+def torch_load(path: Path) -> object:
+    """Read what a Trainer has saved of its arguments."""
+    import torch
+
+    return torch.load(path, weights_only=False)
+
+
 def add_the_two_lines_that_the_refusal_names(notebook: Path) -> None:
     """Add the lines that make a notebook's parameters, which are variables, settable by a command line."""
     with pytest.raises(BadInput, match="add these two lines below line") as refused:

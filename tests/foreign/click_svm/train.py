@@ -1,5 +1,8 @@
 """A linear classifier whose options Click declares, with dashes and a switch of two names."""
 
+import json
+from pathlib import Path
+
 import click
 from sklearn.datasets import load_wine
 from sklearn.linear_model import SGDClassifier
@@ -20,7 +23,10 @@ def main(rate: float, max_iter: int, average: bool, seed: int) -> None:
     model.fit(x_train, y_train)
     print(f"learning_rate_used: {rate!r}")
     print(f"average_used: {int(average)}")
-    print(f"test_f1: {f1_score(y_test, model.predict(x_test), average='macro')}")
+    f1 = float(f1_score(y_test, model.predict(x_test), average="macro"))
+    print(f"test_f1: {f1}")
+    used = {"learning_rate": model.eta0, "max_iter": model.n_iter_}
+    Path("truth.json").write_text(json.dumps({"used": used, "logged": {"test_f1": f1}, "curves": {}}))
 
 
 if __name__ == "__main__":
