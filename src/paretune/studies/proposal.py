@@ -84,6 +84,11 @@ def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
         quality = _quality(job)
         search |= _of_training(job, inputs, is_judged=metrics.JOB_SECONDS not in quality)
         reasons = [_rate_reason(job)] if "learning_rate" in search else []
+        if metrics.JOB_SECONDS in quality:
+            measured = metrics.TASKS[job.task].quality
+            reasons.append(
+                f"a simulation trains nothing: leave launcher out to compare {measured} and learning rates too"
+            )
         if wish.types is not None and not wish.types:
             chosen = _instance_types(job, inputs, workplace, budget_usd)
             search["instance_type"] = {"choices": list(chosen)}

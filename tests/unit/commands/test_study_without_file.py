@@ -51,6 +51,7 @@ def test_instance_types_are_those_on_the_estimated_front_each_with_its_reason(
     types = search["instance_type"]["choices"]
     assert 2 <= len(types) <= 8
     assert "learning_rate" not in search, "a simulation without recorded runs knows nothing of quality"
+    assert "# a simulation trains nothing: leave launcher out to compare f1 and learning rates too" in text
     for name in types:
         assert f"# {name}: about " in text
     assert "USD a job" in text

@@ -54,6 +54,27 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     assert "every point was tried" in capsys.readouterr().out
 
 
+def test_a_search_within_a_budget_that_pays_no_job_says_what_to_change(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("runs.csv").write_text(
+        "instance_type,rate,billable_seconds,score\nml.g5.xlarge,1,900,0.8\nml.g5.xlarge,2,900,0.9\n"
+    )
+    Path("train.py").write_text("p.add_argument('--rate')\n")
+    Path("study.yaml").write_text("""
+name: too dear
+job: {entry_script: train.py, launcher: simulated, simulation.runs: runs.csv, instance_type: ml.g5.xlarge}
+search: {rate: {choices: [1, 2]}}
+objectives: {cost_usd: minimize, score: maximize}
+budget_usd: 0.1
+""")
+    assert main(["study", "study.yaml"]) == 4
+
+    output = capsys.readouterr().err
+    assert "nothing was launched: the worst case of no job fits what is left of the budget (0.1 USD)" in output
+    assert "raise that, or lower max_runtime_minutes" in output
+
+
 USD = SECONDS / 3600  # of a job, and 0.0117 at worst
 TEAM = """budgets:
   - {name: all, usd_per_month: 100}

@@ -213,6 +213,8 @@ class Split:
     def _why_none(self) -> str:
         driver = self._driver
         if self._is_short and (left := driver.money.tightest_budget()):
+            if not driver.ended.completed:
+                return f"the worst case of no job fits {left}: raise that, or lower max_runtime_minutes"
             return f"no worthwhile job's worst case fits {left}, which must also cover repeats of recommended points"
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
