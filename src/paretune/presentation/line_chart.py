@@ -108,6 +108,11 @@ class LineChart:
             tickformat=".0%" if self.percent else None,
             rangemode="tozero" if self.percent else "normal",
         )
+        heights = [point.y for points in self.lines.values() for point in points]
+        heights += [y for points in self.ideals.values() for _, y in points]
+        if self.is_log_y and 0 < 10 * min(heights) <= max(heights):  # plotly would show all digits between two powers
+            texts = {tick: f"{tick:g}" for tick in _round_numbers(min(heights), max(heights))}
+            figure.update_yaxes(tickvals=[*texts], ticktext=[*texts.values()])
         return figure
 
     def draw(self, axes: Any) -> None:
@@ -150,6 +155,13 @@ class LineChart:
         handles += [Line2D([], [], linestyle="", marker=self._mark(kind)[1], color=_PLAIN) for kind in self.kinds]
         if any([*names, *self.kinds]):
             axes.legend(handles, [*names, *map(_for_matplotlib, self.kinds)], fontsize=7)
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Return 1, 2 and 5 times each power of ten between two positive numbers."""
+    powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    numbers = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    return [number for number in numbers if low <= number <= high]
 
 
 def _minor_tick(value: float, low: float, high: float) -> str:
