@@ -13,14 +13,13 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import paretune
 from paretune.core.clock import SystemClock
-from paretune.launchers.base import Job
+from paretune.launchers.base import Job, JobSetup
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher, choose_image
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -111,9 +110,9 @@ class Remembering(SageMakerLauncher):
 
     started: list[Job]
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
-        whole = document.spec.replace(**self.settings(document.spec))
-        job = super().submit(replace(document, spec=whole), inputs)
+    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
+        whole = self.check(document.spec) if setup is None else setup
+        job = super().submit(document, inputs, self.check_inputs(whole, inputs))
         self.started.append(job)
         return job
 

@@ -124,6 +124,15 @@ class LauncherContract:
             assert (one.state(), one.status()) == (end, status)
         assert sum(event.message == "started" for event in place.events(again)) == 1
 
+    def test_a_job_is_created_with_the_setup_that_was_made_when_it_was_checked(self, place: Place) -> None:
+        document, inputs = place.order("quick")
+        checked = place.launcher.check(document.spec)
+
+        job = place.launcher.submit(document, inputs, place.launcher.check_inputs(checked, inputs))
+
+        assert place.end(job) is JobState.COMPLETED
+        assert checked.spec.given().items() >= document.spec.given().items()
+
     def test_a_job_belongs_to_the_run_that_has_ordered_it_first(self, place: Place) -> None:
         document, inputs = place.order("long")
         job = place.launcher.submit(replace(document, run_id="first"), inputs)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from paretune.launchers import SAGEMAKER
-from paretune.launchers.base import Job, JobState, JobStatus, Launcher, Surroundings, WarmPoolStatus
+from paretune.launchers.base import Job, JobSetup, JobState, JobStatus, Launcher, Surroundings, WarmPoolStatus
 from paretune.pricing import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
@@ -113,7 +113,7 @@ class ScriptedLauncher(Launcher):
     def open(cls, surroundings: Surroundings) -> "ScriptedLauncher":
         raise NotImplementedError  # tests make it with its endings
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
         with self.lock:
             if (job := self.attach(document.job_name)) is not None:
                 return job

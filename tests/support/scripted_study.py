@@ -8,7 +8,7 @@ from typing import Any
 from paretune.core.clock import Interruption
 from paretune.estimating.estimator import Forecast
 from paretune.jobs.attempts import WATCH_INTERVAL_S
-from paretune.launchers.base import Job
+from paretune.launchers.base import Job, JobSetup
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -51,11 +51,11 @@ class JudgedLauncher(ScriptedLauncher):
         self.loss_scatter = 0.0
         self.asked: list[str] = []
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
         times = self.asked.count(document.spec.spec_hash())
         self.asked.append(document.spec.spec_hash())
         self.endings = [self.judge(document.spec, times)]
-        job = super().submit(document, inputs)
+        job = super().submit(document, inputs, setup)
         self.jobs[document.job_name].f1 += self.scatter * (document.spec.seed - 42)
         self.jobs[document.job_name].eval_loss += self.loss_scatter * (document.spec.seed - 42)
         return job

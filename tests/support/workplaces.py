@@ -6,10 +6,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from paretune.core.clock import Clock, Interruption, SystemClock
+from paretune.jobs.preview import Admitted
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher
 from paretune.launchers.local import LocalLauncher
-from paretune.specification.container import Event
+from paretune.specification.container import Event, JobInputs
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.table import StudyTable
@@ -44,6 +46,23 @@ def make_workplace(
         interruption=interruption or Interruption(),
         store=tracking,
         on_events=keep,
+    )
+
+
+def admitted(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = None) -> Admitted:
+    """An admitted job with these inputs, none by default, and without an estimate."""
+    launcher = workplace.launcher
+    return Admitted(
+        spec=spec,
+        region=launcher.region(spec),
+        disk_bytes=None,
+        price=launcher.price(spec),
+        estimate=None,
+        inputs=inputs or JobInputs(),
+        plan=spec.plan(),
+        setup=launcher.check(spec),
+        worst_usd=launcher.worst_case_usd(spec),
+        warnings=(),
     )
 
 

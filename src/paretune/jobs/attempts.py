@@ -26,8 +26,9 @@ from paretune.jobs.bill import Bill, price_tags
 from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome, end_job
 from paretune.jobs.preparation import inputs_of
+from paretune.jobs.preview import Admitted, admit
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobStatus, Launcher, job_name
+from paretune.launchers.base import SHOWN_WITHIN_S, Job, JobSetup, JobStatus, Launcher, job_name
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
@@ -45,9 +46,8 @@ class Attempts:
     """
 
     record: JobRecord
-    inputs: JobInputs | None = None  # made when an attempt that cannot be adopted needs them
+    admitted: Admitted | None = None  # the job before its launch; if absent, it is admitted when it has to be created
     creates: bool = True  # whether it may create jobs; if not, only those that exist are followed
-    worst_usd: float | None = None  # as it was admitted; by default the launcher's worst case at its end
     decides: Collection[FailureKind] = ()  # failures that its study, in this process, has tried again
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
@@ -62,11 +62,14 @@ class Attempts:
         record, spec = self.record, self.record.spec
         self.document = JobDocument.first(job_name(record.job, 1), spec, record.attribution, run_id=record.run.run_id)
         self.bill = Bill(spec, record.price(spec))
-        self.bill.worst_usd = self.worst_usd
 
     @property
     def _launcher(self) -> Launcher:
         return self.record.workplace.launcher
+
+    @property
+    def _worst_usd(self) -> float | None:
+        return None if self.admitted is None else self.admitted.worst_usd
 
     @property
     def _clock(self) -> Clock:
@@ -81,6 +84,7 @@ class Attempts:
             BadInput, LaunchRefused, BudgetRefused, TrackingUnavailable: it was not created.
             LostContact: it may exist; its run stays open.
         """
+        self.bill.worst_usd = self._worst_usd
         self.bill.price = self.record.price(self.document.spec)  # an adopted job keeps the price it was launched at
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
         is_new, follows_from_run = not self.record.is_adopted, self.record.job == self.record.run.run_id
@@ -254,25 +258,34 @@ class Attempts:
         self._release_instances()
 
     def _create(self) -> Job:
-        workplace = self.record.workplace
-        workplace.reserve(self.record.spec, self.record.attribution, self.record.run.run_id)
-        if self.document.attempt == 1:
-            self.record.renew_settings()
-        workplace.interruption.on_check.append(self.record.beat)  # an upload may take hours
+        workplace, record = self.record.workplace, self.record
+        workplace.reserve(record.spec, record.attribution, record.run.run_id, self._worst_usd)
+        workplace.interruption.on_check.append(record.beat)  # an upload may take hours
         try:
-            inputs = self._inputs_of_attempt()
-            if self._launcher.traits.files_travel:
-                workplace.say("uploading code, data and model, and creating the job")
-            spec = self.document.spec.replace(**self.record.settings)
-            return self._launcher.submit(replace(self.document, spec=spec), inputs)
+            order = self._first_attempt() if self.document.attempt == 1 else self._next_attempt()
+            return self._launcher.submit(*order)
         finally:
-            workplace.interruption.on_check.remove(self.record.beat)
+            workplace.interruption.on_check.remove(record.beat)
 
-    def _inputs_of_attempt(self) -> JobInputs:
-        """Return what an attempt reads; nothing if the first one has sent it, whatever has become of its files."""
-        if self._launcher.traits.files_travel and self.document.attempt > 1:
-            return JobInputs()
-        return self.inputs or inputs_of(self.record.spec, self.record.workplace, revision=self.record.revision)
+    def _first_attempt(self) -> tuple[JobDocument, JobInputs, JobSetup]:
+        """Return the first attempt as it was admitted, or now, if an earlier process died before it created the job."""
+        record, workplace = self.record, self.record.workplace
+        if self.admitted is None:  # what that has recorded is not used: anybody may edit it
+            self.admitted = admit(record.spec, workplace, revision=record.revision, judges_limit=False)
+            record.log_setup(self.admitted.setup)
+        if self._launcher.traits.files_travel:
+            workplace.say("uploading code, data and model, and creating the job")
+        return self.document, self.admitted.inputs, self.admitted.setup
+
+    def _next_attempt(self) -> tuple[JobDocument, JobInputs, None]:
+        """Return a later attempt and its inputs: none if the first one has sent them, whatever became of the files."""
+        record, document = self.record, self.document
+        if self._launcher.traits.files_travel:
+            settings = record.settings or self._launcher.check(record.spec).recorded
+            return replace(document, spec=document.spec.replace(**settings)), JobInputs(), None
+        if self.admitted is not None:
+            return document, self.admitted.inputs, None
+        return document, inputs_of(record.spec, record.workplace, revision=record.revision), None
 
     def _find(self, within_s: float = 0.0) -> Job | None:
         """Find the job of this attempt, whoever started it. Raises LostContact, and then its run must stay open."""

@@ -145,8 +145,7 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
         run = None if opened is None else workplace.tracking.begin(run_name(spec))
         record = JobRecord(spec, workplace, run=run, parent=parent)
         record.job = record.job if names is None else next(names)
-        record.settings, record.prices = job.settings, {spec.instance_type: job.price}
-        record.describe(job.inputs, estimate=job.estimate, warnings=job.warnings)
+        record.describe(job)
     workplace.say(*_announcement(job, job_name(record.job, 1)))
     return _begun(record, job, names)
 
@@ -159,7 +158,7 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
     """
     workplace = record.workplace
     while True:
-        job = Attempts(record) if admitted is None else Attempts(record, admitted.inputs, worst_usd=admitted.worst_usd)
+        job = Attempts(record, admitted)
         try:
             job.begin()
             workplace.interruption.check()

@@ -17,7 +17,7 @@ from paretune.estimating.estimator import Estimate, Forecast, known_architecture
 from paretune.jobs.names import own_settings
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace, Workplaces
-from paretune.launchers.base import Launcher, job_name
+from paretune.launchers.base import JobSetup, Launcher, job_name
 from paretune.launchers.disk import SPARE_GIB, bytes_on_disk, least_volume_gib
 from paretune.ledger.budget_file import BudgetFile
 from paretune.presentation.text import duration, usd
@@ -67,7 +67,7 @@ class Admitted(ForeseenJob):
 
     inputs: JobInputs
     plan: BatchPlan
-    settings: Mapping[str, Any]  # parameters that follow from the launcher's configuration, such as its role
+    setup: JobSetup  # what its launcher has chosen, such as role, image and volume, or a simulated course
     worst_usd: float | None  # at its limit on its most expensive instance type; None if a price is unknown
     warnings: tuple[str, ...]
 
@@ -77,22 +77,23 @@ class Admitted(ForeseenJob):
         return None if self.inputs.dataset is None else self.inputs.dataset.key
 
 
-def admit(spec: JobSpec, workplace: Workplace) -> Admitted:
-    """Admit a job: return all that its launch needs to know, or raise before anything is written."""
-    launcher = workplace.launcher
+def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, judges_limit: bool = True) -> Admitted:
+    """Admit a job: return all that its launch needs to know, or raise before anything is paid.
+
+    Every job passes here once, whoever launches it. A model of the hub is taken at the commit `revision`, by default
+    at its newest. A study, which knows more than an estimate, judges the limits of its trials itself.
+    """
+    launcher, setups = workplace.launcher, list[JobSetup]()
     worst_usd = launcher.admit(spec)
     if spec.budget is not None:
         BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
-    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    settings = launcher.settings(spec)
-    launcher.check_inputs(spec.replace(**settings) if settings else spec, inputs)
+    inputs = inputs_of(spec, workplace, lambda: setups.append(launcher.check(spec)), revision=revision)
+    setup = launcher.check_inputs(setups[0], inputs)
     job = foreseen(spec, inputs, workplace)
-    if refusal := limit_refusal(job):
+    if judges_limit and (refusal := limit_refusal(job)):
         raise BadInput([refusal])
     warnings = (*warnings_of([job]), *data_warnings(spec, inputs), *left_behind_warnings(inputs))
-    return Admitted(
-        **vars(job), inputs=inputs, plan=spec.plan(), settings=settings, worst_usd=worst_usd, warnings=warnings
-    )
+    return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), setup=setup, worst_usd=worst_usd, warnings=warnings)
 
 
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
@@ -261,7 +262,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
     parts = {
         **_parts(job, job.inputs, job.worst_usd, job.warnings),
-        "request": dict(launcher.preview(document, job.inputs)) or None,
+        "request": dict(launcher.preview(document, job.inputs, job.setup)) or None,
         "budgets": [budget.sentence(job.worst_usd) for budget in budgets] or None,
     }
     return _preview(job, job.inputs, parts, f"in MLflow, {redacted(tracking_uri())}")

@@ -5,7 +5,7 @@
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -15,17 +15,17 @@ from paretune.core.script_metrics import STORE
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
-from paretune.estimating.estimator import Estimate
 from paretune.jobs.bill import price_tags, recorded_price
 from paretune.jobs.names import run_name
+from paretune.jobs.preview import Admitted
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobState, job_name, job_of
+from paretune.launchers.base import Job, JobSetup, JobState, job_name, job_of
 from paretune.launchers.processes import is_alive, process_text
 from paretune.pricing import Price
 from paretune.projects.collection import collect, problem
 from paretune.projects.project import declared_parameters
 from paretune.specification import metrics
-from paretune.specification.container import Event, FailureKind, JobInputs
+from paretune.specification.container import Event, FailureKind
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
@@ -63,7 +63,7 @@ class JobRecord:
         self.run = run or workplace.tracking.create(run_name(spec), opening_tags(spec, workplace) | below)
         self.job = self.run.run_id  # what the names of all its attempts have in common
         self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
-        self.settings: Mapping[str, Any] = {}  # of the launcher when the job was created; AWS knows better later
+        self.settings: Mapping[str, Any] = {}  # `JobSetup.recorded`
         self.prices: dict[str, Price | None] = {}  # today's, by instance type, as far as somebody has asked for them
         self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
         self.revision: str | None = None  # commit of a model of the hub that the first attempt trains
@@ -77,13 +77,15 @@ class JobRecord:
         self._adopted_tags: Mapping[str, str] = {}  # what an earlier process has recorded
         self._beaten, self._beating = workplace.clock.monotonic(), Lock()
 
-    def describe(self, inputs: JobInputs, *, estimate: Estimate | None = None, warnings: Sequence[str] = ()) -> None:
+    def describe(self, job: Admitted) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start."""
-        self.revision = inputs.revision
+        inputs, estimate, warnings = job.inputs, job.estimate, "; ".join(job.warnings)
+        self.revision, self.prices[self.spec.instance_type] = inputs.revision, job.price
         with self.run.later():  # written together with the job's name
             self._describe_request(self.spec)
-            self.run.set_tags(schema.given_tag(self.spec.given()))  # an adopted job keeps what was typed
-            self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None, schema.MODEL_REVISION: self.revision})
+            self.log_setup(job.setup)
+            described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
+            self.run.set_tags(described | schema.given_tag(self.spec.given()))  # an adopted job keeps what was typed
             if estimate is not None:
                 self.former_metrics = metrics.to_known_digits(estimate.as_metrics())
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
@@ -136,13 +138,11 @@ class JobRecord:
         Its params are those of `asked`, the job without what was looked up for it, such as its region.
         """
         launcher, spec = self.workplace.launcher, self.spec
-        self.settings = self.settings or launcher.settings(spec)
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
         self.run.set_tags(
             {
                 schema.ORIGIN: launcher.origin,
                 schema.SPEC_HASH: spec.spec_hash(),
-                schema.SETTINGS: json.dumps(self.settings) if self.settings else None,
                 **{f"{schema.PREFIX}{name}": text for name, text in place_and_owner.items()},
                 **({} if schema.PRICE_USD_PER_HOUR in self._adopted_tags else price_tags(self.price(spec))),
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
@@ -150,11 +150,10 @@ class JobRecord:
         )
         self.run.log_params(params_of(asked))
 
-    def renew_settings(self) -> None:
-        """Take the settings of this process: an earlier one has not created the job, and anybody may edit its tag."""
-        if self.is_adopted:
-            self.settings = self.workplace.launcher.settings(self.spec)
-            self.run.set_tags({schema.SETTINGS: json.dumps(self.settings) if self.settings else None})
+    def log_setup(self, setup: JobSetup) -> None:
+        """Record what later attempts and `clean` need of a job's setup."""
+        self.settings = setup.recorded
+        self.run.set_tags({schema.SETTINGS: json.dumps(setup.recorded) if setup.recorded else None})
 
     def watch(self) -> None:
         """Record that this process watches the job."""

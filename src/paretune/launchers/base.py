@@ -162,6 +162,21 @@ class Job(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobSetup:
+    """The choices that a launcher has made for a job before it is created; a launcher adds its own to a subclass.
+
+    `check` makes them and `check_inputs` completes them, once for each job. `submit` uses them.
+
+    Attributes:
+        spec: the job with the parameters that follow from the launcher's configuration, such as a role.
+        recorded: those of these parameters that later attempts and `clean` need; they become a tag of the job's run.
+    """
+
+    spec: JobSpec
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Surroundings:
     """The parts of the launching command that a launcher is made from.
 
@@ -210,10 +225,11 @@ class Launcher(ABC):
         return "simulated" if self.traits.is_simulated else "measured"
 
     @abstractmethod
-    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
         """Start a job, or adopt the one that has its name already; raises ParetuneError if neither is possible.
 
-        The document has the `settings` of the launcher.
+        `setup` is that of an admitted job. Without one, such as for a later attempt, the document has all parameters
+        that the job needs, and the launcher makes its other choices now.
         """
 
     @abstractmethod
@@ -273,19 +289,20 @@ class Launcher(ABC):
         """Return where `attach` looks, as tags without prefix: account and region, or the machine."""
         return {}
 
-    def settings(self, spec: JobSpec) -> Mapping[str, Any]:
-        """Return job parameters that follow from this launcher's configuration, such as a role. Raises BadInput.
+    def check(self, spec: JobSpec) -> JobSetup:
+        """Check all that can be checked for free, and return the choices for the job.
 
-        They are recorded with the job, so that whoever starts its next attempt uses the same.
+        Raises BadInput with all faults, and LaunchRefused if a service does not answer.
         """
-        return {}
+        return JobSetup(spec=spec)
 
-    def check(self, spec: JobSpec) -> None:  # noqa: B027  # a launcher may have nothing to check
-        """Check all that can be checked for free; raises BadInput with all faults, LaunchRefused without an answer."""
+    def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> JobSetup:
+        """Return the setup with the choices that depend on the inputs, such as the size of a disk.
 
-    def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:  # noqa: B027  # a disk may be of any size
-        """Raise BadInput if a job with all its `settings` cannot run with its inputs, such as on too small a disk."""
+        Raises BadInput if the job cannot run with its inputs.
+        """
+        return setup
 
-    def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
+    def preview(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Mapping[str, Any]:
         """Return the request that `submit` would send, with masked secrets; empty if it sends none. Sends nothing."""
         return {}

@@ -30,7 +30,7 @@ from paretune.core.errors import ENDED_WITHOUT_REASON, BadInput, last_words
 from paretune.core.machine import machine_name, usable_cores
 from paretune.core.packages import can_be_imported
 from paretune.launchers import LOCAL
-from paretune.launchers.base import JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.base import JobSetup, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.launchers.processes import living, out_of_memory_kills
 from paretune.pricing import ML_M5_LARGE, Price
@@ -170,15 +170,16 @@ class LocalLauncher(Launcher):
     def open(cls, surroundings: Surroundings) -> "LocalLauncher":
         return cls(surroundings.home, surroundings.clock, surroundings.environment)
 
-    def check(self, spec: JobSpec) -> None:
+    def check(self, spec: JobSpec) -> JobSetup:
         """Check that secrets of AWS can be read."""
         if spec.reads_secrets and not can_be_imported("boto3"):
             variables = "or set the variables in your shell, which a job on this machine has, too"
             raise BadInput(
                 [f"environment has a secret of AWS, and boto3 is not installed here: install it, {variables}"]
             )
+        return JobSetup(spec=spec)
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
+    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> LocalJob:
         folder = JobFolder(self._home / "jobs" / document.job_name)
         folder.make()
         with (folder.root / "lock").open("w") as lock:  # which keeps other processes out

@@ -496,9 +496,12 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
     first = list[str]()
     for spec in jobs:
         with collecting(faults := list[str]()):
-            workplace.launcher.check(spec)
+            setup = workplace.launcher.check(spec)
         if not faults:
-            inputs_of(spec, workplace)
+            inputs = inputs_of(spec, workplace)
+            with collecting(faults):
+                workplace.launcher.check_inputs(setup, inputs)
+        if not faults:
             return
         first = first or faults
     refuse(first)

@@ -59,7 +59,7 @@ others. A single job has no such tag and is retried after each of them."""
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty if none does
 
 REGION = "paretune.region"  # AWS region of the job
-SETTINGS = "paretune.settings"  # parameters from the launcher's configuration, such as role and bucket
+SETTINGS = "paretune.settings"  # bucket and tags of a job in AWS, as JSON: its next attempts have the same
 TRAINING_SECONDS = "paretune.training_seconds"
 """Seconds that on-demand instances would have billed for the last attempt of a spot job, per instance."""
 ACCOUNT = "paretune.account"  # number of the AWS account
@@ -132,7 +132,7 @@ def given_by(tags: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def settings_by(tags: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parameters that came from the launcher's configuration. Raises BadInput if they are unreadable."""
+    """Return the bucket and the tags of a job, by parameter. Raises BadInput if they are unreadable."""
     if not tags.get(SETTINGS):
         return {}
     if (settings := _document(tags[SETTINGS])) is None:

@@ -1,5 +1,6 @@
 """Which data of a user's own training stay in S3 or on this machine, for commands as users type them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,24 @@ def test_a_dry_run_says_which_data_stay_in_s3_and_what_leaves_this_machine(
     assert lines["stays in S3"] == f"stays in S3 train from {address}, {how}"
     assert lines["leaves this machine"].endswith("share them: code, job")
     assert aws.count("PutObject", "GetObject") == 0
+
+
+def test_a_study_whose_data_are_not_in_s3_is_refused_before_a_trial_is_paid(
+    aws: Aws, typed: Run, project: Path, workplace: Path
+) -> None:
+    job = {"role": ROLE, "sagemaker": {"s3_bucket": BUCKET}, "entry_script": str(project / "train.py")}
+    job["dataset"] = f"s3://{BUCKET}/rows/none.csv"
+    types = {"instance_type": {"choices": ["ml.m5.large", "ml.m5.xlarge"]}}
+    goals = {"cost_usd": "minimize", "job_seconds": "minimize"}
+    study = {"name": "n", "job": job, "search": types, "objectives": goals, "n_trials": 2, "budget_usd": 20}
+    (workplace / "study.yaml").write_text(json.dumps(study))
+
+    code, _, err = typed("study", "study.yaml")
+
+    assert code == 2
+    assert f"dataset s3://{BUCKET}/rows/none.csv is neither an object nor a prefix of objects" in err
+    assert aws.count("PutObject", "CreateTrainingJob") == 0
+    assert not (workplace / ".paretune" / "studies.db").exists()
 
 
 def test_a_path_of_a_project_in_s3_stays_there(aws: Aws, typed: Run, project: Path) -> None:

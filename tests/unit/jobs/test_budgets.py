@@ -16,11 +16,10 @@ from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetStatus
-from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking.store import tracking_uri
 from tests.support.users import User
-from tests.support.workplaces import make_workplace
+from tests.support.workplaces import admitted, make_workplace
 
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
 NLP = {"tags": {"team": "nlp", "user": "ana"}, "budget": "team.yaml"}
@@ -85,7 +84,7 @@ def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer,
         here.budget_ledger("nowhere.yaml")
     assert here.check_budgets(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0)) == []
     record = JobRecord(JobSpec(budget="team.yaml"), here)
-    record.describe(JobInputs())
+    record.describe(admitted(record.spec, here))
     reserve(record.spec, here, record.run.run_id)
     record.run.flush()
     assert payer.standing("all").balance.committed_usd == 0.0

@@ -15,7 +15,7 @@ from paretune.jobs.attempts import STOP_PATIENCE_S, Attempts
 from paretune.jobs.outcome import JobOutcome
 from paretune.jobs.record import JobRecord
 from paretune.launchers import SAGEMAKER
-from paretune.launchers.base import Job, JobState
+from paretune.launchers.base import Job, JobSetup, JobState
 from paretune.specification.container import JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
@@ -36,7 +36,7 @@ from tests.support.scripted_jobs import (
     ScriptedJob,
     ScriptedLauncher,
 )
-from tests.support.workplaces import make_workplace
+from tests.support.workplaces import admitted, make_workplace
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Desk:
         record = JobRecord(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
         self.run_id = record.run.run_id
         record.adopt()
-        attempts = Attempts(record, JobInputs())
+        attempts = Attempts(record, admitted(spec, workplace))
         attempts.begin()
         return attempts
 
@@ -132,8 +132,8 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_record
     class Interrupting(ScriptedLauncher):
         unseen = 2  # answers in which AWS does not show the new job yet
 
-        def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
-            super().submit(document, inputs)
+        def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
+            super().submit(document, inputs, setup)
             raise KeyboardInterrupt
 
         def attach(self, job_name: str) -> Job | None:
@@ -145,7 +145,7 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_record
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     record = JobRecord(spec, workplace)
     desk.run_id = record.run.run_id
-    job = Attempts(record, JobInputs())
+    job = Attempts(record, admitted(spec, workplace))
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
@@ -383,9 +383,10 @@ def test_a_run_names_the_commit_of_a_model_of_the_hub_and_each_attempt_trains_it
 
     monkeypatch.setattr(ScriptedLauncher, "traits", replace(SAGEMAKER, files_travel=False))  # as for a shared disk
     job = desk.attempts(ScriptedLauncher([MEMORY, DONE]), per_device_train_batch_size=16)
-    job.record.describe(JobInputs(model=Path("models--google--bert", "snapshots", "0a1b2c")))
+    inputs = JobInputs(model=Path("models--google--bert", "snapshots", "0a1b2c"))
+    job.record.describe(admitted(job.record.spec, job.record.workplace, inputs))
     monkeypatch.setattr("paretune.jobs.attempts.inputs_of", prepared)
-    job.inputs = None
+    job.admitted = None
     desk.follow(job)
 
     assert asked == [desk.tags["model_revision"]] == ["0a1b2c"]

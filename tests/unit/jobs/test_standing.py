@@ -16,7 +16,7 @@ from paretune.jobs.launch import begin_job
 from paretune.jobs.standing import find_run, followed, lines_of, standing, stop
 from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import Job, JobState
+from paretune.launchers.base import Job, JobSetup, JobState
 from paretune.launchers.processes import process_text
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -154,7 +154,7 @@ def test_an_attempt_that_was_being_created_when_its_job_was_stopped_is_stopped_b
     desk.client.set_tag(run_id, "paretune.watched_by", process_text(os.getppid()))
     desk.launcher.attach = lambda wanted: desk.launcher.jobs.get(wanted)  # type: ignore[method-assign]
 
-    def stopped_meanwhile(document: JobDocument, inputs: JobInputs) -> Job:
+    def stopped_meanwhile(document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
         stop(find_run(desk.tracking, run_id), desk.where)
         return submit(document, inputs)
 

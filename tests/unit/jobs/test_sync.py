@@ -17,7 +17,7 @@ from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
-from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobSetup, job_name
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -129,14 +129,14 @@ def test_a_colleagues_sync_leaves_a_job_alone_whose_upload_takes_an_hour(desk: D
     remarks: list[str] = []
 
     class Uploading(Account):
-        def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
             desk.client.set_tag(document.run_id, "paretune.watched_by", "another machine 1 1")  # for the colleague
             for _ in range(12):
                 desk.clock.sleep(300.0)
                 workplace.interruption.check()  # as the upload does after each part
                 remarks.extend(one.remark for one in desk.sync().values())
                 assert desk.status(document.run_id) == "RUNNING"
-            return super().submit(document, inputs)
+            return super().submit(document, inputs, setup)
 
     budget = desk.home / "budget.yaml"
     budget.write_text("budgets: [{name: all, usd_per_month: 100}]\n")

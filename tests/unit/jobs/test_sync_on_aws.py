@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 from paretune.core.clock import Interruption
 from paretune.core.errors import LostContact
@@ -101,6 +102,10 @@ def test_the_next_attempt_of_a_job_has_the_role_bucket_and_key_of_those_who_laun
     for name in list(aws.training.jobs):
         aws.end(name, "Failed", reason=OUT_OF_MEMORY, BillableTimeInSeconds=60)
     first = {call.parameters["TrainingJobName"]: call.parameters for call in aws.of("CreateTrainingJob")}
+    recorded = [json.loads(run.data.tags["paretune.settings"]) for run in MlflowClient().search_runs(["0"])]
+    assert {(tuple(sorted(each)), each["sagemaker.s3_bucket"]) for each in recorded} == {  # what somebody reads
+        (("sagemaker.s3_bucket", "tags"), bucket) for bucket in ("bucket-of-a", "bucket-of-b")
+    }
     aws.calls.clear()
     aws.refuse("CreateTrainingJob", "ResourceLimitExceeded", times=2)  # sync leaves both for later
     monkeypatch.setenv("SAGEMAKER_USER_CONFIG_OVERRIDE", str(workplace / "config.yaml"))

@@ -16,7 +16,7 @@ import pytest
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
-from paretune.launchers.base import Job, JobState
+from paretune.launchers.base import Job, JobSetup, JobState
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
 from paretune.launchers.processes import is_alive, living, process_text
 from paretune.specification.container import (
@@ -72,8 +72,8 @@ class RememberingLauncher(LocalLauncher):
         super().__init__(workshop.home, workshop.clock, workshop.environment)
         self._workshop = workshop
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
-        job = super().submit(document, inputs)
+    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> LocalJob:
+        job = super().submit(document, inputs, setup)
         self._workshop.started.append(job)
         return job
 

@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from paretune.cli import main
 from paretune.core.clock import SystemClock
 from paretune.core.errors import CallAgain, LaunchRefused, TrackingUnavailable
+from paretune.launchers.base import JobSetup
 from paretune.launchers.simulated.launcher import SimulatedJob, SimulatedLauncher
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.studies.definition.file import StudyFile
@@ -119,7 +120,9 @@ def test_a_study_that_is_refused_everything_after_its_first_job_does_not_say_tha
 ) -> None:
     submit, begun = SimulatedLauncher.submit, list[str]()
 
-    def refusing(self: SimulatedLauncher, document: JobDocument, inputs: JobInputs) -> SimulatedJob:
+    def refusing(
+        self: SimulatedLauncher, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None
+    ) -> SimulatedJob:
         if len(begun) == jobs:
             raise LaunchRefused("the quota is 0 instances")
         begun.append(document.job_name)

@@ -29,7 +29,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, refuse
 from paretune.core.packages import can_be_imported
-from paretune.launchers.base import JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
+from paretune.launchers.base import JobSetup, JobState, JobStatus, Launcher, Surroundings, checkpoint_folder
 from paretune.launchers.job_folder import FolderJob, fill
 from paretune.pricing import Price, PriceList, usual_price
 from paretune.specification import catalog
@@ -227,7 +227,7 @@ class SlurmLauncher(Launcher):
     def open(cls, surroundings: Surroundings) -> "SlurmLauncher":
         return cls(surroundings.home, surroundings.clock, surroundings.environment)
 
-    def check(self, spec: JobSpec) -> None:
+    def check(self, spec: JobSpec) -> JobSetup:
         faults = launch_faults(spec)
         path = self._environment.get("PATH", os.defpath)
         if missing := [name for name in ("sbatch", "sacct", "scancel") if shutil.which(name, path=path) is None]:
@@ -237,8 +237,9 @@ class SlurmLauncher(Launcher):
         if spec.reads_secrets and not can_be_imported("boto3"):
             faults.append("environment has a secret of AWS, and boto3 is not installed here: install it")
         refuse(faults)
+        return JobSetup(spec=spec)
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> SlurmJob:
+    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> SlurmJob:
         root = self._home / "slurm" / document.job_name
         root.mkdir(parents=True, exist_ok=True)
         with (root / "lock").open("w") as lock:  # excludes other processes
@@ -262,7 +263,7 @@ class SlurmLauncher(Launcher):
     def price(self, spec: JobSpec) -> Price | None:
         return usual_price(spec, self._prices, self._environment)
 
-    def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
+    def preview(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Mapping[str, Any]:
         root = self._home / "slurm" / document.job_name
         return {"sbatch": shlex.join(["sbatch", "--parsable", *_options(root, document)])}
 

@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from itertools import takewhile
@@ -29,6 +29,7 @@ from paretune.launchers.base import (
     LOOK_EVERY_S,
     SHOWN_WITHIN_S,
     Job,
+    JobSetup,
     Launcher,
     Surroundings,
     checkpoint_folder,
@@ -95,6 +96,28 @@ _NEWER_TRANSFORMERS = ("transformers", "accelerate", "peft")  # what that Huggin
 _TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer ones want torch 2.6
 
 
+class Image(NamedTuple):
+    """A training image, and packages that pip installs when the job starts, which is billed."""
+
+    uri: str
+    requirements: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SageMakerSetup(JobSetup):
+    """A job's role, bucket, network (in `spec`), images and volume.
+
+    Attributes:
+        images: instance type, of the job and of its fallbacks, to the image for it.
+        types: the instance types of one request, best first.
+        volume_gib: GiB that the job needs on an instance; 0 as long as its inputs are not known.
+    """
+
+    images: Mapping[str, Image]
+    types: tuple[str, ...]
+    volume_gib: int = 0
+
+
 class SageMakerLauncher(Launcher):
     """Starts and finds jobs in an AWS account.
 
@@ -127,31 +150,44 @@ class SageMakerLauncher(Launcher):
     def location_tags(self) -> Mapping[str, str]:
         return {"account": self.account.identity["Account"], "region": self.account.region}
 
-    def settings(self, spec: JobSpec) -> Mapping[str, Any]:
-        return self.account.settings(spec)
-
-    def check(self, spec: JobSpec) -> None:
+    def check(self, spec: JobSpec) -> SageMakerSetup:
         """Check strategy, image and instance type together; credentials, role and bucket; the limits of a request."""
-        faults = image_faults(spec, self.account.region)
+        faults, made = launch_faults(spec), list[SageMakerSetup]()
+        of_account = account_faults(spec, self.account)
         if not faults:
             with collecting(faults):
-                settings = {"role": _ANY_ROLE, "sagemaker.s3_bucket": _ANY_BUCKET, **self.account.usual(spec)}
-                document = JobDocument.first(job_name("RUN", 1), spec.replace(**settings), run_id="RUN")
+                made.append(self._setup(spec, is_sound=not of_account))
+                document = JobDocument.first(job_name("RUN", 1), made[0].spec, run_id="RUN")
                 faults += self._limits_broken(
-                    self._body(document, _ANY_CHANNELS, _shell_words(OUR_TRAINING), volume_for_gib(0.0))
+                    self._body(document, made[0], _shell_words(OUR_TRAINING), volume_for_gib(0.0))
                 )
-        faults += account_faults(spec, self.account)
-        refuse(faults)
+        refuse([*faults, *of_account])
+        return made[0]
 
-    def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:
+    def _setup(self, spec: JobSpec, *, is_sound: bool) -> SageMakerSetup:
+        """Choose role, bucket, network and images of a job; any role and bucket if those of the account are faulty."""
+        of_any = {"role": _ANY_ROLE, "sagemaker.s3_bucket": _ANY_BUCKET}
+        settings = self.account.settings(spec) if is_sound else {**self.account.usual(spec), **of_any}
+        recorded = {name: settings[name] for name in ("sagemaker.s3_bucket", "tags")}
+        return replace(self._images(spec.replace(**settings)), recorded=recorded)
+
+    def _images(self, spec: JobSpec) -> SageMakerSetup:
+        """Choose the images of a job with all its parameters. Raises BadInput if there is none."""
+        images = images_of(spec, self.account.region)
+        return SageMakerSetup(spec=spec, images=images, types=_types_of_one_request(spec, images))
+
+    def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> SageMakerSetup:
         """Check that data in S3 exist and all fits on the disks, and that a job without a network needs none."""
         addresses = inputs.code.in_s3.items() if inputs.code is not None else ()
         refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
-        self._volume_gib(spec, inputs)
+        return self._with_volume(setup, inputs)
 
-    def _volume_gib(self, spec: JobSpec, inputs: JobInputs) -> int:
-        """Return the GiB that a job needs on an instance; raises BadInput if it cannot run with its inputs."""
-        faults = [*isolation_faults(spec, inputs, self.account.region)]
+    def _with_volume(self, setup: JobSetup, inputs: JobInputs) -> SageMakerSetup:
+        """Choose the size of a job's volume, once; raises BadInput if it cannot run with its inputs."""
+        setup = setup if isinstance(setup, SageMakerSetup) else self._images(setup.spec)
+        if setup.volume_gib:
+            return setup
+        spec, faults = setup.spec, [*isolation_faults(setup, inputs)]
         needed = [_PORT_OR_VARIABLE.sub("", line) for line in (inputs.code.requirements if inputs.code else ())]
         if any(without_secrets(line) != line for line in needed):
             faults.append(
@@ -170,24 +206,26 @@ class SageMakerLauncher(Launcher):
                 )
         refuse(faults)
         # The next job can take kept instances only if it asks for the same volume.
-        return pooled_volume_gib(spec, inputs) if spec.sagemaker.keep_alive_minutes else needed_gib
+        pooled = spec.sagemaker.keep_alive_minutes > 0
+        return replace(setup, volume_gib=pooled_volume_gib(spec, inputs) if pooled else needed_gib)
 
     def _limits_broken(self, request: Mapping[str, Any]) -> list[str]:
         model = self.account.client("sagemaker").meta.service_model.operation_model("CreateTrainingJob")
         return request_faults(request, model.input_shape)
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name.
 
-        The document has all `settings` of the process that launched the job; none of this process are added.
+        A later attempt has role, bucket and network of the first one; nothing of this process is added.
 
         Raises:
             BadInput, LaunchRefused: there is no job.
             LostContact: the job may have been created.
         """
-        if document.attempt == 1 and document.spec.sagemaker.s3_bucket == self.account.default_bucket:
+        spec = document.spec if setup is None else setup.spec
+        if document.attempt == 1 and spec.sagemaker.s3_bucket == self.account.default_bucket:
             self.account.create_default_bucket()
-        request = self._request(document, inputs)
+        request = self._request(document, inputs, setup)
         self._check_interruption()
         try:
             self.account.client("sagemaker").create_training_job(**request)
@@ -226,54 +264,45 @@ class SageMakerLauncher(Launcher):
 
         Image, batch and kind of disk are the same for all; a warm pool has one type only.
         """
-        clusters = spec.clusters()[: 1 if spec.spot or spec.sagemaker.keep_alive_minutes else _MOST_PREFERENCES]
+        return self._images(spec).types
 
-        def rest(each: JobSpec) -> tuple[Any, ...]:
-            is_rdma = each.instance().family in _RDMA_FAMILIES
-            return (
-                each.plan(),
-                choose_image(each, self.account.region),
-                is_rdma,
-                bool(each.instance().local_storage_gib),
-            )
-
-        if len(clusters) == 1:
-            return (spec.instance_type,)
-        same = rest(spec)
-        return tuple(each.instance_type for each in takewhile(lambda each: rest(each) == same, clusters))
-
-    def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
+    def preview(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Mapping[str, Any]:
         """Return the exact CreateTrainingJob request. Nothing is uploaded."""
-        spec = document.spec.replace(**self.settings(document.spec))
-        return self._request(replace(document, spec=spec), inputs, dry=True)
+        return self._request(document, inputs, setup or self._setup(document.spec, is_sound=True), dry=True)
 
-    def _request(self, document: JobDocument, inputs: JobInputs, *, dry: bool = False) -> dict[str, Any]:
+    def _request(
+        self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None, *, dry: bool = False
+    ) -> dict[str, Any]:
         """Return the complete CreateTrainingJob request; its inputs are uploaded, unless `dry`.
 
         Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
         """
         first = None if document.attempt == 1 else self._first_attempt(document)
-        if first is not None:
-            document = replace(document, spec=document.spec.replace(**_settings_of(first.description)))
+        if first is None:
+            chosen = self._with_volume(setup or JobSetup(spec=document.spec), inputs)
+            program = inputs.code.program if inputs.code is not None else ""
+            command = _shell_words(f"python3 {program} /opt/ml" if program else OUR_TRAINING)
+            volume_gib = chosen.volume_gib
+        else:  # the next ones run what that has sent
+            chosen = self._images(document.spec.replace(**_settings_of(first.description)))
+            command = first.description["AlgorithmSpecification"]["ContainerArguments"]
+            volume_gib = int(first.document["volume_gib"])
+        document = replace(document, spec=chosen.spec)
         spec, settings = document.spec, document.spec.sagemaker
+        body = self._body(document, chosen, command, volume_gib)
         s3, bucket = self.account.client("s3"), str(settings.s3_bucket)
         storage = Storage(s3, bucket, kms_key=settings.kms_key_id, dry=dry, check=self._check_interruption)
         if first is None:
-            program = inputs.code.program if inputs.code is not None else ""
-            command = _shell_words(f"python3 {program} /opt/ml" if program else OUR_TRAINING)
-            volume_gib = self._volume_gib(spec, inputs)
-            refuse(self._limits_broken(self._body(document, _ANY_CHANNELS, command, volume_gib)))
+            refuse(self._limits_broken(body))
             channels, details = self._uploaded(inputs, storage)
-        else:  # the next ones run what that has sent
-            command = first.description["AlgorithmSpecification"]["ContainerArguments"]
-            volume_gib = int(first.document["volume_gib"])
+        else:
             channels, details = _launched(document, first)
         deadline = self.deadline_s(document)
         packages = [_READS_SECRETS] if spec.reads_secrets else []
         if spec.project is not None:
             job = {**details, "deadline_s": deadline}
         else:
-            packages += [*choose_image(spec, self.account.region).requirements, _OURS]
+            packages += [*chosen.images[spec.instance_type].requirements, _OURS]
             # The training does not see account, network and money.
             inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **details["spec"])
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
@@ -283,25 +312,25 @@ class SageMakerLauncher(Launcher):
         if first is not None and spec.instance_type == _type_that_ran(first):
             job["packages"] = first.document["packages"]
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
-        body = self._body(document, channels, command, volume_gib)
+        body["InputDataConfig"] = _channels(channels, settings.input_mode)
         if first is not None and spec.instance_type == _type_that_ran(first):
             algorithm = first.description["AlgorithmSpecification"]
             body["AlgorithmSpecification"]["TrainingImage"] = algorithm["TrainingImage"]
         return body
 
     def _body(
-        self, document: JobDocument, channels: Mapping[str, str], command: Sequence[str], needed_gib: int
+        self, document: JobDocument, setup: SageMakerSetup, command: Sequence[str], needed_gib: int
     ) -> dict[str, Any]:
-        """Return the request of a job: channels by name to S3 URIs, a command of `_shell_words`, the size of a disk."""
+        """Return the request of a job with a command of `_shell_words`. Its channels are those of any job."""
         spec, settings = document.spec, document.spec.sagemaker
         smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
         smp = {name: value for name, value in smp.items() if value is not None and value is not False}
         runtime_s = max(1, math.ceil(document.max_seconds))
         wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # and running, together
-        types = self.types_of_request(spec)
+        types = setup.types
         # AWS provisions no volume for an instance with its own NVMe disks (ResourceConfig, botocore 1.44.5).
         most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
-        if settings.keep_alive_minutes and spec.instance().local_storage_gib:  # the same for all, as `_volume_gib` says
+        if settings.keep_alive_minutes and spec.instance().local_storage_gib:  # the same for all, as of a volume
             needed_gib = most_gib
         volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
         network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
@@ -311,7 +340,7 @@ class SageMakerLauncher(Launcher):
             "TrainingJobName": document.job_name,
             "RoleArn": spec.role,
             "AlgorithmSpecification": {
-                "TrainingImage": choose_image(spec, self.account.region).uri,
+                "TrainingImage": setup.images[spec.instance_type].uri,
                 "TrainingInputMode": "File",
                 "ContainerEntrypoint": ["/bin/bash"],
                 "ContainerArguments": [*command],
@@ -323,7 +352,7 @@ class SageMakerLauncher(Launcher):
                 **spec.environment,
                 RUN_VARIABLE: document.run_id,
             },
-            "InputDataConfig": [_channel(name, uri, settings.input_mode) for name, uri in channels.items()],
+            "InputDataConfig": _channels(_ANY_CHANNELS, settings.input_mode),
             "OutputDataConfig": {
                 "S3OutputPath": f"s3://{settings.s3_bucket}/{PREFIX}/jobs",
                 "CompressionType": "NONE",  # so that MLflow loads the model in place
@@ -470,13 +499,6 @@ def _request_key(document: JobDocument) -> str:
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-class Image(NamedTuple):
-    """A training image, and packages that pip installs when the job starts, which is billed."""
-
-    uri: str
-    requirements: tuple[str, ...]
-
-
 def choose_image(spec: JobSpec, region: str) -> Image:
     """Choose the image for a job. Raises ValueError if AWS has none."""
     added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
@@ -508,20 +530,27 @@ def _image_uri(framework: str, **options: str) -> str:
     return str(image_uris.retrieve(framework, image_scope="training", **options))
 
 
-def image_faults(spec: JobSpec, region: str) -> list[str]:
-    """Return reasons why strategy, instance type and image do not fit together; empty if they do."""
-    faults, uri = launch_faults(spec), spec.sagemaker.training_image
+def images_of(spec: JobSpec, region: str) -> dict[str, Image]:
+    """Choose an image for each instance type of a job; raises BadInput if strategy, type and image do not fit."""
+    images, faults = dict[str, Image](), list[str]()
+    for cluster in spec.clusters():
+        try:
+            images[cluster.instance_type] = choose_image(cluster, region)
+        except ValueError as error:
+            reason = str(error).partition(". ")[0].strip()
+            faults.append(
+                f"AWS's list has no image for strategy {spec.strategy} on {cluster.instance_type} in {region} "
+                f"({reason}): give sagemaker.training_image, or another region or instance_type"
+            )
+    refuse([*faults, *own_image_faults(spec, region)])
+    return images
+
+
+def own_image_faults(spec: JobSpec, region: str) -> list[str]:
+    """Return reasons why the user's own image does not suit the job; empty if it does, or if there is none."""
+    faults, uri = list[str](), spec.sagemaker.training_image
     if uri is None:
-        for cluster in () if faults else spec.clusters():
-            try:
-                choose_image(cluster, region)
-            except ValueError as error:
-                reason = str(error).partition(". ")[0].strip()
-                faults.append(
-                    f"AWS's list has no image for strategy {spec.strategy} on {cluster.instance_type} in {region} "
-                    f"({reason}): give sagemaker.training_image, or another region or instance_type"
-                )
-        return faults
+        return []
     registry = re.search(r"\.dkr\.ecr\.([\w-]+)\.", uri)
     if registry and registry[1] != region:
         faults.append(
@@ -540,14 +569,28 @@ def image_faults(spec: JobSpec, region: str) -> list[str]:
     return faults
 
 
-def isolation_faults(spec: JobSpec, inputs: JobInputs, region: str) -> Iterator[str]:
+def _types_of_one_request(spec: JobSpec, images: Mapping[str, Image]) -> tuple[str, ...]:
+    clusters = spec.clusters()[: 1 if spec.spot or spec.sagemaker.keep_alive_minutes else _MOST_PREFERENCES]
+
+    def rest(each: JobSpec) -> tuple[Any, ...]:
+        instance = each.instance()
+        is_rdma, has_disks = instance.family in _RDMA_FAMILIES, bool(instance.local_storage_gib)
+        return each.plan(), images[each.instance_type], is_rdma, has_disks
+
+    if len(clusters) == 1:
+        return (spec.instance_type,)
+    same = rest(spec)
+    return tuple(each.instance_type for each in takewhile(lambda each: rest(each) == same, clusters))
+
+
+def isolation_faults(setup: SageMakerSetup, inputs: JobInputs) -> Iterator[str]:
     """Return reasons why a job that is isolated from the network needs it."""
-    settings, needed = spec.sagemaker, list[str]()
+    spec, settings, needed = setup.spec, setup.spec.sagemaker, list[str]()
     if not settings.network_isolation:
         return
     if settings.training_image is None:  # the user's own image may contain everything
-        clusters = () if spec.project is not None else spec.clusters()  # a project's command brings its own
-        needed += [each for cluster in clusters for each in choose_image(cluster, region).requirements]
+        images = () if spec.project is not None else setup.images.values()  # a project's command brings its own
+        needed += [each for image in images for each in image.requirements]
         needed += inputs.code.requirements if inputs.code is not None else ()
     if names := ", ".join(dict.fromkeys(filter(None, map(str.strip, needed)))):
         image = "give a sagemaker.training_image that holds them, or leave network_isolation out"
@@ -580,13 +623,13 @@ def _type_that_ran(first: "_FirstAttempt") -> str:
     return str(resources.get("SelectedInstanceType", resources.get("InstanceType", "")))
 
 
-def _channel(name: str, uri: str, data_mode: str) -> dict[str, Any]:
-    source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
-    return {
-        "ChannelName": name,
-        "DataSource": {"S3DataSource": source},
-        "InputMode": "File" if name in _WHOLE else data_mode,
-    }
+def _channels(uris: Mapping[str, str], data_mode: str) -> list[dict[str, Any]]:
+    def channel(name: str, uri: str) -> dict[str, Any]:
+        source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+        mode = "File" if name in _WHOLE else data_mode
+        return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": mode}
+
+    return [channel(name, uri) for name, uri in uris.items()]
 
 
 def _without_unset(value: Any) -> Any:

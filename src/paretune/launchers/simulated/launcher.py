@@ -15,13 +15,14 @@ import struct
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import collecting, refuse
 from paretune.launchers import SIMULATED
-from paretune.launchers.base import Job, JobState, JobStatus, Launcher, Surroundings
+from paretune.launchers.base import Job, JobSetup, JobState, JobStatus, Launcher, Surroundings
 from paretune.launchers.deadlines import billed_after_limit_s
 from paretune.launchers.simulated.timeline import STOP_SECONDS, TIMELINE, Timeline, TimelineFactory
 from paretune.launchers.transitions import read_phases
@@ -166,6 +167,13 @@ class SimulatedJob(Job):
         return self._timeline
 
 
+@dataclass(frozen=True, kw_only=True)
+class SimulatedSetup(JobSetup):
+    """The course of a job's first attempt."""
+
+    timeline: Timeline
+
+
 class SimulatedLauncher(Launcher):
     """Creates jobs on `clock`, the virtual clock of the folder `home`; their origin is `simulated`.
 
@@ -194,10 +202,10 @@ class SimulatedLauncher(Launcher):
         home = surroundings.home
         return cls(home, VirtualClock(home), surroundings.environment, TimelineFactory(surroundings.predict))
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> SimulatedJob:
+    def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> SimulatedJob:
         if (existing := self.attach(document.job_name)) is not None:
             return existing
-        timeline = self._timeline_of(document)  # may raise: then nothing was created
+        timeline = self._timeline(document, setup)  # may raise: then nothing was created
         added = {"created": self._clock.now(), "timeline": TIMELINE.dump_python(timeline, mode="json")}
         write_json_once(self._path(document.job_name), document.as_json() | added)
         return self._read(document.job_name)  # which another process may have created meanwhile
@@ -215,17 +223,21 @@ class SimulatedLauncher(Launcher):
         """Return the same as SageMaker for a job on its instances; otherwise the seconds to stop."""
         return billed_after_limit_s(spec, self._environment) if spec.has_instances else STOP_SECONDS
 
-    def check(self, spec: JobSpec) -> None:
-        """Raise `BadInput` if the job could not run, or has no timeline on one of its instance types."""
-        faults = launch_faults(spec)
+    def check(self, spec: JobSpec) -> SimulatedSetup:
+        """Return the job's timeline; raises BadInput if it cannot run, or has none on one of its instance types."""
+        faults, timelines = launch_faults(spec), list[Timeline]()
         for candidate in spec.clusters():
             with collecting(faults):
-                self._timeline_of(JobDocument.first("paretune-check", candidate))
+                timelines.append(self._timeline_of(JobDocument.first("paretune-check", candidate)))
         refuse(list(dict.fromkeys(faults)))
+        return SimulatedSetup(spec=spec, timeline=timelines[0])
 
-    def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
-        report = self._timeline_of(document).report
+    def preview(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Mapping[str, Any]:
+        report = self._timeline(document, setup).report
         return {"metrics": {} if report is None else dict(report.metrics)}
+
+    def _timeline(self, document: JobDocument, setup: JobSetup | None) -> Timeline:
+        return setup.timeline if isinstance(setup, SimulatedSetup) else self._timeline_of(document)
 
     @cached_property
     def _prices(self) -> PriceList:

@@ -34,7 +34,7 @@ from paretune.jobs.attempts import STOP_PATIENCE_S, WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import Bill
 from paretune.jobs.names import run_name
 from paretune.jobs.outcome import JobOutcome
-from paretune.jobs.preparation import inputs_of
+from paretune.jobs.preview import admit
 from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
@@ -84,10 +84,10 @@ class TrialJob:
             else:
                 if adopt:
                     self.record.begin_again()
-                worst_usd, run_id = self.trial.worst_usd, self.record.run.run_id  # with uploads of unknown length
-                self._workplace.reserve(self.spec, self.record.attribution, run_id, worst_usd)
-                self._job.inputs = inputs = inputs_of(self.spec, self._workplace)
-                self.record.describe(inputs, estimate=self._workplace.estimate(self.spec, inputs))
+                admitted = admit(self.spec, self._workplace, judges_limit=False)
+                # The worst case of a trial includes an upload of unknown length.
+                self._job.admitted = replace(admitted, worst_usd=self.trial.worst_usd)
+                self.record.describe(admitted)
             self._job.begin()
         except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # if its preparation dies
             return self._refused(error)

@@ -15,7 +15,7 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
 from paretune.jobs.preview import foreseen, warnings_of
-from paretune.launchers.base import JobState
+from paretune.launchers.base import JobSetup, JobState
 from paretune.launchers.disk import bytes_on_disk, volume_for_gib
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.projects.script import script_inputs
@@ -366,7 +366,7 @@ def test_data_of_a_script_in_s3_are_a_channel_and_the_script_gets_their_path_the
     aws.s3.put_object("corp", "train/rows.csv", b"text,label")
     document = order(entry_script=script, dataset=address, **{"sagemaker.input_mode": "FastFile"})
     inputs = script_inputs(document.spec)
-    launcher.check_inputs(document.spec, inputs)
+    launcher.check_inputs(JobSetup(spec=document.spec), inputs)
 
     launcher.submit(document, inputs)
 
@@ -386,7 +386,7 @@ def test_data_in_s3_that_are_not_there_are_refused_before_anything_is_uploaded(
     spec = order(entry_script=script, dataset=f"s3://{BUCKET}/nothing.csv", test_file=f"s3://{BUCKET}/none/").spec
 
     with pytest.raises(BadInput, match=r"dataset s3://models/nothing\.csv is neither an object") as refused:
-        launcher.check_inputs(spec, script_inputs(spec))
+        launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
 
     assert [fault.split()[0] for fault in refused.value.faults] == ["dataset", "test_file"]
     assert aws.count("PutObject") == 0

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, image_faults
+from paretune.launchers.base import JobSetup
+from paretune.launchers.sagemaker.launcher import Image, SageMakerLauncher, choose_image, images_of
 from paretune.projects.script import script_inputs
 from paretune.specification.catalog import REGIONS
 from paretune.specification.container import JobDocument, JobInputs, UserCode
@@ -178,7 +179,9 @@ def test_a_job_without_a_network_is_refused_if_it_would_install_anything_or_read
     def fault(inputs: JobInputs | None = None, image: str | None = None, **changes: Any) -> str:
         spec = JobSpec(**changes, sagemaker={"network_isolation": True, "training_image": image})
         try:
-            launcher.check_inputs(spec, inputs or (script_inputs(spec) if spec.entry_script else JobInputs()))
+            launcher.check_inputs(
+                JobSetup(spec=spec), inputs or (script_inputs(spec) if spec.entry_script else JobInputs())
+            )
         except BadInput as error:
             return str(error)
         return ""
@@ -204,7 +207,7 @@ def test_a_password_in_requirements_is_refused(launcher: SageMakerLauncher, tmp_
 
     for spec, inputs in ((script, script_inputs(script)), (JobSpec(instance_type=GPU), project)):
         with pytest.raises(BadInput, match="must hold no password") as refused:
-            launcher.check_inputs(spec, inputs)
+            launcher.check_inputs(JobSetup(spec=spec), inputs)
         assert "hush" not in str(refused.value)
 
 
@@ -219,7 +222,7 @@ def test_a_port_and_a_variable_in_requirements_are_no_password(
     (tmp_path / "requirements.txt").write_text(line)
 
     spec = JobSpec(instance_type=GPU, entry_script=str(tmp_path / "train.py"))
-    launcher.check_inputs(spec, script_inputs(spec))
+    launcher.check_inputs(JobSetup(spec=spec), script_inputs(spec))
 
 
 def test_requirements_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
@@ -231,11 +234,14 @@ def test_requirements_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None:
-    (fault,) = image_faults(JobSpec(instance_type=GPU), "mars-1")
+    with pytest.raises(BadInput) as refused:
+        images_of(JobSpec(instance_type=GPU), "mars-1")
 
+    (fault,) = refused.value.faults
     assert "on ml.g5.12xlarge in mars-1" in fault
     assert "give sagemaker.training_image, or another region" in fault
-    assert image_faults(JobSpec(instance_type=GPU, sagemaker={"training_image": "own:1"}), "mars-1") == []
+    own = images_of(JobSpec(instance_type=GPU, sagemaker={"training_image": "own:1"}), "mars-1")
+    assert own[GPU].uri == "own:1"
 
 
 @pytest.mark.parametrize(
@@ -254,8 +260,10 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
 def test_an_image_that_does_not_suit_the_job_is_one_fault_with_a_way_out(
     instance_type: str, image: str, part: str
 ) -> None:
-    (fault,) = image_faults(JobSpec(instance_type=instance_type, sagemaker={"training_image": image}), "us-east-1")
+    with pytest.raises(BadInput) as refused:
+        images_of(JobSpec(instance_type=instance_type, sagemaker={"training_image": image}), "us-east-1")
 
+    (fault,) = refused.value.faults
     assert part in fault
 
 

@@ -135,6 +135,24 @@ def test_nothing_is_created_for_a_job_that_cannot_be_answered(home: Path, clock:
     assert launcher.attach(document.job_name) is None
 
 
+def test_the_course_of_a_job_is_computed_once_for_check_dry_run_and_job(
+    home: Path, clock: VirtualClock, order: Order
+) -> None:
+    asked = list[str]()
+
+    def counted(document: JobDocument) -> Timeline:
+        asked.append(document.job_name)
+        return timeline_of(document)
+
+    launcher = SimulatedLauncher(home, clock, {}, counted)
+    document, inputs = order("quick")
+    setup = launcher.check_inputs(launcher.check(document.spec), inputs)
+
+    assert launcher.preview(document, inputs, setup)["metrics"] == {"f1": 0.75}
+    assert launcher.submit(document, inputs, setup).state() is JobState.RUNNING
+    assert len(asked) == 1
+
+
 def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home: Path, order: Order) -> None:
     document, inputs = order("waiting")
     place.launcher.submit(document, inputs)

@@ -1,6 +1,7 @@
 """A driver and its method, on a launcher whose jobs end as a test wants, with real storage and a real MLflow."""
 
 import itertools
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -18,8 +19,9 @@ from paretune.core.errors import (
     TrackingUnavailable,
 )
 from paretune.jobs.sync import Sync
+from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines
-from paretune.launchers.base import Job, WarmPoolStatus
+from paretune.launchers.base import Job, JobSetup, WarmPoolStatus
 from paretune.launchers.processes import process_text
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
@@ -42,7 +44,7 @@ from tests.support.scripted_jobs import (
     Ending,
     ScriptedJob,
 )
-from tests.support.scripted_study import RATES, Desk, always_done, searched, until_ended
+from tests.support.scripted_study import RATES, Desk, JudgedLauncher, always_done, searched, until_ended
 
 USD = SECONDS / 3600  # of each job, at one dollar an hour
 CUT_OFF = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than 6 minutes")
@@ -68,6 +70,25 @@ def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
     again = desk.next_driver()
     assert searched(again) == "every point was tried"
     assert len(desk.launcher.created) == 4  # it is not paid again
+
+
+def test_a_trial_is_admitted_as_every_job_is_and_refused_before_it_is_paid(desk: Desk) -> None:
+    class Full(JudgedLauncher):
+        def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> JobSetup:
+            if setup.spec.learning_rate == RATES[0]:
+                raise BadInput(["the disk is too small for its data"])
+            return super().check_inputs(setup, inputs)
+
+    desk.launcher = Full(always_done)
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "global_batch_size": 512})
+    searched(driver)
+
+    assert rates(driver) == list(RATES[1:])
+    (refused,) = (trial for trial in driver.trials.values() if trial.status is TrialStatus.FAILED)
+    assert (refused.reason, refused.cost_usd) == ("the disk is too small for its data", 0.0)
+    assert len(desk.launcher.created) == 3
+    runs = MlflowClient().search_runs(["0"], "tags.`paretune.state` = 'Completed'")
+    assert {"is not scaled" in run.data.tags["paretune.warnings"] for run in runs} == {True}
 
 
 def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> None:
@@ -145,13 +166,14 @@ def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | No
 def test_a_preparation_that_dies_ends_its_trial_alone(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = list[JobSpec]()
 
-    def dies_once(spec: JobSpec, workplace: object) -> JobInputs:
+    def dies_once(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], **_: object) -> JobInputs:
         prepared.append(spec)
+        meanwhile()
         if len(prepared) == 2:
             raise JobFailed("of the preparation", "it was killed")
         return JobInputs()
 
-    monkeypatch.setattr("paretune.studies.search.driver.inputs_of", dies_once)
+    monkeypatch.setattr("paretune.jobs.preview.inputs_of", dies_once)
     driver = desk.driver(n_parallel=2)
     searched(driver)
 
@@ -166,7 +188,7 @@ def test_a_quota_of_one_job_makes_the_others_wait_however_long_it_takes(
 ) -> None:
     running, refused, submit = list[Driver](), list[str](), desk.launcher.submit
 
-    def lasting(document: JobDocument, inputs: JobInputs) -> Job:
+    def lasting(document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
         if len(running[0].running) > 1:
             refused.append(document.spec.spec_hash())
             raise QUOTA
@@ -454,9 +476,10 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
 
 
 def test_an_impossible_point_is_reported_and_costs_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def check(spec: JobSpec) -> None:
+    def check(spec: JobSpec) -> JobSetup:
         if spec.learning_rate == RATES[0]:
             raise BadInput(["no such thing"])
+        return JobSetup(spec=spec)
 
     monkeypatch.setattr(desk.launcher, "check", check)
     driver = desk.driver(search={"learning_rate": Range(low=1e-5, high=4e-5)}, sampler="random", n_trials=3)
