@@ -38,6 +38,7 @@ from scipy.optimize import nnls
 from paretune.estimating.architecture import Architecture, well_known
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.phases import Seconds
+from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
 from paretune.specification.job import JobSpec
 
@@ -61,8 +62,9 @@ class Job:
         built, rows = well_known(spec.model), spec.max_train_samples
         assert built is not None
         assert rows is not None
-        work = describe(spec, spec.plan(), built)
-        assert work is not None
+        setting = setting_of(spec, spec.plan(), built)
+        assert setting is not None
+        work = describe(setting)
         work = describes(work, spec, built) if describes else work
         shape, trained = f"{spec.instance_count} x {spec.instance_type}", rows * spec.num_train_epochs
         return cls(work=work, shape=shape, devices=spec.degrees.data, rows=trained, seconds=seconds)

@@ -37,6 +37,7 @@ from paretune.estimating.counting import Work, describe
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.hardware import DeviceShare
+from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
@@ -207,9 +208,10 @@ def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
     config, task = configuration(row)
     built, spec = of_config(config, task), job(row, task)
     assert built is not None
-    work, estimate = describe(spec, spec.plan(), built, stack=row["source"]), cold.estimate(spec, built, None)
-    assert work is not None
+    setting, estimate = setting_of(spec, spec.plan(), built), cold.estimate(spec, built, None)
+    assert setting is not None
     assert estimate is not None
+    work = describe(setting, stack=row["source"])
     if row.get("optimizer") == "adamw_torch" or row["source"].startswith(_UPDATES_IN_A_LOOP):
         work = stacks.updating_in_a_loop(work, built)
     if task != "causal-lm" and row["source"].startswith(_KEEPS_SCORES):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from paretune.estimating.phases import usual
+from paretune.estimating.setting import setting_of
 from tests.support.processes import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -200,8 +201,9 @@ def test_other_trainings_write_their_scores_and_update_one_weight_after_another(
         max_train_samples=1600,
     )
     assert bert is not None
-    ours = describe(spec, spec.plan(), bert)
-    assert ours is not None
+    setting = setting_of(spec, spec.plan(), bert)
+    assert setting is not None
+    ours = describe(setting)
 
     scores = 16 * 12 * 128**2 * 12  # rows, heads, a matrix of scores, layers
     assert stacks.keeping_scores(ours, spec, bert).moved - ours.moved == pytest.approx(19.5 * 4 * scores)
@@ -229,8 +231,9 @@ def test_a_published_job_packs_its_checkpoints_and_evaluates_the_test_rows() -> 
         training_arguments={"eval_strategy": "epoch"},
     )
     assert built is not None
-    ours = describe(spec, spec.plan(), built)
-    assert ours is not None
+    setting = setting_of(spec, spec.plan(), built)
+    assert setting is not None
+    ours = describe(setting)
 
     packed = stacks.packing_checkpoints(ours, built)
     assert packed.saved / 200e6 == pytest.approx(375, rel=0.02)  # seconds of two public jobs with as many steps

@@ -7,23 +7,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paretune.estimating.architecture import Architecture
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.phases import BOOT_SECONDS, kind_of, usual
-from paretune.estimating.workload import (
-    Workload,
-    gathered_bytes,
-    model_key,
-    quantised_weights,
-    recomputes,
-    share_in_layers,
-    workload,
-)
+from paretune.estimating.setting import Setting
+from paretune.estimating.workload import gathered_bytes, share_in_layers
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
-from paretune.specification.parallelism import DEVICE_MAP, DIVISIONS, SHARDED, BatchPlan, pipeline_parts
+from paretune.specification.parallelism import DEVICE_MAP, DIVISIONS, SHARDED, pipeline_parts
 
 TCP = "tcp"
 """Name of the constant of networks without EFA."""
@@ -94,22 +86,10 @@ class Work:
     flow: float  # bytes/s that an exchange over the network has at most: those of one TCP flow, with EFA all
 
 
-def describe(
-    spec: JobSpec,
-    plan: BatchPlan,
-    built: Architecture,
-    facts: Mapping[str, float] | None = None,
-    *,
-    stack: str = "own",
-) -> Work | None:
-    """Count the work of a job with these facts of its data, or None if the number of training rows is unknown.
-
-    `stack` names whose code trains.
-    """
-    work = workload(spec, plan, built, facts)
-    if work is None:
-        return None
-    share, degrees, rows = DeviceShare(spec), spec.degrees, plan.per_device_train_batch_size
+def describe(setting: Setting, *, stack: str = "own") -> Work:
+    """Count the work of a job; `stack` names whose code trains."""
+    spec, plan, built, work = setting.spec, setting.plan, setting.built, setting.work
+    share, degrees, rows = setting.share, spec.degrees, plan.per_device_train_batch_size
     device, instance, is_local = share.device, share.instance, not spec.has_instances
     is_sharded, is_trained = spec.strategy in SHARDED, spec.fine_tuning == "full"
     row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
@@ -118,7 +98,7 @@ def describe(
 
     attention_factor = 1 + (_ATTENTION - 1) * work.attention_share
     evaluated = work.evaluations * work.evaluated_rows * work.forward_flops_per_row
-    formats = share.formats(built)
+    formats = setting.formats
     rounds, is_half = formats.has_masters and not share.on_processor, formats.is_half
     fused = _FUSED if spec.is_compiled else 1.0
     # With bf16 weights, also those gathered from shards, all but the loss is computed in half precision.
@@ -126,7 +106,7 @@ def describe(
     moved = units * share_in_layers(degrees.tensor) / degrees.pipeline
     moved *= fused * (_MOVED_BYTES if is_half and not (formats.autocast or share.on_processor) else _MOVED_BYTES_CAST)
     passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
-    packed = quantised_weights(spec, built)
+    packed = work.packed_weights
     of_trained = _READ_BYTES_BF16 if formats.weights == "bf16" else _READ_BYTES
     each = of_trained if is_trained else passes * (2.0 if is_half else 4.0)
     read = (each * (built.matrices - packed) + passes * _READ_BYTES_UNPACKED * packed) / row_devices
@@ -151,7 +131,7 @@ def describe(
     divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
     cluster = f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}"
     return Work(
-        constants=_constants(spec, share, cluster, stack, by_tcp=by_tcp),
+        constants=_constants(setting, cluster, stack, by_tcp=by_tcp),
         cluster=cluster,
         is_local=is_local,
         is_ahead=not share.on_processor,
@@ -166,7 +146,7 @@ def describe(
         updated=updated * work.trained_parameters / (row_devices * share.sharers),
         update_kernels=_UPDATE_KERNELS,
         bubble=(degrees.pipeline - 1) / parts,  # Narayanan et al., arXiv 2104.04473, section 2.2
-        **_sent(spec, plan, built, work, formats),
+        **_sent(setting),
         evaluated_flops=attention_factor * evaluated / (share.instances * share.devices),
         saved=0.0 if is_local else BYTES[formats.saved] * built.parameters,
         before=before * (1 + _GROWTH * math.log(share.instances)),
@@ -187,8 +167,9 @@ def _arithmetic(share: DeviceShare, formats: Formats) -> float:
     return (_MATMUL if share.on_processor else _MATMUL_FP32) * device.fp32_flops * device.sustained_fp32
 
 
-def _constants(spec: JobSpec, share: DeviceShare, cluster: str, stack: str, *, by_tcp: bool) -> dict[str, str]:
-    """The name of the constant for each role in the time of a job, or an empty text."""
+def _constants(setting: Setting, cluster: str, stack: str, *, by_tcp: bool) -> dict[str, str]:
+    """Return the name of the constant for each role in the time of a job, or an empty text."""
+    spec, share = setting.spec, setting.share
     device, instance, is_local = share.device, share.instance, not spec.has_instances
     is_alone, is_gpu = share.instances * share.devices == 1, not share.on_processor
     chip = device.name or "local"
@@ -198,7 +179,7 @@ def _constants(spec: JobSpec, share: DeviceShare, cluster: str, stack: str, *, b
     family = instance.family if instance else "local"
     return {
         "chip": f"{kind}:{chip} {share.precision}",
-        "model": f"model:{model_key(spec)}{' compiled' if spec.is_compiled else ''}",
+        "model": f"model:{setting.work.model}{' compiled' if spec.is_compiled else ''}",
         "stack": f"stack:{stack}",
         "cluster": "" if is_alone else "processes" if is_local else f"cluster:{cluster}",
         "launch": f"launch:{family}" if is_gpu else "launch local",
@@ -210,7 +191,7 @@ def _constants(spec: JobSpec, share: DeviceShare, cluster: str, stack: str, *, b
     }
 
 
-def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, formats: Formats) -> dict[str, float]:
+def _sent(setting: Setting) -> dict[str, float]:
     """Count the bytes that devices exchange: fields of Work.
 
     An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
@@ -220,6 +201,8 @@ def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, f
     of a tensor group all-reduce activations twice forward and twice backward in every layer (Shoeybi et al., arXiv
     1909.08053, section 3), stages of a pipeline hand them on and gradients back.
     """
+    spec, plan, built = setting.spec, setting.plan, setting.built
+    work, formats = setting.work, setting.formats
     degrees, is_sharded, bytes_each = spec.degrees, spec.strategy in SHARDED, BYTES[formats.compute]
     tensor, stages, trained = degrees.tensor, degrees.pipeline, work.trained_parameters
     of_stage = degrees.devices // stages
@@ -229,7 +212,7 @@ def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, f
     # Each of `tensor` rings has a part of the weights, and all share the connection of an instance.
     link, network = (within - 1) / within / (tensor * stages), (across - 1) / across / stages
     gathers = 1 if stages > 1 else 2  # a pipeline keeps what it has gathered for the way back
-    sharded = gathers * gathered_bytes(spec, built, formats) + 4 * trained if is_sharded else 0.0
+    sharded = gathers * gathered_bytes(work.packed_weights, built, formats) + 4 * trained if is_sharded else 0.0
     # DDP reduces gradients in the format of the weights, FSDP in fp32.
     reduced = 0.0 if is_sharded else 2 * BYTES[formats.weights] * trained
     near = max(1, here // members)  # copies of an instance
@@ -237,7 +220,7 @@ def _sent(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, f
     copied_link = 8 * trained / members * (near - 1) / near / (tensor * stages)
     copied_network = 8 * trained * min(1.0, here / members) * (far - 1) / far / stages
     activations = bytes_each * plan.per_device_train_batch_size * work.tokens * built.hidden_size
-    all_reduces = (6 if recomputes(spec) else 4) * built.layers / stages
+    all_reduces = (6 if work.recomputes else 4) * built.layers / stages
     handed = 2 * activations if stages > 1 else 0.0
     is_spread = of_stage >= degrees.per_instance  # each stage fills an instance
     return {

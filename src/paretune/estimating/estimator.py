@@ -21,9 +21,9 @@ from paretune.estimating import counting, memory, timing
 from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
 from paretune.estimating.counting import Work
 from paretune.estimating.evidence import Evidence, collect
-from paretune.estimating.hardware import DeviceShare
 from paretune.estimating.memory import Footprint, MemoryModel, MemoryPrediction
 from paretune.estimating.phases import Seconds, phases_of
+from paretune.estimating.setting import Setting, setting_of
 from paretune.estimating.timing import Measurement, Prediction
 from paretune.estimating.workload import training_rows
 from paretune.presentation.text import duration, usd
@@ -136,11 +136,12 @@ class Estimator:
         `stack` names whose code trains.
         """
         plan = plan or spec.plan()
-        work = counting.describe(spec, plan, built, facts, stack=stack)
-        if work is None:
+        setting = setting_of(spec, plan, built, facts)
+        if setting is None:
             return None
+        work = counting.describe(setting, stack=stack)
         (time,) = self._time.predict([work])
-        peak, did_not_fit = self._memory_of(spec, plan, built, facts)
+        peak, did_not_fit = self._memory_of(setting)
         return Estimate(
             spec=spec,
             plan=plan,
@@ -148,20 +149,18 @@ class Estimator:
             time=time,
             memory=peak,
             price=price,
-            basis="; ".join([self._basis(spec, work), *_reservations(spec)]),
+            basis="; ".join([self._basis(setting, work), *_reservations(spec)]),
             did_not_fit=did_not_fit,
             tokens=work.tokens if spec.task == metrics.CAUSAL_LM else None,
         )
 
-    def _memory_of(
-        self, spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None
-    ) -> tuple[MemoryPrediction | None, Footprint | None]:
+    def _memory_of(self, setting: Setting | None) -> tuple[MemoryPrediction | None, Footprint | None]:
         """Return the peak memory of a device, and an earlier job that ran out of memory although it needed no more."""
-        setting = memory.describe(spec, plan, built, facts)
         if setting is None:
             return None, None
-        did_not_fit = Footprint.of(spec, plan, setting).why_full(self.evidence.did_not_fit)
-        return self._memory.predict(setting), did_not_fit
+        described = memory.describe(setting)
+        footprint = Footprint.of(setting.spec, setting.plan, described, setting.share)
+        return self._memory.predict(described), footprint.why_full(self.evidence.did_not_fit)
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
         """Return the largest power of two of rows per device that fits, up to an epoch's rows; 0 if none does."""
@@ -170,20 +169,20 @@ class Estimator:
 
         def is_too_large(size: int) -> bool:
             plan = replace(item.plan, per_device_train_batch_size=size, global_batch_size=0)
-            return _fits(*self._memory_of(item.spec, plan, built, facts)) != "yes"
+            return _fits(*self._memory_of(setting_of(item.spec, plan, built, facts))) != "yes"
 
         fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less
         return sizes[fitting - 1] if fitting else 0
 
-    def _basis(self, spec: JobSpec, work: Work) -> str:
+    def _basis(self, setting: Setting, work: Work) -> str:
         here, of_model, of_chip = self.evidence.runs_like(work)
-        machine = "accelerator" if spec.has_instances else "machine"
+        machine = "accelerator" if setting.spec.has_instances else "machine"
         if here:
             return f"{_count(here)} of this model on this cluster"
         others = [f"{_count(of_model)} of this model on other clusters"] if of_model else []
         others += [f"{_count(of_chip)} on this {machine}"] if of_chip else []
         basis = f"{' and '.join(others)}: not measured here" if others else "data sheets: nothing like it was measured"
-        device = DeviceShare(spec).device
+        device = setting.share.device
         if not device.is_listed:
             return f"no data sheet of {device.name}, so its speed is a guess; {basis}"
         if work.instances == 1 or self.evidence.has_network(work):

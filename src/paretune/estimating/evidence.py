@@ -13,6 +13,7 @@ from paretune.estimating import counting, memory
 from paretune.estimating.architecture import Architecture, adapted_widths, config_in, well_known
 from paretune.estimating.counting import Work
 from paretune.estimating.memory import Footprint, MemorySetting
+from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
@@ -112,8 +113,11 @@ def _read(job: RecordedRun, spec: JobSpec) -> tuple[JobSpec, BatchPlan, Work | N
     if built is None:
         return spec, plan, None, None
     facts = {name: measured[name] for name in DATA_FACTS if name in measured}
-    work = counting.describe(spec, plan, built, facts, stack="published" if job.origin == "published" else "own")
-    return spec, plan, work, memory.describe(spec, plan, built, facts)
+    setting = setting_of(spec, plan, built, facts)
+    if setting is None:
+        return spec, plan, None, None
+    work = counting.describe(setting, stack="published" if job.origin == "published" else "own")
+    return spec, plan, work, memory.describe(setting)
 
 
 def built_of(spec: JobSpec, measured: Mapping[str, float]) -> Architecture | None:

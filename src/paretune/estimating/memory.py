@@ -24,25 +24,14 @@ CUDA reports of a device (hardware.py), not its data sheet: two types with "24 G
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from paretune.core.noise import Z80
-from paretune.estimating.architecture import Architecture
 from paretune.estimating.formats import BYTES, Formats
 from paretune.estimating.hardware import DeviceShare
-from paretune.estimating.workload import (
-    PACKED_BYTES,
-    SCALE_BYTES,
-    evaluation_batch,
-    frozen_weight_bytes,
-    model_key,
-    output_weights,
-    quantised_weights,
-    recomputes,
-    share_in_layers,
-    workload,
-)
+from paretune.estimating.setting import Setting
+from paretune.estimating.workload import PACKED_BYTES, SCALE_BYTES, frozen_weight_bytes, share_in_layers
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import SHARDED, BatchPlan
@@ -100,35 +89,30 @@ class MemoryPrediction:
         return "yes" if self.gib_high <= self.usable_gib else "unsure"
 
 
-def describe(
-    spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
-) -> MemorySetting | None:
-    """Describe one device of a job with these facts of its data; None if the number of rows is unknown."""
-    work = workload(spec, plan, built, facts)
-    if work is None:
-        return None
-    share = DeviceShare(spec)
+def describe(setting: Setting) -> MemorySetting:
+    """Describe what the memory of one device of a job depends on."""
+    spec, plan, built, work = setting.spec, setting.plan, setting.built, setting.work
+    share, formats = setting.share, setting.formats
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
-    formats = share.formats(built)
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
-    if recomputes(spec):
+    if work.recomputes:
         layers = 1 + layers * _KEPT_OF_A_LAYER
     in_layers = share_in_layers(share.degrees.tensor)
-    evaluated = 0 if spec.probe_steps else min(evaluation_batch(spec, plan, built.vocabulary), work.evaluated_rows)
+    evaluated = min(work.evaluation_batch, work.evaluated_rows)
     return MemorySetting(
-        model=model_key(spec),
+        model=work.model,
         on_processor=share.on_processor,
         parameters=built.parameters / parts,
         trained_parameters=work.trained_parameters / parts,
-        frozen_bytes=frozen_weight_bytes(spec, built, formats),
+        frozen_bytes=frozen_weight_bytes(work.packed_weights, built, formats),
         kept_bytes=BYTES[formats.updated]
         if share.on_processor and spec.training_arguments.get("load_best_model_at_end")
         else 0.0,
         half=formats.is_half,
         state_bytes=_state_bytes(formats),
         update_bytes=4.0 if formats.has_masters else 0.0,
-        whole_bytes=_whole_bytes(spec, built, formats, share.sharers) / parts,
+        whole_bytes=_whole_bytes(setting) / parts,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         sharers=share.sharers,
         units=rows * tokens * layers * built.hidden_size * in_layers / share.degrees.pipeline,
@@ -171,17 +155,17 @@ def _state_bytes(formats: Formats) -> float:
     return 2 * weight + 2 * updated + master + copy
 
 
-def _whole_bytes(spec: JobSpec, built: Architecture, formats: Formats, sharers: int) -> float:
-    """Return the bytes of weights, beside its share of them, that a device of so many sharers has in full.
+def _whole_bytes(setting: Setting) -> float:
+    """Return the bytes of weights, beside its share of them, that a device has in full.
 
     The layer that is computed and the next one are gathered, and what is in no layer stays so from the forward to the
     end of the backward pass; so do its gradients. Those of a layer are summed in fp32.
     """
-    packed = quantised_weights(spec, built)
+    spec, built, packed = setting.spec, setting.built, setting.work.packed_weights
     scales = SCALE_BYTES * packed
-    if spec.strategy not in SHARDED or (sharers == 1 and not spec.cpu_offload):
+    if spec.strategy not in SHARDED or (setting.share.sharers == 1 and not spec.cpu_offload):
         return scales
-    of_layers, each = built.matrices - output_weights(spec, built), BYTES[formats.compute]
+    of_layers, each = built.matrices - setting.work.output_weights, BYTES[setting.formats.compute]
     layer, rest = of_layers / built.layers, built.parameters - of_layers
     gathered = 2 * layer * (PACKED_BYTES if packed else each) + rest * each
     gradients = layer * (each + 4.0) + rest * each if spec.fine_tuning == "full" else 0.0
@@ -236,9 +220,15 @@ class Footprint:
     run_id: str = field(default="", compare=False)  # the run that has measured it; empty for a question
 
     @classmethod
-    def of(cls, spec: JobSpec, plan: BatchPlan, memory: MemorySetting | None = None) -> "Footprint":
-        """Return the footprint of one job; `memory` is given if its model and its data are known."""
-        share = DeviceShare(spec)
+    def of(
+        cls,
+        spec: JobSpec,
+        plan: BatchPlan,
+        memory: MemorySetting | None = None,
+        share: DeviceShare | None = None,
+    ) -> "Footprint":
+        """Return the footprint of one job; `memory` and `share` are given if its model and its data are known."""
+        share = share or DeviceShare(spec)
         return cls(
             alike=(share.on_processor, *spec.key_of("memory", but="max_seq_length")),
             rows=plan.per_device_train_batch_size,

@@ -39,8 +39,13 @@ class Workload:
     forward_flops_per_row: float
     attention_share: float  # share of these operations for attention matrices
     trained_parameters: float  # weights that the optimiser changes
-    passes: float = 3.0  # forward and backward passes, in forward passes: 3, 4 with recomputation, 1 if frozen
-    adapted_widths: float = 0.0  # inputs plus outputs of the linear layers that have adapters, summed
+    passes: float  # forward and backward passes, in forward passes: 3, 4 with recomputation, 1 if frozen
+    adapted_widths: float  # inputs plus outputs of the linear layers that have adapters, summed
+    model: str  # equal for jobs whose time and memory can be predicted from each other
+    packed_weights: float  # weights in 4 bits
+    output_weights: int  # weights of a language model's output layer
+    recomputes: bool  # whether the backward pass recomputes activations layer by layer
+    evaluation_batch: int  # rows of an evaluation on one device; 0 if there is none
 
 
 def workload(
@@ -70,6 +75,11 @@ def workload(
         trained_parameters=trained_weights(spec, built),
         passes=1.0 if spec.fine_tuning == "head" else 4.0 if recomputes(spec) else 3.0,
         adapted_widths=widths,
+        model=f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}",
+        packed_weights=quantised_weights(spec, built),
+        output_weights=output_weights(spec, built),
+        recomputes=recomputes(spec),
+        evaluation_batch=0 if spec.probe_steps else evaluation_batch(spec, plan, built.vocabulary),
     )
 
 
@@ -143,11 +153,6 @@ def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> fl
     """Return the training rows of an epoch, or None if neither the parameters nor `facts` of the data have them."""
     data = data_of(spec, facts)
     return None if data is None else data.rows
-
-
-def model_key(spec: JobSpec) -> str:
-    """Return a key that is equal for jobs whose time and memory can be predicted from each other."""
-    return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
 
 
 def share_in_layers(tensor: int) -> float:
@@ -237,15 +242,14 @@ def output_weights(spec: JobSpec, built: Architecture) -> int:
     return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
 
 
-def frozen_weight_bytes(spec: JobSpec, built: Architecture, formats: Formats) -> float:
-    """Return the mean bytes of a frozen weight."""
-    packed = quantised_weights(spec, built) / built.parameters
-    return PACKED_BYTES * packed + BYTES[formats.frozen] * (1 - packed)
+def frozen_weight_bytes(packed: float, built: Architecture, formats: Formats) -> float:
+    """Return the mean bytes of a frozen weight, of a model with so many weights packed in 4 bits."""
+    share = packed / built.parameters
+    return PACKED_BYTES * share + BYTES[formats.frozen] * (1 - share)
 
 
-def gathered_bytes(spec: JobSpec, built: Architecture, formats: Formats) -> float:
+def gathered_bytes(packed: float, built: Architecture, formats: Formats) -> float:
     """Return the bytes of all weights as shards are gathered: in the format of products, or packed in 4 bits."""
-    packed = quantised_weights(spec, built)
     return PACKED_BYTES * packed + BYTES[formats.compute] * (built.parameters - packed)
 
 

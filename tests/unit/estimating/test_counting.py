@@ -10,6 +10,7 @@ from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.hardware import accelerator_of, processor
+from paretune.estimating.setting import setting_of
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
 
@@ -28,9 +29,9 @@ def _machine_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def work_of(*, kind: str = "bert", **changes: Any) -> Work:
     spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
-    work = describe(spec, spec.plan(), replace(BUILT, kind=kind))
-    assert work is not None
-    return work
+    setting = setting_of(spec, spec.plan(), replace(BUILT, kind=kind))
+    assert setting is not None
+    return describe(setting)
 
 
 def test_a_gpu_cluster_in_numbers() -> None:

@@ -12,6 +12,7 @@ from paretune.estimating import evidence
 from paretune.estimating.architecture import well_known
 from paretune.estimating.counting import Work, describe
 from paretune.estimating.evidence import Evidence, collect, read
+from paretune.estimating.setting import setting_of
 from paretune.specification.job import JobSpec
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.store import Tracking
@@ -36,7 +37,8 @@ def work_of(**changes: Any) -> Work | None:
     spec = JobSpec(**{**A10G, **changes})
     built = well_known(spec.model)
     assert built is not None
-    return describe(spec, spec.plan(), built)
+    setting = setting_of(spec, spec.plan(), built)
+    return None if setting is None else describe(setting)
 
 
 def test_a_finished_job_shows_seconds_a_step_and_a_peak() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.memory import GIB, Footprint, MemoryModel, MemoryPrediction, MemorySetting, describe
+from paretune.estimating.setting import setting_of
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec
 
@@ -67,9 +68,11 @@ def test_a_trained_weight_takes_what_training_keeps_of_it(
         parameters=9, matrices=6, layers=1, hidden_size=1, vocabulary=1, adapted_widths=1, kind=kind, positions=None
     )
     spec = JobSpec(instance_type="ml.g5.xlarge", precision=precision, dataset="a/b", max_train_samples=900)
-    setting = describe(spec, spec.plan(), built)
+    whole = setting_of(spec, spec.plan(), built)
+    assert whole is not None
 
-    assert setting is not None
+    setting = describe(whole)
+
     assert (setting.state_bytes, setting.update_bytes) == (state, in_the_update)
 
 
@@ -89,9 +92,9 @@ def test_a_peak_teaches_the_activations_of_its_model() -> None:
 def described(**changes: Any) -> MemorySetting:
     built = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50, adapted_widths=1080)
     spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
-    setting = describe(spec, spec.plan(), built)
+    setting = setting_of(spec, spec.plan(), built)
     assert setting is not None
-    return setting
+    return describe(setting)
 
 
 def test_a_device_has_the_memory_of_its_type_and_a_processor_a_share_of_its_machine_s() -> None:

@@ -1,5 +1,6 @@
 """How much work a training is, compared with sums worked out by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,14 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.formats import formats_of
-from paretune.estimating.workload import PACKED_BYTES, Workload, evaluation_batch, frozen_weight_bytes, workload
+from paretune.estimating.workload import (
+    PACKED_BYTES,
+    Workload,
+    evaluation_batch,
+    frozen_weight_bytes,
+    quantised_weights,
+    workload,
+)
 from paretune.specification.job import JobSpec
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50, adapted_widths=360)
@@ -36,7 +44,9 @@ def test_adapters_need_no_gradients_of_the_weights() -> None:
     assert found.adapted_widths == 2 * (4 * (10 + 10) + (10 + 40) + (40 + 10))  # two layers, six matrices
     assert found.flops_per_row == pytest.approx(20 * (4 * 1000 + 4800 + 6 * 8 * 360))
     assert found.trained_parameters == 8 * 360 + 100  # and the head
-    assert work_of(fine_tuning="qlora") == found
+    packed = work_of(fine_tuning="qlora")
+    assert packed.packed_weights > 0
+    assert replace(packed, model=found.model, packed_weights=0.0) == found
     assert work_of(fine_tuning="lora", lora={"r": 32}).trained_parameters == 32 * 360 + 100
 
 
@@ -72,7 +82,9 @@ def test_frozen_weights_under_adapters_take_two_bytes_or_half_a_byte(
     changes: dict[str, Any], precision: str, expected: float
 ) -> None:
     spec = JobSpec(**changes)
-    assert 1500 * frozen_weight_bytes(spec, BUILT, formats_of(spec, "llama", precision)) == pytest.approx(expected)
+    assert 1500 * frozen_weight_bytes(
+        quantised_weights(spec, BUILT), BUILT, formats_of(spec, "llama", precision)
+    ) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from paretune.estimating.architecture import Architecture, architecture_of
 from paretune.estimating.counting import describe
 from paretune.estimating.estimator import Estimate, Estimator, Forecast
 from paretune.estimating.evidence import DATA_FACTS, Evidence, built_of, read
+from paretune.estimating.setting import setting_of
 from paretune.estimating.timing import Measurement, fit
 from paretune.jobs.standing import find_run
 from paretune.jobs.workplace import has_store, open_tracking
@@ -231,9 +232,10 @@ def _estimates(
     if reference.seconds and ran.max_train_samples == _ROWS_ASSUMED and not (facts or {}).get("train_rows"):
         rows = _rows_of(reference.seconds, ran, built)
         specs = [spec.replace(max_train_samples=rows) for spec in specs]
-    work = describe(specs[0], specs[0].plan(), built, facts, stack=stack)
-    if work is None:
+    setting = setting_of(specs[0], specs[0].plan(), built, facts)
+    if setting is None:
         raise BadInput([f"{reference.name} does not show its rows: give max_train_samples"])
+    work = describe(setting, stack=stack)
     measured = Measurement(work=work, seconds=reference.seconds, step_seconds=reference.step_seconds)
     times = [item for item in evidence.times if item != measured]
     estimator = Estimator(replace(evidence, times=[*times, measured]))
@@ -246,9 +248,9 @@ def _estimates(
 
 def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
     """Return how many rows in an epoch usually take this long; at least one batch."""
-    work = describe(spec, spec.plan(), built)
-    assert work is not None
-    (usual,) = fit().predict([work])
+    setting = setting_of(spec, spec.plan(), built)
+    assert setting is not None
+    (usual,) = fit().predict([describe(setting)])
     share = max(0.1 * seconds, seconds - usual.startup_seconds) / (usual.seconds - usual.startup_seconds)
     return max(spec.plan().global_batch_size, round(share * (spec.max_train_samples or _ROWS_ASSUMED)))
 
