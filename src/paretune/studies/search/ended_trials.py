@@ -137,7 +137,8 @@ class EndedTrials:
 
         No trial has completed, and several that are not `assumed_fixed` have failed with the same error of the code, or
         were ended at the study's own limit of runtime. They have no searched value in common that other points lack:
-        otherwise, a job with another value may complete.
+        otherwise, a job with another value may complete. A limit that ends jobs on some instance types says nothing
+        about the others.
         """
         alike = dict[str, list[Trial]]()
         for trial in [] if self.completed else self.trials.values():
@@ -151,6 +152,8 @@ class EndedTrials:
             alike.setdefault(reason, []).append(trial)
             if len(alike[reason]) < FEWEST_ALIKE or self._have_in_common(alike[reason]):
                 continue
+            if not reason and not self._has_every_type_run:
+                continue
             *others, last = alike[reason]
             numbers = f"trials {', '.join(str(each.number) for each in others)} and {trial.number}"
             none = "and no trial has completed, so no more are started"
@@ -162,6 +165,13 @@ class EndedTrials:
                 f"{numbers} were ended at max_runtime_minutes {most:g}, {none}: {fix}, such as fewer max_train_samples"
             )
         return ""
+
+    @cached_property
+    def _has_every_type_run(self) -> bool:
+        """Whether a job has ended on each searched instance type."""
+        types = self._file.search.get("instance_type")
+        tried = {trial.point.get("instance_type") for trial in self.trials.values()}
+        return types is None or {*types.corners} <= tried
 
     def _have_in_common(self, trials: Sequence[Trial]) -> bool:
         """Return whether trials share the value of a searched parameter that has other values, too."""

@@ -39,6 +39,7 @@ from tests.support.scripted_jobs import (
     ENDLESS,
     LARGE,
     MEMORY,
+    OTHER,
     SECONDS,
     SMALL,
     Ending,
@@ -290,6 +291,28 @@ def test_two_trials_that_meet_the_limit_end_a_study_and_are_tried_again_once_it_
     searched(driver)
     assert rates(driver) == list(RATES)
     assert len(desk.launcher.created) == 2 + len(RATES)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_limit_that_ends_jobs_on_slow_types_does_not_end_a_study_before_others_were_tried(
+    desk: Desk, seed: int
+) -> None:
+    types = list[str]()
+
+    def judge(spec: JobSpec, times: int) -> Ending:
+        types.extend({spec.instance_type} - {*types})
+        return DONE if types.index(spec.instance_type) == 2 else CUT_OFF
+
+    desk.launcher.judge = judge
+    driver = desk.driver(
+        job={"max_runtime_minutes": 6},
+        seed=seed,
+        search={"instance_type": Choices(values=[SMALL, LARGE, OTHER]), "learning_rate": Choices(values=RATES[:2])},
+    )
+
+    searched(driver)
+    done = [trial for trial in driver.trials.values() if trial.status is TrialStatus.COMPLETED]
+    assert {trial.point["instance_type"] for trial in done} == {types[2]}
 
 
 @pytest.mark.parametrize(
