@@ -1,127 +1,188 @@
-"""What each mechanism of the search is worth: the same searches without it.
+"""What each part of the search gains: the same searches without it, and by the plain Gaussian process alone.
 
-    python benchmarks/search_ablation.py --outside FOLDER         # an hour on two quiet threads
+    python benchmarks/search_ablation.py FOLDER         # an hour on one quiet thread
+    python benchmarks/search_ablation.py --small        # a made table, seconds
 
-The bare sampler searches the development worlds and the trainings that others measured (see search_cost.py), without
-one mechanism at a time. Nothing is billed and nothing is trained.
+The bare sampler searches parts of measured trainings and drawn worlds (search_fronts.py), and ends by itself
+(`stop: auto`). Then one part at a time is left out. A part that cannot act on a table, such as one that needs failed
+jobs where none fails, is not searched there again: its figures are those of the whole search. Each search is one line
+of --results; one that is there is not run again. Nothing is billed and nothing is trained.
 """
 
 import argparse
 import json
-import multiprocessing
+import math
 import os
 import statistics
+import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import arguments
 import numpy as np
 import published
-import search_cost
-from search import measured, worlds
-from search.scoring import Course, short
+import search_fronts
+from search import peers, product, worlds
+from search.scoring import Course, Score, short
 
 from paretune.studies.sampler import candidates, decision, quality
 from paretune.studies.sampler.decision import Decision
 from paretune.studies.sampler.quality import QualityModel
 
-BUDGET = 40.0  # median jobs
+RESULTS = Path(__file__).parent / "results"
+MEASURED = (
+    *("lynceus-cnn/0/clusters", "lynceus-cnn/2/clusters", "lynceus-cnn/0/machines", "lynceus-cnn//clusters"),
+    *("lynceus-multilayer/0/clusters", "trimtuner-cnn/0/clusters", "trimtuner-cnn/2/clusters"),
+    *("trimtuner-cnn/5/clusters", "trimtuner-cnn/0/machines"),
+    *("lynceus-cnn/11/clusters", "lynceus-cnn/13/clusters", "lynceus-multilayer/12/clusters"),
+    *("lynceus-multilayer/11/machines", "trimtuner-cnn/11/clusters", "trimtuner-cnn/13/clusters", "fcnet-slice/11"),
+)
+WORLDS = (
+    *("plain/0", "failing/1", "far/2", "cliff/335", "heavy/336", "plain/337"),
+    *("far/338", "failing/338", "cliff/339", "heavy/339", "plain/3", "failing/4", "heavy/7"),
+)
+"""Some tables of both halves of search_fronts.py, all of its worlds, and three that may be looked at."""
+_WHOLE = "nothing"
 
 
-def _constants(module: Any, **values: object) -> Callable[[], None]:
-    return lambda: vars(module).update(values)
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of the search: the attributes without which it does nothing, and where it can act."""
+
+    attributes: Mapping[tuple[Any, str], object]
+    on_worlds_only: bool = False
 
 
-def _instead(owner: type, name: str, value: object) -> Callable[[], None]:
-    return lambda: setattr(owner, name, value)
+def _without(owner: object, *, on_worlds_only: bool = False, **values: object) -> Part:
+    return Part(attributes={(owner, name): value for name, value in values.items()}, on_worlds_only=on_worlds_only)
 
 
 def _none_lost(model: QualityModel) -> np.ndarray:
     return np.zeros(len(model.collapsed), dtype=bool)
 
 
-WITHOUT: Mapping[str, Callable[[], None]] = {
-    "nothing": lambda: None,
-    "probes first": _instead(Decision, "_probe", lambda self: None),
-    "instances counted by type": _instead(Decision, "_is_few", property(lambda self: np.ones(len(self._jobs), bool))),
-    "what one run can tell": _constants(decision, _moved_by_a_run=lambda deviation, noise: np.asarray(deviation)),
-    "no job that will likely collapse": _constants(decision, LIKELY=0.0),
-    "a front that may grow in dollars": _constants(decision, REACH=1.0),
-    "an end when the front is worth less": _constants(decision, FRONT_JOBS=1e12),
-    "a second try of failed jobs": _constants(decision, MOST_TRIES=1),
-    "an effect of the type": _constants(quality, _TYPES=(0.0,)),
-    "ridges that are learnt": _constants(quality, _RIDGES=(0.5,)),
-    "bends that are learnt": _constants(quality, _BENDS=(0.5,)),
-    "a noise that is learnt": _constants(quality, _NOISES=(1.0,), _NOISES_OF_ANY=(0.4,)),
-    "collapses apart from the surface": _instead(QualityModel, "_find_collapsed", _none_lost),
-    "failures as signs of collapses": _constants(quality, _FAILED=0.0),
-    "what batch and rate usually do": _constants(quality, _FALL=0.0, _LARGE=0.0, _GAIN=0.0),
-    "bends in own dollars": _constants(candidates, _BENDS=(0.01,)),
+def _as_it_is(deviation: np.ndarray, noise: float) -> np.ndarray:
+    return np.asarray(deviation)
+
+
+WITHOUT: Mapping[str, Part] = {
+    _WHOLE: Part(attributes={}),
+    "its own model (the plain process chooses)": _without(Decision, _worthiest=lambda self: None),
+    "the second opinion": _without(Decision, _by_opinion=lambda self: None, next_gain=0.0),
+    "what one run can tell": _without(decision, _told_by_a_run=_as_it_is),
+    "no job that will likely collapse": _without(decision, LIKELY=-1.0),
+    "a front that may grow in dollars": _without(decision, REACH=1.0),
+    "an end when the front is worth less": _without(decision, FRONT_JOBS=1e12),
+    "an effect of the type": _without(quality, _TYPES=(0.0,)),
+    "a noise that is learnt": _without(quality, _NOISES=(1.0,), _NOISES_OF_ANY=(0.4,)),
+    "collapses apart from the surface": _without(QualityModel, _find_collapsed=_none_lost),
+    "bends and scatter in own dollars": _without(candidates, _BENDS=(0.3,), _SCATTERS=(0.1,)),
+    "probes first": _without(Decision, on_worlds_only=True, _probe=lambda self: None),
+    "instances counted by type": _without(
+        Decision, on_worlds_only=True, _is_few=property(lambda self: np.ones(len(self._jobs), bool))
+    ),
+    "a second try of failed jobs": _without(decision, on_worlds_only=True, MOST_TRIES=1),
+    "failures as signs of collapses": _without(quality, on_worlds_only=True, _FAILED=0.0),
+    "ridges that are learnt": _without(quality, on_worlds_only=True, _RIDGES=(0.5,)),
+    "bends that are learnt": _without(quality, on_worlds_only=True, _BENDS=(0.5,)),
+    "what batch and rate usually do": _without(quality, on_worlds_only=True, _FALL=0.0, _LARGE=0.0, _GAIN=0.0),
 }
-"""Maps a mechanism to a function that removes it from the search, in its own process."""
+"""Part to what leaves it out of the search."""
 
 
-def _leave_out(mechanism: str) -> None:
-    WITHOUT[mechanism]()
+@contextmanager
+def left_out(part: Part) -> Iterator[None]:
+    """Leave a part out of all searches in this process until the end of the block."""
+    before = {(owner, name): vars(owner)[name] for owner, name in part.attributes}
+    try:
+        for (owner, name), value in part.attributes.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for (owner, name), value in before.items():
+            setattr(owner, name, value)
 
 
-def _searches(mechanism: str, paths: Mapping[tuple[str, int], Path], processes: int) -> dict[str, list[Course]]:
-    tasks = [search_cost.Task(name, "sampler", seed, BUDGET, 0) for name, seed in paths]
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, _leave_out, (mechanism,)) as pool:
-        courses = list(pool.map(search_cost.search, tasks, map(str, paths.values())))
-    found: dict[str, list[Course]] = {}
-    for task, course in zip(tasks, courses, strict=True):
-        found.setdefault(task.name, []).append(course)
-    return found
+def search(name: str, folder: Path, work: Path, budget: float) -> Course:
+    """Search a table until the sampler ends by itself."""
+    table, started = search_fronts.table_of(name, folder, work), time.process_time()
+    most_usd = budget * table.median_usd
+    ended = peers.drive(product.Sampler(table), table, draw=0, most_usd=most_usd, most=search_fronts.MOST_JOBS)
+    return Score(table).course(ended, time.process_time() - started)
 
 
-def _cells(courses: Sequence[Course]) -> list[str]:
-    """Return cells over searches: median dollars to 90 %, mean share at the end, mean dollars."""
-    to_90 = statistics.median_high(course.reached(0.9) for course in courses)
-    end = statistics.mean(course.share_at(BUDGET) for course in courses)
-    spent = statistics.mean(course.usd[-1] if course.usd else 0.0 for course in courses)
-    return ["not" if to_90 == float("inf") else short(to_90), f"{end:.3f}", short(spent)]
+def cells(courses: Sequence[Course]) -> list[str]:
+    """Median dollars to 90 % and those that never get there; mean and worst end, ends below .94; mean dollars."""
+    to_90 = [course.reached(search_fronts.GOOD) for course in courses]
+    ends = [course.share_at(math.inf) for course in courses]
+    median = statistics.median_high(to_90)
+    return [
+        short(median) if median < math.inf else "not",
+        str(to_90.count(math.inf)),
+        f"{statistics.fmean(ends):.3f}",
+        f"{min(ends):.3f}",
+        str(sum(end < 0.94 for end in ends)),
+        short(statistics.fmean(course.usd[-1] if course.usd else 0.0 for course in courses)),
+    ]
+
+
+COLUMNS = ("to 90 %", "never", "end", "worst", "below .94", "spent")
 
 
 def main() -> None:
     """Read the arguments, search, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--outside", type=Path, help="folder with the files of benchmarks/search/measured.py")
-    parser.add_argument("--tables", default=",".join(name for name in worlds.KINDS if name != "tiny"))
-    parser.add_argument("--without", default=",".join(WITHOUT), help="mechanisms, with commas between them")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--processes", type=int, default=2)
-    options = arguments.parse(parser, tables="tiny", without="nothing,probes first", seeds=1, processes=1)
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
-    made = published.conditions("paretune", "optuna", "scikit-learn", "scipy", "numpy")
-    columns = ["to 90 %", "end", "spent"]
-    sources = measured.SOURCES if options.outside else {}
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        drawn, others = dict[tuple[str, int], Path](), dict[tuple[str, int], Path]()
-        for name in options.tables.split(","):
-            for seed in worlds.DEVELOPMENT[: options.seeds]:
-                drawn[name, seed] = Path(folder) / f"{name}-{seed}.csv"
-                worlds.World.draw(name, seed).write(drawn[name, seed])
-        for name, source in sources.items():
-            measured.convert(source, options.outside, Path(folder) / f"{name}.csv")
-            others |= {(name, seed): Path(folder) / f"{name}.csv" for seed in range(min(options.seeds, 3))}
-        for mechanism in options.without.split(","):
-            found = _searches(mechanism, drawn | others, options.processes)
-            cells = _cells([course for name in options.tables.split(",") for course in found[name]])
-            of_measured = _cells([course for name in sources for course in found[name]]) if sources else []
-            rows.append((mechanism, *cells, *of_measured))
-            print(json.dumps(rows[-1]), flush=True)
-    text = (
-        f"{made}; the bare sampler; worlds that may be looked at, {options.seeds} seeds; trainings measured by others."
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="folder with the files of search/grids.py")
+    parser.add_argument("--measured", default=",".join(MEASURED), help="tables, with commas between them")
+    parser.add_argument("--worlds", default=",".join(WORLDS), help="kinds and seeds, with commas between them")
+    parser.add_argument("--without", default="|".join(WITHOUT), help="parts, with | between them")
+    parser.add_argument("--budget", type=float, default=search_fronts.BUDGET, help="of a search, in median jobs")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS / "search_ablation.jsonl", help="where searches are kept"
     )
-    head = ["without", *columns, *(f"measured: {name}" for name in columns if sources)]
-    print(published.block("search_ablation", [text, "", *published.table(head, rows)]))
+    options = arguments.parse(
+        parser,
+        measured="",
+        worlds="tiny/0",
+        without=f"{_WHOLE}|probes first",
+        budget=3.0,
+        results=Path(tempfile.mkdtemp()) / "few.jsonl",
+    )
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    groups = {"measured": options.measured, "worlds": options.worlds}
+    tables = {group: list(filter(None, names.split(","))) for group, names in groups.items()}
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    lines = options.results.read_text(encoding="utf-8").splitlines() if options.results.exists() else []
+    courses = {task: Course(**course) for task, course in map(json.loads, lines)}
+    rows = []
+    with tempfile.TemporaryDirectory() as work:
+        for without in options.without.split("|"):
+            part, row = WITHOUT[without], [without]
+            for names in filter(None, tables.values()):
+                found = []
+                for name in names:
+                    is_world = name.partition("/")[0] in worlds.KINDS
+                    task = f"{name} | {without if is_world or not part.on_worlds_only else _WHOLE}"
+                    if task not in courses:
+                        with left_out(part):
+                            courses[task] = search(name, options.folder, Path(work), options.budget)
+                        with options.results.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps([task, asdict(courses[task])]) + "\n")
+                        print(f"  {task} {courses[task].cpu_seconds:.1f} s", file=sys.stderr, flush=True)
+                    found.append(courses[task])
+                row += cells(found)
+            rows.append(row)
+    head = [f"{group}: {name}" for group, names in tables.items() if names for name in COLUMNS]
+    counts = " and ".join(f"{len(names)} {group}" for group, names in tables.items() if names)
+    made = published.conditions("paretune", "optuna", "scikit-learn", "scipy", "numpy")
+    text = f"{made}; the bare sampler with `stop: auto`; tables: {counts}; dollars in median jobs."
+    print(published.block("search_ablation", [text, "", *published.table(["without", *head], rows)]))
 
 
 if __name__ == "__main__":

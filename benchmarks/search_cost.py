@@ -3,8 +3,8 @@
     python benchmarks/search_cost.py                            # held-out worlds; hours on two quiet threads
     python benchmarks/search_cost.py --tables cliff,heavy --seeds 3 --methods random,tpe,split
     python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
-    python benchmarks/search_cost.py --tables "" --statements 0 --outside FOLDER    # trainings that others measured
-    python benchmarks/search_cost.py --limited --methods random,tpe,sampler,split --statements 0   # with a constraint
+    python benchmarks/search_cost.py --tables "" --outside FOLDER    # trainings that others measured
+    python benchmarks/search_cost.py --limited --methods random,tpe,sampler,split   # with a constraint
 
 Searches run on worlds, which are tables of jobs drawn from a seed; see benchmarks/search/README.md. Every method
 searches the same points for dollars and F1, and gets the same answers. Nothing is billed and nothing is trained.
@@ -35,7 +35,7 @@ from typing import Any
 
 import arguments
 import published
-from search import forest, measured, peers, product, report, rival, statements, worlds
+from search import forest, measured, peers, product, report, rival, worlds
 from search.measured import Measured
 from search.report import Searches
 from search.scoring import Course, Score
@@ -45,8 +45,6 @@ RESULTS = Path(__file__).parent / "results"
 SLOW = ("gp",)
 METHODS = ("random", "nsga2", "tpe", "gp", "forest", "rival", "sampler", "split")
 ON_WORLDS_ONLY = "rival"  # it assumes what batch and rate do
-REPLICATED = "trimtuner-cnn"
-"""Measured trainings whose noise is known."""
 RANGES = ("learning_rate", "per_device_train_batch_size")
 """Axes that are ranges in the continuous worlds."""
 PACKAGES = ("paretune", "optuna", "mlflow", "scikit-learn", "scipy", "numpy")
@@ -176,11 +174,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--slow-jobs", type=int, default=40, help=f"jobs at most of {', '.join(SLOW)}, which are slow")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.jsonl", help="where searches are kept")
-    parser.add_argument("--statements", type=int, default=20, help="studies whose statements are checked; 0: none")
     few = {"tables": "tiny", "methods": "random,forest,sampler,split", "seeds": 1}
-    options = arguments.parse(
-        parser, **few, budget=3.0, slow_jobs=12, processes=1, statements=1, results=None, development=True
-    )
+    options = arguments.parse(parser, **few, budget=3.0, slow_jobs=12, processes=1, results=None, development=True)
     options.methods = options.methods.split(",")
     options.tables = list(filter(None, options.tables.split(",")))
     for given, known in ((options.methods, METHODS), (options.tables, worlds.KINDS)):
@@ -211,9 +206,6 @@ def main() -> None:
             path = Path(folder) / f"{name}.csv"
             measured.convert(source, options.outside, path)
             outside[name] = compare(name, [(seed, path) for seed in range(options.seeds)], options, searched)
-        replicated = Path(folder) / f"{REPLICATED}.csv" if options.outside else None
-        studies = range(seeds.start, seeds.start + options.statements)
-        rows = [statements.AIMS, *statements.rows(studies, replicated)] if studies else []
     worlds_are = f"worlds {'development' if options.development else 'kept aside'}."
     limit = "_limited" if options.limited else ""
     if settings:
@@ -222,9 +214,6 @@ def main() -> None:
     if outside:
         head = f"{made}; trainings measured by others, replayed; {options.seeds} seeds."
         print(published.block(f"search_outside{limit}", report.block(head, outside, options.slow_jobs)))
-    if rows:
-        head = f"{made}; simulated; {options.statements} studies a row, {worlds_are}"
-        print(published.block("search_statements", [head, "", *published.table(statements.HEAD, rows)]))
 
 
 if __name__ == "__main__":

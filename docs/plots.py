@@ -99,9 +99,9 @@ def _search_worlds(axes: Any) -> None:
 
 
 def _search_statements(axes: Any) -> None:
-    table = next(rows for rows in tables("search_cost") if "80 % holds" in rows[0])
+    table = next(rows for rows in tables("search_statements") if "80 % holds" in rows[0])
     stated = [row for row in table if row["statements"] != "aim"]
-    axes.axvspan(70, 92, color=_LIGHT, label="aim")
+    axes.axvspan(75, 88, color=_LIGHT, label="aim")
     axes.plot([numbers(row["80 % holds"])[0] for row in stated], range(len(stated)), "D", color=_ORANGE)
     axes.axvline(80, color=_GREY, linewidth=1)
     axes.set_yticks(range(len(stated)), [row["statements"] for row in stated])
@@ -197,7 +197,7 @@ def _public_jobs(axes: Any) -> None:
 PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
     "search_cost": ("search_cost.txt", 2.6, _search_cost),
     "search_worlds": ("search_cost.txt", 4.0, _search_worlds),
-    "search_statements": ("search_cost.txt", 2.6, _search_statements),
+    "search_statements": ("search_statements.txt", 2.6, _search_statements),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
     "estimate_error": ("estimate_error.txt", 3.8, _estimate_error),
     "estimate_error_cold": ("estimate_error_cold.txt", 2.8, _estimate_error_cold),

@@ -25,10 +25,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from paretune.launchers.simulated.own_runs import OwnRuns
 from paretune.launchers.simulated.recorded_runs import COMPLETED
+from paretune.pricing import VARIABLE
 from paretune.specification.declaration import spell
 from paretune.specification.job import JobSpec, share_of
-from search.measured import AXES, FLAVORS, SOURCES, three_runs
+from search.measured import AXES, FLAVORS, SOURCES, prices_path, three_runs
 from search.tables import Costs, Outcome, Point
 
 FCNET = {"fcnet-slice": "search_fcnet_slice.csv", "fcnet-parkinsons": "search_fcnet_parkinsons.csv"}
@@ -102,19 +104,46 @@ class Grid:
 
     def outcome(self, point: Point, draw: int) -> Outcome:
         """Return how the job at a point ends; `draw` chooses one of its runs."""
-        runs = self._runs[tuple(point[name] for name in self.axes)]
+        runs = self.runs_at(point)
         seconds, quality = runs[int(share_of(f"{draw} {spell(dict(point))}") * len(runs))]
         usd = seconds * self._usd_per_s(point)
         return Outcome(status=COMPLETED, seconds=seconds, usd=usd, f1=quality, steps=1)
 
     def truth(self, point: Point) -> Costs:
         """Return the mean costs of a point."""
-        seconds, quality = zip(*self._runs[tuple(point[name] for name in self.axes)], strict=True)
+        seconds, quality = zip(*self.runs_at(point), strict=True)
         return statistics.fmean(seconds) * self._usd_per_s(point), -statistics.fmean(quality)
+
+    def runs_at(self, point: Point) -> Sequence[Run]:
+        """Return the runs of a point."""
+        return self._runs[tuple(point[name] for name in self.axes)]
 
     def excess(self, outcome: Outcome) -> float:
         """Return 0, because no job is forbidden."""
         return 0.0
+
+    def record(self, folder: Path) -> None:
+        """Write all runs, and the prices of the machines, so that whole studies can replay them.
+
+        Raises ValueError if the price of a job follows from more than its machine.
+        """
+        prices: dict[str, float] = {}
+        for point, usd_per_s in zip(self.points, self.prices, strict=True):
+            name = str(point.get("instance_type", _MACHINE))
+            if not math.isclose(prices.setdefault(name, usd_per_s), usd_per_s):
+                raise ValueError("a study cannot replay clusters whose price follows from their settings")
+        path = folder / f"{id(self)}.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            machine = {} if "instance_type" in self.axes else {"instance_type": _MACHINE}
+            writer.writerow([*machine, *self.axes, "seed", "billable_seconds", self.metric])
+            for key, runs in self._runs.items():
+                writer.writerows([*machine.values(), *key, seed, *run] for seed, run in enumerate(runs, start=1))
+        rows = [f"{name},us-east-1,{usd_per_s * 3600},2018-09,of the table" for name, usd_per_s in prices.items()]
+        header = "instance_type,region,price_usd_per_hour,as_of,source"
+        prices_path(path).write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+        self.runs, self.environment = OwnRuns.read(path), {VARIABLE: str(prices_path(path))}
+        self.job |= {"simulation.runs": str(path), **machine}
 
     @cached_property
     def prices(self) -> list[float]:

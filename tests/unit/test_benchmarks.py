@@ -132,6 +132,30 @@ def test_a_part_of_measured_trainings_is_a_table_whose_cheapest_good_jobs_are_kn
     assert score.course(ended, 0.0).share_at(math.inf) == pytest.approx(1.0)
     assert len(ended) == len(part.points)
 
+    part.record(tmp_path)
+    for point in part.points:
+        outcome, replayed = part.outcome(point, draw=0), part.runs.answer(part.spec(point))
+        assert replayed.billable_seconds == pytest.approx(outcome.seconds)
+        assert replayed.measured[part.metric] == pytest.approx(outcome.f1)
+
+
+def test_runs_that_are_drawn_of_measured_trainings_have_the_truth_as_their_mean(tmp_path: Path) -> None:
+    import search_statements
+    from search import grids
+
+    names = [f"{column}_{seed}" for column in ("runtime_s", "valid_mse") for seed in range(4)]
+    lines = [",".join([*grids.FCNET_AXES, *names])]
+    for rate, first in itertools.product((0.001, 0.01, 0.1), (16, 32, 64, 128, 256, 512, 1024, 2048)):
+        errors = [0.01 + rate / first + 0.001 * seed for seed in range(4)]
+        lines.append(",".join(map(str, [8, rate, first, 16, *[first] * 4, *errors])))
+    (tmp_path / grids.FCNET["fcnet-slice"]).write_text("\n".join(lines))
+
+    jobs = search_statements.jobs_of_grid("fcnet-slice", grids.grid("fcnet-slice", tmp_path, tmp_path))
+    assert len(jobs) == 24
+    assert all(job.truth == pytest.approx(sum(job.runs) / 4) for job in jobs)
+    (row,) = search_statements.of_measured(["fcnet-slice"], range(1), tmp_path, tmp_path)
+    assert len(row) == len(search_statements.HEAD)
+
 
 def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.CaptureFixture[str]) -> None:
     import public_job_bounds
