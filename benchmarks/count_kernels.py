@@ -40,7 +40,7 @@ from paretune.training.loop import Loop
 from paretune.training.model import auto_class, load_tokenizer
 from paretune.training.rows import hub
 from paretune.training.rows.sources import read_rows
-from paretune.training.rows.tokenised import TokenRows, prepare
+from paretune.training.rows.tokenized import TokenRows, prepare
 
 _FREE = {"detach", "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "alias", "_unsafe_view"}
 _FREE |= {"lift_fresh", "_local_scalar_dense", "is_same_size", "set_"}
@@ -126,7 +126,7 @@ class _Cuda(TorchFunctionMode):
         if name in _READS or (name == "to" and _moves(inputs, options)):
             file = sys._getframe(1).f_code.co_filename
             # PyTorch moves nothing that is already on the device, and batches are made in host memory.
-            self.waits += "/torch/" not in file and not file.endswith("tokenised.py")
+            self.waits += "/torch/" not in file and not file.endswith("tokenized.py")
         is_half = torch.is_autocast_enabled("cpu")
         if function is functional.layer_norm and is_half:
             inputs = (inputs[0].float(), *inputs[1:])
@@ -284,7 +284,7 @@ VARIANTS: Mapping[str, tuple[Callable[[Case, str], Step], str]] = {
 def main() -> None:
     """Print a line for each variant, then the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--narrow", action="store_true", help="models of width 32: all launches but the optimiser's")
+    parser.add_argument("--narrow", action="store_true", help="models of width 32: all launches but the optimizer's")
     options = arguments.parse(parser, narrow=True)
     transformers.logging.set_verbosity_error()
     random.seed(0)

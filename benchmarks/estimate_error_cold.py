@@ -108,7 +108,7 @@ FITTED_ON = (
 )
 """Names, or their beginnings, of the sources on which constants were chosen. Only the other sources judge them."""
 _UPDATES_IN_A_LOOP = ("Pollux", "Hugging Face run_")
-"""Sources whose optimiser updates one weight after another: benchmark/models/bert/run_squad.py in
+"""Sources whose optimizer updates one weight after another: benchmark/models/bert/run_squad.py in
 github.com/petuum/adaptdl, and the Trainer before 2023."""
 _KEEPS_SCORES = ("Lambda", "NVIDIA", "Pollux", "Hugging Face run_", "philschmid pytorch")
 """Sources that trained encoders before attention was one kernel."""

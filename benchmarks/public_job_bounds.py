@@ -30,7 +30,7 @@ JOBS_OF_A_STUDY = 20
 AT_ONCE = 4
 SEVEN_BILLION = "mistralai/Mistral-7B-v0.1"
 _OF_A_KIND = {"any": "ml.g5.xlarge", "cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "multi_gpu": "ml.g5.12xlarge"}
-_CPU = re.compile(r"ml\.[mctr]\d")  # instance types that AWS has withdrawn are in no catalogue
+_CPU = re.compile(r"ml\.[mctr]\d")  # instance types that AWS has withdrawn are in no catalog
 _MULTIPLE = re.compile(r"ml\.(p2|p3)\.(8|16)xlarge|ml\.p3dn\.24xlarge")
 
 Table = Mapping[tuple[str, str], phases.UsualSeconds]

@@ -77,17 +77,17 @@ def fit(jobs: pd.DataFrame, column: str, deviations: tuple[float, float] | None 
     kinds = np.array([np.ones(len(jobs)), *(jobs["kind"] == kind for kind in KINDS[1:])], dtype=float).T
     same, alone = (repositories[:, None] == repositories).astype(float), np.eye(len(jobs))
     prior = np.diag([9.0, *[_OF_A_KIND**2] * (len(KINDS) - 1)])
-    centre = logs.mean()
+    center = logs.mean()
 
     def likelihood(pair: tuple[float, float]) -> float:
         covariance = same * pair[0] ** 2 + alone * pair[1] ** 2 + kinds @ prior @ kinds.T
         _, determinant = np.linalg.slogdet(covariance)
-        return -float((logs - centre) @ np.linalg.solve(covariance, logs - centre) + determinant)
+        return -float((logs - center) @ np.linalg.solve(covariance, logs - center) + determinant)
 
     between, within = deviations or max(product(_BETWEEN, _WITHIN), key=likelihood)
     precision = np.linalg.inv(same * between**2 + alone * within**2)
-    means = np.linalg.solve(kinds.T @ precision @ kinds + np.linalg.inv(prior), kinds.T @ precision @ (logs - centre))
-    by_kind = {kind: float(centre + means[0] + (means[at] if at else 0.0)) for at, kind in enumerate(KINDS)}
+    means = np.linalg.solve(kinds.T @ precision @ kinds + np.linalg.inv(prior), kinds.T @ precision @ (logs - center))
+    by_kind = {kind: float(center + means[0] + (means[at] if at else 0.0)) for at, kind in enumerate(KINDS)}
     return PhaseFit(means=by_kind, between=between, within=within)
 
 
@@ -171,7 +171,7 @@ def billed_seconds(answer: Mapping[str, Any]) -> int:
 
 
 def print_confirmed(folder: Path, rows: pd.DataFrame) -> None:
-    """Print how many public jobs show each behaviour of AWS that the code relies on."""
+    """Print how many public jobs show each behavior of AWS that the code relies on."""
     answers = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "describe").glob("*.json"))]
     statuses = [[step.get("Status") for step in answer.get("SecondaryStatusTransitions") or ()] for answer in answers]
     ended = [(answer, passed) for answer, passed in zip(answers, statuses, strict=True) if FINAL.intersection(passed)]
@@ -199,7 +199,7 @@ def print_confirmed(folder: Path, rows: pd.DataFrame) -> None:
         "the pull of the image is part of `Downloading` (since 2024)": str(pulled),
         "a warm pool starts the next job at once": str(rows["note"].str.contains("Found matching resource").sum()),
     }
-    print(published.block("met_aws", published.table(["behaviour", "public jobs"], table.items())))
+    print(published.block("met_aws", published.table(["behavior", "public jobs"], table.items())))
 
 
 _WHOLE = "billed_start_to_end"

@@ -79,7 +79,7 @@ WITHOUT: Mapping[str, Part] = {
     "a front that may grow in dollars": _without(decision, REACH=1.0),
     "an end when the front is worth less": _without(decision, FRONT_JOBS=1e12),
     "an effect of the type": _without(quality, _TYPES=(0.0,)),
-    "a noise that is learnt": _without(quality, _NOISES=(1.0,), _NOISES_OF_ANY=(0.4,)),
+    "a noise that is learned": _without(quality, _NOISES=(1.0,), _NOISES_OF_ANY=(0.4,)),
     "collapses apart from the surface": _without(QualityModel, _find_collapsed=_none_lost),
     "bends and scatter in own dollars": _without(candidates, _BENDS=(0.3,), _SCATTERS=(0.1,)),
     "probes first": _without(Decision, on_worlds_only=True, _probe=lambda self: None),
@@ -88,8 +88,8 @@ WITHOUT: Mapping[str, Part] = {
     ),
     "a second try of failed jobs": _without(decision, on_worlds_only=True, MOST_TRIES=1),
     "failures as signs of collapses": _without(quality, on_worlds_only=True, _FAILED=0.0),
-    "ridges that are learnt": _without(quality, on_worlds_only=True, _RIDGES=(0.5,)),
-    "bends that are learnt": _without(quality, on_worlds_only=True, _BENDS=(0.5,)),
+    "ridges that are learned": _without(quality, on_worlds_only=True, _RIDGES=(0.5,)),
+    "bends that are learned": _without(quality, on_worlds_only=True, _BENDS=(0.5,)),
     "what batch and rate usually do": _without(quality, on_worlds_only=True, _FALL=0.0, _LARGE=0.0, _GAIN=0.0),
 }
 """Part to what leaves it out of the search."""

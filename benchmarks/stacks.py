@@ -1,7 +1,7 @@
 """Describes how other trainings differ from ours, as the work of a device.
 
     work = stacks.keeping_scores(work, spec, built)     # attention that writes its matrices
-    work = stacks.updating_in_a_loop(work, built)       # an optimiser that updates one weight after another
+    work = stacks.updating_in_a_loop(work, built)       # an optimizer that updates one weight after another
     work = stacks.packing_checkpoints(work, built)      # checkpoints in the folder of the model, which is packed
     work = stacks.evaluating_more(work, share)          # evaluations after the training
 

@@ -32,7 +32,7 @@ from paretune.specification.container import JobDocument, JobFolder, JobReport, 
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import F1, THROUGHPUT_SAMPLES
 from paretune.training import device
-from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, masked, pad_multiple
+from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows, masked, pad_multiple
 
 WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
 RECIPE_SHARE = 4  # the recipe does a fourth of the steps: all its batches are 512 tokens long, so more add nothing

@@ -9,7 +9,7 @@ in one run. It prints the median samples per second with their spread, the ratio
     recipe      (a) the published SageMaker benchmark's recipe: every row padded to 512 tokens, fp32, Trainer defaults
     trainer     (b) Trainer defaults with dynamic padding, fp32
     paretune    (c) a paretune job, as `paretune train` runs it
-    loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimiser
+    loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimizer
     unsuited    (c) with PyTorch's own dropout and attention on processors, and glibc's own handling of freed memory
     products    the matrix products of (c) alone, forward and backward: what no training of these batches can exceed
 
@@ -67,7 +67,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--steps", type=int, default=60, help="optimiser steps of a timed run")
+    parser.add_argument("--steps", type=int, default=60, help="optimizer steps of a timed run")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--batch", type=int, default=16, help="rows per step")
     parser.add_argument("--learning-rate", type=float, default=5e-5)

@@ -56,8 +56,8 @@ def _bars(
     axes: Any, labels: Sequence[str], values: Sequence[float], ranges: Sequence[Sequence[float]] = (), accent: int = 0
 ) -> None:
     """Draw horizontal bars, the first on top, the one at `accent` in another color, with their values next to them."""
-    colours = [_ORANGE if number == accent else _BLUE for number in range(len(values))]
-    axes.barh(range(len(values)), values, color=colours, height=0.6)
+    colors = [_ORANGE if number == accent else _BLUE for number in range(len(values))]
+    axes.barh(range(len(values)), values, color=colors, height=0.6)
     for number, (low, high) in enumerate(ranges):
         axes.plot([low, high], [number, number], color="black", linewidth=1)
     farthest = max([*values, *(high for _, high in ranges)])
@@ -74,9 +74,9 @@ def _search_cost(axes: Any) -> None:
     most = 40.0
     reached = [row["dollars to 90 %"] != "not" for row in rows]
     values = [float(row["dollars to 90 %"]) if is_there else most for row, is_there in zip(rows, reached, strict=True)]
-    colours = [_LIGHT if not is_there else _BLUE for is_there in reached]
-    colours = [_ORANGE if row["method"] == "split" else colour for row, colour in zip(rows, colours, strict=True)]
-    axes.barh(range(len(rows)), values, color=colours, height=0.6)
+    colors = [_LIGHT if not is_there else _BLUE for is_there in reached]
+    colors = [_ORANGE if row["method"] == "split" else color for row, color in zip(rows, colors, strict=True)]
+    axes.barh(range(len(rows)), values, color=colors, height=0.6)
     for number, (value, is_there) in enumerate(zip(values, reached, strict=True)):
         text = f"{value:.3g}" if is_there else "not within 40"
         axes.text(value + 0.5 if is_there else 1, number, text, va="center", color="black" if is_there else "#555")
@@ -122,10 +122,10 @@ def _training_throughput(axes: Any) -> None:
 def _estimate_error(axes: Any) -> None:
     rows = [row for row in tables("estimate_error")[0] if ":" in row["mean error of seconds"]]
     series = (("paretune", _ORANGE), ("Ernest", _BLUE), ("perfect scaling", _GREY))
-    for offset, (name, colour) in enumerate(series):
+    for offset, (name, color) in enumerate(series):
         cells = [numbers(row[name]) for row in rows]
         places = [number + (offset - 1) * 0.26 for number in range(len(rows))]
-        axes.barh(places, [cell[0] if cell else 0 for cell in cells], height=0.24, color=colour, label=name)
+        axes.barh(places, [cell[0] if cell else 0 for cell in cells], height=0.24, color=color, label=name)
         for height, cell in zip(places, cells, strict=True):
             if cell:
                 axes.text(cell[0] + 1, height, f"{cell[0]:g}", va="center", fontsize=9)
@@ -157,13 +157,13 @@ def _estimate_error_cold(axes: Any) -> None:
         re.MULTILINE,
     )
     gpus = list(dict.fromkeys(_GPUS.values()))
-    for outside, label, colour in (("", "inside the 80 % interval", _BLUE), ("  outside", "outside", _ORANGE)):
+    for outside, label, color in (("", "inside the 80 % interval", _BLUE), ("  outside", "outside", _ORANGE)):
         points = [
             (float(ratio), gpus.index(_GPUS[next(part for part in instance.split(".") if part in _GPUS)]))
             for instance, ratio, end in lines
             if end == outside
         ]
-        axes.plot([x for x, _ in points], [y for _, y in points], "o", color=colour, alpha=0.6, label=label)
+        axes.plot([x for x, _ in points], [y for _, y in points], "o", color=color, alpha=0.6, label=label)
     axes.axvline(1, color=_GREY, linewidth=1)
     axes.set_yticks(range(len(gpus)), gpus)
     axes.invert_yaxis()

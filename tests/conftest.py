@@ -1,4 +1,4 @@
-"""Fixtures for all tests: a tiny BERT, labelled sentences, a folder with an MLflow store."""
+"""Fixtures for all tests: a tiny BERT, labeled sentences, a folder with an MLflow store."""
 
 import importlib.util
 import os
@@ -94,7 +94,7 @@ def tiny_causal_model(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 
 @pytest.fixture
 def reviews(tmp_path: Path) -> Path:
-    """Return a CSV file with 120 labelled sentences in two balanced classes and the columns text and label."""
+    """Return a CSV file with 120 labeled sentences in two balanced classes and the columns text and label."""
     return write_csv(tmp_path / "reviews.csv", sentences(120))
 
 

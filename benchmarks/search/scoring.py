@@ -10,7 +10,7 @@ from paretune.studies.results.front import hypervolume
 from search.tables import Costs, Point, Table
 
 SHARES = (0.8, 0.9, 0.95)
-_MINIMISED = (False, False)
+_MINIMIZED = (False, False)
 _MARGIN = 0.1  # distance of the reference point from the front: share of each objective's range, or of its size
 
 
@@ -61,7 +61,7 @@ class Score:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        best = [costs for costs, is_best in zip(table.truths, front(table.truths, _MINIMISED), strict=True) if is_best]
+        best = [costs for costs, is_best in zip(table.truths, front(table.truths, _MINIMIZED), strict=True) if is_best]
         spans = [(max(column), max(column) - min(column)) for column in zip(*best, strict=True)]
         self._reference = tuple(worst + _MARGIN * (span or abs(worst)) for worst, span in spans)
         self._whole = hypervolume(best, self._reference)
@@ -97,7 +97,7 @@ class Score:
         for job in ended:
             if job.point is not None and job.costs is not None:
                 ran.append((job.costs, job.point))
-            best = front([costs for costs, _ in ran], _MINIMISED)
+            best = front([costs for costs, _ in ran], _MINIMIZED)
             usd.append(job.usd + (usd[-1] if usd else 0.0))
             run.append(self.share(point for (_, point), is_best in zip(ran, best, strict=True) if is_best))
         return Course(

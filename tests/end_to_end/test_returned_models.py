@@ -66,8 +66,8 @@ def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
     from transformers import AutoTokenizer
 
     from paretune.training.job import train
-    from paretune.training.rows import tokenised
-    from paretune.training.rows.tokenised import Rows
+    from paretune.training.rows import tokenized
+    from paretune.training.rows.tokenized import Rows
 
     def rows(of: list[tuple[str, str]]) -> Rows:
         labels = np.array([LABELS.index(label) for _, label in of]) if spec.task == "classification" else None
@@ -75,7 +75,7 @@ def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
 
     splits = {"train": rows(sentences(48)), "validation": rows(VALIDATION)}
     labels = LABELS if spec.task == "classification" else ()
-    made = tokenised.prepare(spec, splits, labels, AutoTokenizer.from_pretrained(model), workspace / "prepared")
+    made = tokenized.prepare(spec, splits, labels, AutoTokenizer.from_pretrained(model), workspace / "prepared")
     folder = JobFolder(workspace / "job")
     folder.make()
     for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):
@@ -138,10 +138,10 @@ def test_the_model_loaded_elsewhere_gives_the_f1_that_was_recorded(
     assert returned.f1(fine_tuning, way) == pytest.approx(returned.reports[fine_tuning].metrics["f1"], abs=1e-9)
 
 
-def test_the_models_have_learnt_so_that_another_model_would_give_another_f1(returned: Returned) -> None:
-    learnt = {name: report.metrics["f1"] for name, report in returned.reports.items()}
-    assert learnt["full"] > 0.6
-    assert len(set(learnt.values())) > 1
+def test_the_models_have_learned_so_that_another_model_would_give_another_f1(returned: Returned) -> None:
+    learned = {name: report.metrics["f1"] for name, report in returned.reports.items()}
+    assert learned["full"] > 0.6
+    assert len(set(learned.values())) > 1
 
 
 def test_a_language_model_with_merged_adapters_goes_on_with_a_text(returned: Returned) -> None:

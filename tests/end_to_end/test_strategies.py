@@ -161,7 +161,7 @@ def test_adapters_frozen_encoders_language_models_and_four_bit_weights_are_train
     assert 0 < parameters["trainable_parameters"] < parameters["total_parameters"] / 3
 
 
-def test_one_process_loads_the_model_and_each_holds_its_share_of_weights_and_optimiser_state(
+def test_one_process_loads_the_model_and_each_holds_its_share_of_weights_and_optimizer_state(
     in_two_processes: Callable[[str], JobFolder],
 ) -> None:
     folder = in_two_processes("fsdp").root.parent

@@ -33,7 +33,7 @@ TRAININGS: dict[str, tuple[str, dict[str, Any], str]] = {
     "hydra_logging": ("hydra", {"optimizer.lr": 0.1, "max_epochs": 4}, "printed"),
     "lightning_csv": ("lightning", {"learning_rate": 0.02, "hidden": 16}, "lightning_logs/version_0/metrics.csv"),
     "nanogpt_like": ("numpy", {"batch_size": 8, "max_iters": 20}, "printed"),
-    "yaml_config": ("yaml", {"cfg": "yaml_config/fast.yaml"}, "printed in per cent and recorded as a share"),
+    "yaml_config": ("yaml", {"cfg": "yaml_config/fast.yaml"}, "printed in percent and recorded as a share"),
     "keras_fit": ("keras", {"learning-rate": 0.02, "batch-size": 128}, "printed"),
     "xgboost_callback": ("xgboost", {"eta": 0.1, "max_depth": 2}, "printed"),
     "setfit_few_shot": ("setfit", {"sentence-model": "tiny", "body-learning-rate": 0.001, "batch-size": 8}, "printed"),

@@ -1,4 +1,4 @@
-"""Labelled sentences whose words give their class away."""
+"""Labeled sentences whose words give their class away."""
 
 import random
 from pathlib import Path

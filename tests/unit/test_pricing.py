@@ -120,7 +120,7 @@ def test_kept_prices_add_regions_and_newer_rows_to_the_packaged_ones(tmp_path: P
     assert path == tmp_path / KEPT
     assert dollars(prices, region="us-east-1") == 0.2
     assert dollars(prices, date(2029, 1, 1), region="us-east-1") == 0.115
-    assert prices.price("ml.zz9.large", "eu-west-1") is not None  # newer than the catalogue
+    assert prices.price("ml.zz9.large", "eu-west-1") is not None  # newer than the catalog
     assert list(path.parent.iterdir()) == [path]
 
 

@@ -21,7 +21,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the last line of a traceback
 ENDED_WITHOUT_REASON = re.compile(r"ended with exit code -?\d+$")
 """The end of a reason that the log may complete."""
@@ -147,7 +147,7 @@ def last_words(lines: Sequence[str]) -> str:
 
     If it only says that a child process failed, return the exception of the child.
     """
-    plain = [_COLOUR.sub("", line).strip() for line in lines]
+    plain = [_COLOR.sub("", line).strip() for line in lines]
     while plain and not re.search(r"\w", plain[-1]):
         plain.pop()
     if plain and plain[-1].startswith("subprocess.CalledProcessError"):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 
-def front(points: Sequence[Sequence[float]], maximise: Sequence[bool]) -> list[bool]:
+def front(points: Sequence[Sequence[float]], maximize: Sequence[bool]) -> list[bool]:
     """Mark which of N points are on the Pareto front: no other point is as good in all values and better in one."""
     from moocore import is_nondominated
 
-    return is_nondominated(points, maximise=maximise, keep_weakly=True).tolist() if len(points) else []
+    return is_nondominated(points, maximize=maximize, keep_weakly=True).tolist() if len(points) else []

@@ -97,7 +97,7 @@ def _has_gate(config: Mapping[str, Any]) -> bool:
 
 
 def well_known(model: str, task: str = CAUSAL_LM) -> Architecture | None:
-    """Return the architecture of a well-known model by its hub id, with or without organisation, or None.
+    """Return the architecture of a well-known model by its hub id, with or without organization, or None.
 
     A language model has its output layer for `task` causal-lm only.
     """

@@ -66,7 +66,7 @@ class Work:
     flops: float  # of a micro-batch, with those of the attention matrices in proportion to their time
     moved: float  # bytes through the memory in a micro-batch
     kernels: float  # launched in a micro-batch, one after the other
-    updated: float  # bytes that the optimiser moves in a step, in so many kernels
+    updated: float  # bytes that the optimizer moves in a step, in so many kernels
     update_kernels: float
     bubble: float  # of a pipeline, time in which a device waits for other stages over that in which it works
     micro_link: float  # bytes through a link between devices of an instance in a micro-batch, and through the network
@@ -81,7 +81,7 @@ class Work:
     after: float
     arithmetic: float  # FLOP/s that products reach by the data sheet, and bytes/s between them
     memory: float
-    link: float  # bytes/s to a neighbour in the instance, and of the network connection of an instance
+    link: float  # bytes/s to a neighbor in the instance, and of the network connection of an instance
     network: float
     flow: float  # bytes/s that an exchange over the network has at most: those of one TCP flow, with EFA all
 

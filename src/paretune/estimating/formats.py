@@ -1,6 +1,6 @@
 """The number formats of a training, decided once: `training` computes in them, and `estimating` counts them.
 
-A weight in bf16 has 8 significant bits: an update below 1/512 of it is lost. So the optimiser usually changes an fp32
+A weight in bf16 has 8 significant bits: an update below 1/512 of it is lost. So the optimizer usually changes an fp32
 copy of each weight, its master, or the weights are fp32 and each product casts them (autocast).
 """
 
@@ -24,7 +24,7 @@ class Formats:
     """The number formats of a training: fp32, bf16 or fp16 each."""
 
     weights: str  # trained weights, as the model holds them outside a layer, and their gradients
-    updated: str  # trained weights as the optimiser changes them: their masters, if this is another format
+    updated: str  # trained weights as the optimizer changes them: their masters, if this is another format
     frozen: str  # weights that are neither trained nor in 4 bits
     compute: str  # products
     autocast: bool  # whether each product casts its inputs; else the weights of a layer have the format of products
@@ -34,7 +34,7 @@ class Formats:
 
     @property
     def has_masters(self) -> bool:
-        """Whether the optimiser has a copy of each weight in another format."""
+        """Whether the optimizer has a copy of each weight in another format."""
         return self.updated != self.weights
 
     @property

@@ -26,7 +26,7 @@ class Accelerator:
     fp32_flops: float  # FLOP/s in fp32, without TF32
     half_flops: float  # dense FLOP/s in bf16 or fp16 with fp32 accumulation
     memory_bytes_per_s: float
-    link_bytes_per_s: float  # bandwidth to its neighbours in the same instance, one direction
+    link_bytes_per_s: float  # bandwidth to its neighbors in the same instance, one direction
     usable_gib: float  # memory that CUDA reports; less than the nominal figure
     has_bf16: bool = True
     sustained: float = 1.0  # share of `half_flops` that its power limit allows, relative to other accelerators

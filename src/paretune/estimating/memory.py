@@ -55,7 +55,7 @@ class MemorySetting:
 
     model: str  # model and kind of fine-tuning; each has its own activations
     on_processor: bool  # whether the peak is the resident memory of a process
-    parameters: float  # weights; the optimiser changes `trained_parameters` of them
+    parameters: float  # weights; the optimizer changes `trained_parameters` of them
     trained_parameters: float
     half: bool  # whether the device multiplies in bf16 or fp16
     sharers: int  # devices that share weights, gradients and moments; 1 if each holds all
@@ -129,12 +129,12 @@ class MemoryModel:
         groups: dict[tuple[str, bool], list[tuple[MemorySetting, float]]] = {}
         for setting, gib in peaks:
             groups.setdefault((setting.model, setting.on_processor), []).append((setting, gib))
-        self._learnt = {key: _learn(group) for key, group in groups.items()}
+        self._learned = {key: _learn(group) for key, group in groups.items()}
 
     def predict(self, setting: MemorySetting) -> MemoryPrediction:
         """Predict the peak memory of one device."""
         (_, prior), (_, of_framework) = _constants(setting)
-        shift, deviation = self._learnt.get((setting.model, setting.on_processor), (0.0, prior))
+        shift, deviation = self._learned.get((setting.model, setting.on_processor), (0.0, prior))
         total, activations, framework = _bytes(setting, shift)
         width = math.hypot(deviation * activations / total, of_framework * framework / total, _NOISE)
         gib, factor = total / GIB, math.exp(Z80 * width)

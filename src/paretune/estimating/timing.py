@@ -10,12 +10,12 @@
     pass      = (FLOP / arithmetic + bytes / memory) / (chip x model x stack x cluster)
     launches  = kernels x launch
     busy      = (pass^3 + launches^3)^(1/3) on a GPU, whose host runs ahead: the longer shows; a processor adds them
-    update    = (bytes of the optimiser / memory + its kernels x launch) x update
+    update    = (bytes of the optimizer / memory + its kernels x launch) x update
     exchange  = the slower of bytes / (link x share) inside a machine and bytes / (network x share x between) outside
     exposed   = exchange^2 / (exchange + arithmetic): what cannot hide behind the pass, or its backward two thirds
 
 A constant has a prior, a median and how far off that may be, and belongs to all jobs that share its name: a measurement
-of one cluster moves the prediction for its neighbours, and what was never measured keeps a wide interval (partial
+of one cluster moves the prediction for its neighbors, and what was never measured keeps a wide interval (partial
 pooling: Gelman and Hill, Data Analysis Using Regression and Multilevel Models, 2007, chapter 12). The fit is the
 maximum of the posterior, intervals come from its curvature. Priors were chosen on benchmarks/tables, on Pollux on one
 to four nodes and on IBM's fms (benchmarks/estimate_error_cold.py).
@@ -44,7 +44,7 @@ _PRIORS = {
     "processes": (0.8, 0.35),  # several processes of this machine: they share its processors and its memory
     "launch": (20e-6, 0.5),  # seconds; a host of one family of instances starts a kernel on a GPU
     "launch local": (23e-6, 0.4),  # seconds; an operator on a processor
-    "update": (2.0, 0.8),  # optimiser, gradient norm and copies against the count of the optimiser alone
+    "update": (2.0, 0.8),  # optimizer, gradient norm and copies against the count of the optimizer alone
     "update local": (0.5, 0.1),  # a processor's memory is twice as fast as it is guessed here
     "link": (0.5, 0.45),  # share of its bandwidth that an exchange inside a machine reaches
     "efa": (0.5, 0.45),  # the same of a network with EFA
@@ -61,7 +61,7 @@ _SLOPE = 1e-4  # step of a central difference; logarithms of constants vary over
 
 
 PARTS = ("compute", "memory", "launches", "exchange", "evaluation", "start", "upload")
-"""What the seconds of a job go to: matrix products; traffic of memory, the optimiser's included; what launches add to
+"""What the seconds of a job go to: matrix products; traffic of memory, the optimizer's included; what launches add to
 both; what exchanges and waiting for other devices add; evaluations; all before the first step; and all after the last.
 """
 _OF_A_STEP = PARTS[:4]

@@ -20,7 +20,7 @@ BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (2
 
 PACKED_BYTES = 4 / 8  # of a weight in nf4
 SCALE_BYTES = (8 / 64 + 32 / (64 * 256)) / 8
-"""Bytes of the constants of a weight in nf4 with double quantisation, 0.016: 8 bits for 64 weights, and 32 for 256 such
+"""Bytes of the constants of a weight in nf4 with double quantization, 0.016: 8 bits for 64 weights, and 32 for 256 such
 constants (Dettmers et al., arXiv 2305.14314, section 3)."""
 PROBE_STEPS = 40  # steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured
 
@@ -30,7 +30,7 @@ class Workload:
     """The work of one training, independent of its cluster."""
 
     tokens: float  # mean tokens of a row
-    steps: int  # optimiser steps; the last one of an epoch may be smaller
+    steps: int  # optimizer steps; the last one of an epoch may be smaller
     evaluated_rows: float
     evaluations: float  # evaluations of a whole training, of `evaluated_rows` each
     flops_per_row: float
@@ -38,7 +38,7 @@ class Workload:
     again if the backward pass recomputes it. A causal model attends to earlier tokens only."""
     forward_flops_per_row: float
     attention_share: float  # share of these operations for attention matrices
-    trained_parameters: float  # weights that the optimiser changes
+    trained_parameters: float  # weights that the optimizer changes
     passes: float  # forward and backward passes, in forward passes: 3, 4 with recomputation, 1 if frozen
     adapted_widths: float  # inputs plus outputs of the linear layers that have adapters, summed
     model: str  # equal for jobs whose time and memory can be predicted from each other
@@ -76,7 +76,7 @@ def workload(
         passes=1.0 if spec.fine_tuning == "head" else 4.0 if recomputes(spec) else 3.0,
         adapted_widths=widths,
         model=f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}",
-        packed_weights=quantised_weights(spec, built),
+        packed_weights=quantized_weights(spec, built),
         output_weights=output_weights(spec, built),
         recomputes=recomputes(spec),
         evaluation_batch=0 if spec.probe_steps else evaluation_batch(spec, plan, built.vocabulary),
@@ -253,7 +253,7 @@ def gathered_bytes(packed: float, built: Architecture, formats: Formats) -> floa
     return PACKED_BYTES * packed + BYTES[formats.compute] * (built.parameters - packed)
 
 
-def quantised_weights(spec: JobSpec, built: Architecture) -> float:
+def quantized_weights(spec: JobSpec, built: Architecture) -> float:
     """Count the 4-bit weights: with qlora, all matrices except the output layer."""
     return float(built.matrices - output_weights(spec, built)) if spec.fine_tuning == "qlora" else 0.0
 

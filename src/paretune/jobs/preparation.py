@@ -117,7 +117,7 @@ def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], revision: str | None) -> JobInputs:
-    if reason := missing("train"):  # rows are tokenised on this machine, wherever they are trained on
+    if reason := missing("train"):  # rows are tokenized on this machine, wherever they are trained on
         raise BadInput([f"{reason}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
     fetched = _in_s3(spec)
     local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}

@@ -10,7 +10,7 @@ from paretune.core.untrusted import printable
 from paretune.presentation.page import as_html
 
 # Okabe and Ito, Color Universal Design (2008): those with a contrast of 3 on a light and on a dark page.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _DASHES = (("solid", "-"), ("dash", "--"), ("dot", ":"))  # plotly's name, and matplotlib's
 _MARKS = (("circle", "o"), ("square", "s"), ("diamond", "D"), ("triangle-up", "^"), ("cross", "P"), ("star", "*"))
 _PLAIN = "#8C8C8C"  # of marks in the legend, and of lines that are no measurement
@@ -31,7 +31,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class LineChart:
-    """A chart whose lines have a colour each, and whose points have a mark for their kind."""
+    """A chart whose lines have a color each, and whose points have a mark for their kind."""
 
     title: str
     x_title: str
@@ -40,12 +40,12 @@ class LineChart:
     ideals: dict[str, Sequence[tuple[float, float]]]  # name of a line to (x, y) of what would be ideal
     kinds: Sequence[str] = ()
     is_log_y: bool = False
-    percent: bool = False  # y is a share, shown in per cent
+    percent: bool = False  # y is a share, shown in percent
 
     def _looks(self) -> dict[str, tuple[str, tuple[str, str]]]:
-        """Return the colour and the dash of each line."""
-        colours = cycle((colour, dash) for dash in _DASHES for colour in _COLOURS)
-        return dict(zip(self.lines, islice(colours, len(self.lines)), strict=True))
+        """Return the color and the dash of each line."""
+        colors = cycle((color, dash) for dash in _DASHES for color in _COLORS)
+        return dict(zip(self.lines, islice(colors, len(self.lines)), strict=True))
 
     def _mark(self, kind: str) -> tuple[str, str]:
         return _MARKS[self.kinds.index(kind) % len(_MARKS)] if kind in self.kinds else _MARKS[0]
@@ -59,15 +59,15 @@ class LineChart:
         import plotly.graph_objects as go
 
         figure = go.Figure()
-        for name, (colour, (dash, _)) in self._looks().items():
-            points, line = self.lines[name], {"color": colour, "width": 2, "dash": dash}
+        for name, (color, (dash, _)) in self._looks().items():
+            points, line = self.lines[name], {"color": color, "width": 2, "dash": dash}
             banded = [point for point in points if math.isfinite(point.low)]
             if len(banded) > 1:
                 figure.add_scatter(
                     x=[point.x for point in (*banded, *reversed(banded))],
                     y=[*(point.high for point in banded), *(point.low for point in reversed(banded))],
                     fill="toself",
-                    fillcolor=f"rgba({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))}, {_BAND})",
+                    fillcolor=f"rgba({', '.join(str(int(color[at : at + 2], 16)) for at in (1, 3, 5))}, {_BAND})",
                     line={"width": 0},
                     mode="lines",
                     hoverinfo="skip",
@@ -89,7 +89,7 @@ class LineChart:
                 y=[point.y for point in points],
                 mode="lines+markers",
                 line=line,
-                marker={"symbol": [self._mark(point.kind)[0] for point in points], "size": 9, "color": colour},
+                marker={"symbol": [self._mark(point.kind)[0] for point in points], "size": 9, "color": color},
                 hovertext=[as_html(point.text) for point in points],
                 hovertemplate="%{hovertext}<extra></extra>",
                 name=as_html(name),
@@ -120,7 +120,7 @@ class LineChart:
         from matplotlib.lines import Line2D
         from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter, ScalarFormatter
 
-        for name, (colour, (_, dash)) in self._looks().items():
+        for name, (color, (_, dash)) in self._looks().items():
             points = self.lines[name]
             if any(math.isfinite(point.low) for point in points):
                 ends = [
@@ -128,18 +128,18 @@ class LineChart:
                     [point.low for point in points],
                     [point.high for point in points],
                 ]
-                axes.fill_between(*ends, color=colour, alpha=_BAND, linewidth=0)
+                axes.fill_between(*ends, color=color, alpha=_BAND, linewidth=0)
             if ideal := self.ideals.get(name):
                 axes.plot([x for x, _ in ideal], [y for _, y in ideal], ":", color=_PLAIN, linewidth=1)
             axes.plot(
                 [point.x for point in points],
                 [point.y for point in points],
                 dash,
-                color=colour,
+                color=color,
                 label=_for_matplotlib(name),
             )
             for point in points:
-                axes.plot([point.x], [point.y], self._mark(point.kind)[1], color=colour)
+                axes.plot([point.x], [point.y], self._mark(point.kind)[1], color=color)
         axes.set(title=self.title, xlabel=self.x_title, ylabel=self.y_title, xscale="log")
         axes.xaxis.set(major_locator=FixedLocator(self._ticks()), minor_locator=NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))

@@ -13,10 +13,10 @@ from paretune.core.untrusted import printable
 
 
 class Look(NamedTuple):
-    """How a kind of mark is drawn: its name in the legend, colour, symbol of plotly and size."""
+    """How a kind of mark is drawn: its name in the legend, color, symbol of plotly and size."""
 
     name: str
-    colour: str
+    color: str
     symbol: str
     size: float = 9
     edge: float = 0

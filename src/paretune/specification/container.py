@@ -137,7 +137,7 @@ class Hosts:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedDataset:
-    """A data set that is split and tokenised."""
+    """A data set that is split and tokenized."""
 
     key: str  # digest of rows, split, tokenizer and length; equal keys mean equal bytes
     folder: Path
@@ -301,7 +301,7 @@ class Event(_Document):
     """A measurement or message of a running job."""
 
     time: Annotated[float, Field(ge=0, lt=_LATEST)]  # seconds since the epoch
-    step: Count  # optimiser steps done, of `total_steps` in all, if known
+    step: Count  # optimizer steps done, of `total_steps` in all, if known
     metrics: Metrics = {}
     message: str = ""  # one sentence for people; empty for plain measurements
     total_steps: Count | None = None

@@ -32,7 +32,7 @@ LONGEST_TEXT = 4_096  # characters of a text, the longest path that Linux allows
 
 Value = str | int | float  # value of one parameter: a number, true or false, or a text as the user would type it
 Effect = Literal[
-    "data",  # which rows and files of the model are read, and how rows are tokenised
+    "data",  # which rows and files of the model are read, and how rows are tokenized
     "evaluation",  # the rows that F1 is measured on
     "quality",  # the quality of the trained model (F1), apart from the batch plan
     "seconds",  # the time of a training step

@@ -162,7 +162,7 @@ class JobSpec(Parameters):
     )
     """rows per device and step (16)"""
     gradient_accumulation_steps: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE)
-    """micro-batches per optimiser step (1)"""
+    """micro-batches per optimizer step (1)"""
     global_batch_size: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE, basic=True)
     """rows per step on all devices; the parts follow"""
     learning_rate: float | None = parameter(None, "quality batch", gt=0, le=10, basic=True, also="lr")
@@ -172,12 +172,12 @@ class JobSpec(Parameters):
     num_train_epochs: float = parameter(1.0, "quality", gt=0, le=10_000, basic=True, also="epochs")
     """passes over the training rows"""
     seed: int = parameter(42, "noise", ge=0, le=2**32 - 1, also="seed_everything")
-    """seed of initialisation, order and dropout"""
+    """seed of initialization, order and dropout"""
 
     precision: Literal["auto", "fp32", "bf16", "fp16", "bf16-true"] = parameter(
         "auto", "quality seconds memory", group="how it is trained", also="dtype bf16 fp16 fp32"
     )
-    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: weights and optimiser, too"""
+    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: weights and optimizer, too"""
     fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter("full", "quality seconds memory")
     """full: all weights; head: the head; lora: low-rank adapters; qlora: on 4-bit weights"""
     lora: Lora = parameter(Lora(), "quality seconds memory", example={"r": 8})
@@ -227,7 +227,7 @@ class JobSpec(Parameters):
     hybrid_shard_degree: int | None = parameter(None, "seconds memory", ge=0)
     """fsdp, smp: number of devices that share one copy of the weights; 0 = all"""
     cpu_offload: bool = parameter(False, "seconds memory")
-    """fsdp: weights, gradients and optimiser state in main memory"""
+    """fsdp: weights, gradients and optimizer state in main memory"""
 
     instance_type: str = parameter(
         LOCAL,
@@ -288,7 +288,7 @@ class JobSpec(Parameters):
         not_searched="a job that is cut off has no F1",
         group="run: what is measured and recorded",
     )
-    """only measure time and memory: train this many optimiser steps and evaluate nothing"""
+    """only measure time and memory: train this many optimizer steps and evaluate nothing"""
     profile_steps: int | None = parameter(None, "launcher", ge=1, le=MOST_PROFILED_STEPS)
     """profile this many steps: trace.json.gz, profile.md"""
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic

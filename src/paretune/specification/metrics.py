@@ -32,7 +32,7 @@ BILLED_USD = "billed_usd"
 EFFECTIVE_USD = "effective_usd"
 """The same with Savings Plans, reservations and private rates."""
 OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # known only from bills
-MFU = "mfu"  # model FLOPs utilisation, a share of the devices' peak
+MFU = "mfu"  # model FLOPs utilization, a share of the devices' peak
 PEAK_MEMORY_GIB = "peak_memory_gib"
 """Highest memory of one GPU, or without one of the largest process."""
 EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split
@@ -42,7 +42,7 @@ BASELINE_MAJORITY = "baseline_f1_majority"
 BASELINE_TFIDF = "baseline_f1_tfidf"  # macro F1 of TF-IDF and logistic regression on the same rows
 BASELINE_WORDS = "baseline_f1_words"
 """F1 of entities if each word has its most frequent label."""
-TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser changes
+TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimizer changes
 TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
 DROPPED_ROWS = "dropped_rows"  # rows of the data that missing_rows=drop has left out
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length

@@ -105,14 +105,14 @@ def _divisors(number: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPlan:
-    """The rows of an optimiser step, split over data-parallel devices and micro-batches, and the learning rate."""
+    """The rows of an optimizer step, split over data-parallel devices and micro-batches, and the learning rate."""
 
     per_device_train_batch_size: int  # rows of the largest micro-batch
     gradient_accumulation_steps: int
     devices: int
     learning_rate: float
     global_batch_size: int = 0
-    """Training rows per optimiser step; 0 stands for the product of the three numbers."""
+    """Training rows per optimizer step; 0 stands for the product of the three numbers."""
 
     def __post_init__(self) -> None:
         if not self.global_batch_size:

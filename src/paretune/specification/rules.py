@@ -376,7 +376,7 @@ def launch_faults(job: "JobSpec") -> list[str]:
         library = "torch.sagemaker" if job.strategy == "smp" else "DeepSpeed"
         return [
             f"strategy={job.strategy} needs a training script of your own that uses {library}: give an entry_script, "
-            "or take strategy=fsdp, which shards weights, gradients and optimiser state"
+            "or take strategy=fsdp, which shards weights, gradients and optimizer state"
         ]
     for name in job.instance_types() if job.has_instances else ():
         instance = job.instance(name)

@@ -214,7 +214,7 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
         trial = replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking))
         is_met = dict.fromkeys(bounds, 0.0)  # as Optuna takes a trial that has not set a constraint
         trials.append(replace(trial, values={**is_met, **trial.values}))
-    quality = judged_by(dict(sorted(objectives.items(), key=lambda item: item[1])))  # what is maximised first
+    quality = judged_by(dict(sorted(objectives.items(), key=lambda item: item[1])))  # what is maximized first
     answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, bounds, quality=quality))
     run.reopen()
     record_answer(answer, run, tracking)

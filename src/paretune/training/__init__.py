@@ -3,7 +3,7 @@
 Data comes and goes through the folder and the JSON formats of `paretune.specification.container`.
 
 Entry points: python -m paretune.training one process of a job: our training, or a user's script python -m
-paretune.training.prepare checks model and data before a job, and tokenises the data python -m paretune.training.device
+paretune.training.prepare checks model and data before a job, and tokenizes the data python -m paretune.training.device
 what PyTorch sees of this machine
 
 One training:

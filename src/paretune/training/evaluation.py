@@ -10,7 +10,7 @@ from accelerate.utils import find_executable_batch_size
 
 from paretune.specification import metrics
 from paretune.training import processes
-from paretune.training.rows.tokenised import TokenRows
+from paretune.training.rows.tokenized import TokenRows
 from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
 

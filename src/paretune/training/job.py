@@ -27,7 +27,7 @@ from paretune.training.model import (
     use_fused_norms,
     write_model,
 )
-from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows, pad_multiple
+from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows, pad_multiple
 from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
 

@@ -36,7 +36,7 @@ from paretune.training.arguments import schedule_of
 from paretune.training.meter import EventWriter, Meter
 from paretune.training.optimizer import MasterAdamW
 from paretune.training.profile import BATCH, Profile
-from paretune.training.rows.tokenised import GlobalBatchSampler, TokenRows
+from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows
 from paretune.training.strategies import Loss, Replicas
 
 _BETWEEN_SAVES = 20.0  # on spot, the time between checkpoints is at least this multiple of the time that one takes
@@ -62,7 +62,7 @@ def _no_automatic_collection() -> Iterator[None]:
 class Progress:
     """The progress of a training: everything in a checkpoint that is not a tensor."""
 
-    step: int = 0  # optimiser steps done
+    step: int = 0  # optimizer steps done
     best: float | None = None  # higher is better: losses are negated
     best_step: int | None = None
     loss_scale: float | None = None
@@ -71,7 +71,7 @@ class Progress:
 class Loop:
     """One training of the model of `strategy`.
 
-    `loss` is what it minimises. `evaluate` measures it and returns metrics, one of them under the name `loss`.
+    `loss` is what it minimizes. `evaluate` measures it and returns metrics, one of them under the name `loss`.
     `sampler` says to which step each of the `rows` belongs. Checkpoints, curves and the profile are written into
     `folder`. On spot instances (`on_spot`) there is a checkpoint every two minutes, less often if it would take a
     twentieth of the time.
@@ -148,7 +148,7 @@ class Loop:
         return True
 
     def _step(self, step: int) -> torch.Tensor:
-        """Train one optimiser step, the first of which is 0. Returns the norm of its gradients."""
+        """Train one optimizer step, the first of which is 0. Returns the norm of its gradients."""
         strategy, rows = self.strategy, self._sampler.rows(step)  # indices into `self.rows`
         torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # for dropout; equal in every run
         strategy.model.train()

@@ -21,7 +21,7 @@ from paretune.training import device
 NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
 DIVERGED_STEPS = 10  # consecutive optimizer steps with a non-finite loss after which a training ends
 LOAD_S = 10.0  # least seconds between two measurements of the load, as in MLflow
-AGREE_STEPS, AGREE_S = 10, 5.0  # most optimiser steps, and seconds, between two exchanges of the processes
+AGREE_STEPS, AGREE_S = 10, 5.0  # most optimizer steps, and seconds, between two exchanges of the processes
 
 
 class Diverged(Exception):

@@ -170,7 +170,7 @@ def build_model(
 ) -> tuple[Any, list[str]]:
     """Build the model with a head for `labels` and the trainable parameters of `fine_tuning`.
 
-    Trained weights have the format in which they are updated; the optimiser rounds those that the model holds in
+    Trained weights have the format in which they are updated; the optimizer rounds those that the model holds in
     another. With qlora, frozen weights of linear layers have four bits, unless `packs` is false. The folder lacks the
     weights of `drawn` layers, so random ones were drawn for them. If they are given, the model is on the device meta:
     its layers, without memory for their weights.
@@ -211,7 +211,7 @@ def _load(
         options |= _four_bits(formats, _heads(_from_config(spec, folder)))
     if spec.strategy == DEVICE_MAP:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
-    # transformers quantises no subclass of PyTorch's linear layer (5.23), as Falcon's is, which computes the same.
+    # transformers quantizes no subclass of PyTorch's linear layer (5.23), as Falcon's is, which computes the same.
     with patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear):
         model, loading = kind.from_pretrained(
             folder, trust_remote_code=False, output_loading_info=True, **head, **options
@@ -303,7 +303,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
 def _four_bits(formats: Formats, heads: Iterable[str]) -> dict[str, Any]:
     """Return arguments of `from_pretrained` for nf4 weights with double quantization (arXiv 2305.14314).
 
-    The heads are not quantised, because they are trained or tied to the embeddings.
+    The heads are not quantized, because they are trained or tied to the embeddings.
     """
     import bitsandbytes  # noqa: F401  # if it is missing, the job's failure names it
 
@@ -328,7 +328,7 @@ def _correct_four_bits(model: Any) -> None:
 
     layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, Linear4bit)]
     if not layers:
-        fault = f"fine_tuning=qlora: transformers can quantise no layer of a {model.config.model_type} model"
+        fault = f"fine_tuning=qlora: transformers can quantize no layer of a {model.config.model_type} model"
         raise BadInput([f"{fault}; set fine_tuning=lora"])
     for name, layer in layers:
         layer.support_avx512bf16_for_cpu = False
@@ -342,7 +342,7 @@ def _give_four_bits(model: Any, formats: Formats, kept: Iterable[str]) -> None:
     """Replace the linear layers below the heads, except those `kept`, by layers of four bits, still without values.
 
     Their weights are stored in the format of products, of which shards are made and gathered as of any weight; `pack`
-    gives their values. The layers of a model that transformers quantises while it loads them are the same ones.
+    gives their values. The layers of a model that transformers quantizes while it loads them are the same ones.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
     from transformers.pytorch_utils import Conv1D
@@ -523,7 +523,7 @@ def _merge_adapters(base: Any) -> None:
         if change is not None:
             weight = (weight.float() + change.float()).to(weight.dtype)
             base.set_submodule(name, plain)
-        if state is not None and issubclass(plain.source_cls, Conv1D):  # GPT-2's, transposed to be quantised
+        if state is not None and issubclass(plain.source_cls, Conv1D):  # GPT-2's, transposed to be quantized
             weight = weight.T.contiguous()
         if state is not None and is_sharded:  # whole, which no GPU has memory for
             weight = weight.cpu() if processes.is_first() else weight.new_empty(0, device="cpu")

@@ -1,6 +1,6 @@
 """AdamW whose weights and moments are fp32, whatever the number format of the model, except with bf16-true.
 
-The optimiser has an fp32 copy of each bf16 weight, its master (`estimating.formats`), updates that, and rounds it into
+The optimizer has an fp32 copy of each bf16 weight, its master (`estimating.formats`), updates that, and rounds it into
 the model. A model in bf16 needs no autocast, which casts
 each fp32 weight and many activations in every pass. Memory for a weight in the backward pass is the same: with masters
 2 + 2 (gradient) + 4 + 8 (moments) bytes, with autocast 4 + 4 + 8. Gradients in fp16 are those of a scaled loss.

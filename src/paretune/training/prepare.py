@@ -1,4 +1,4 @@
-"""Checks model, data and training arguments, and tokenises the data: `python -m paretune.training.prepare`.
+"""Checks model, data and training arguments, and tokenizes the data: `python -m paretune.training.prepare`.
 
 It runs before a job is launched, in a separate process, so that the launching process does not import torch. It reads a
 specification, and writes the folders of the prepared data and the model, or all faults.
@@ -52,7 +52,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
     import numpy as np
 
     from paretune.training import device, model
-    from paretune.training.rows import findings, sources, tokenised
+    from paretune.training.rows import findings, sources, tokenized
 
     datasets.disable_progress_bars()
     faults = device.device_faults(spec)
@@ -74,7 +74,7 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         _print_progress(f"reading {spec.dataset}")
         rows, labels = sources.read_rows(spec)
     refuse(faults)
-    prepared = tokenised.prepare(spec, rows, labels, tokenizer, cache, _print_progress)
+    prepared = tokenized.prepare(spec, rows, labels, tokenizer, cache, _print_progress)
     is_of_words = spec.task == metrics.CAUSAL_LM  # each token of a row except the first is learned
     for split in ("train", "validation") if is_of_words else ("train",):
         if prepared.facts[f"{split}_tokens"] <= is_of_words * prepared.facts[f"{split}_rows"]:

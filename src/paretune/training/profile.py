@@ -14,13 +14,13 @@ from paretune.training import device
 from paretune.training.meter import NOT_TRAINING, EventWriter, Stopwatch
 
 BATCH = "paretune: batch"  # block of a profile that reads rows
-_STEP = "ProfilerStep"  # torch's name of a block that is one optimiser step with its data and log begins so
+_STEP = "ProfilerStep"  # torch's name of a block that is one optimizer step with its data and log begins so
 _COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms", "gloo:", "nccl")
 _DEAREST = 20  # number of operators in profile.md
 
 
 class Profile:
-    """Profiles `steps` optimiser steps from step `first` on, and writes trace and table of them into `folder`.
+    """Profiles `steps` optimizer steps from step `first` on, and writes trace and table of them into `folder`.
 
     The stopwatch is paused in these steps, so that neither their time nor their rows count.
     """
@@ -83,7 +83,7 @@ def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
         return float(sum(getattr(item, column) for item in here if item.key.startswith(beginning)))
 
     whole = total(_STEP, "cpu_time_total") - total(NOT_TRAINING, "cpu_time_total")
-    data, optimiser = total(BATCH, "cpu_time_total"), total("Optimizer.")
+    data, optimizer = total(BATCH, "cpu_time_total"), total("Optimizer.")
     if kernels:
         times = {item.key: float(item.self_device_time_total) for item in kernels}
         busy = sum(times.values()) - total(NOT_TRAINING)
@@ -93,6 +93,6 @@ def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
         idle = total(_STEP, "self_cpu_time_total")
         busy = whole - data - idle
     communication = sum(time for key, time in times.items() if key.startswith(_COMMUNICATION))
-    compute = busy - optimiser - communication
-    parts = {"compute": compute, "optimiser": optimiser, "communication": communication, "data": data, "idle": idle}
+    compute = busy - optimizer - communication
+    parts = {"compute": compute, "optimizer": optimizer, "communication": communication, "data": data, "idle": idle}
     return whole, {name: round(100 * max(0.0, time) / whole, 1) for name, time in parts.items()}

@@ -3,7 +3,7 @@
     ddp         every device has the whole model; gradients are averaged                       `Replicas`
     smddp       as ddp, with SageMaker's collective operations (some AWS images); never tried  `Replicas`
     device_map  one process loads the layers onto all of its devices                           `Replicas`
-    fsdp        weights, gradients and optimiser state are sharded over the devices            `Shards`
+    fsdp        weights, gradients and optimizer state are sharded over the devices            `Shards`
 
 smp, deepspeed and deepspeed_zero3 are for scripts of the user's own.
 """
@@ -31,7 +31,7 @@ from paretune.specification.job import JobSpec
 from paretune.training import device, processes
 from paretune.training.model import four_bit_layers, layers_of, needs_masks, pack
 from paretune.training.optimizer import MasterAdamW
-from paretune.training.rows.tokenised import masked
+from paretune.training.rows.tokenized import masked
 
 PROCESS_TIMEOUT_S = 600
 """Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
@@ -182,7 +182,7 @@ class Shards(Replicas):
     mesh; trained ones have the format in which they are updated. With bf16 or fp16 a layer is gathered and computed in
     that format, and gradients are summed in fp32. Weights of 4 bits are stored in that format, too, several in one
     number: each process packs the whole weight, and keeps its shard and the constants of all its blocks. Several
-    replicas have a whole copy each. With `cpu_offload` shards and optimiser stay in the machine's memory. With a single
+    replicas have a whole copy each. With `cpu_offload` shards and optimizer stay in the machine's memory. With a single
     sharer and replica nothing is sharded, unless offloaded.
 
     The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism
@@ -289,9 +289,9 @@ class Shards(Replicas):
 def begin_training(
     kind: type[Replicas], spec: JobSpec, formats: Formats, build: Build, arguments: Any, learning_rate: float
 ) -> tuple[Replicas, MasterAdamW]:
-    """Return the model of the job, spread over its processes in one `kind` of way, and its optimiser.
+    """Return the model of the job, spread over its processes in one `kind` of way, and its optimizer.
 
-    The order matters: the model is built and divided, then the optimiser casts its weights to the format in which they
+    The order matters: the model is built and divided, then the optimizer casts its weights to the format in which they
     are trained, and then DDP and the compiler take the weights as they are.
     """
     strategy = kind(spec, formats, build)

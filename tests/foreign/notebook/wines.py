@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 # In[2]:
 
 
-neighbours = 5
+neighbors = 5
 test_size = 0.25
 
 
@@ -28,8 +28,8 @@ x_train, x_test, y_train, y_test = train_test_split(x, y, test_size=test_size, r
 # In[4]:
 
 
-model = KNeighborsClassifier(n_neighbors=neighbours).fit(x_train, y_train)
+model = KNeighborsClassifier(n_neighbors=neighbors).fit(x_train, y_train)
 accuracy = np.mean(model.predict(x_test) == y_test)
-print(f"neighbours_used = {model.n_neighbors}")
+print(f"neighbors_used = {model.n_neighbors}")
 print(f"test_size_used = {test_size!r}")
 print(f"Accuracy: {accuracy:.4f}")

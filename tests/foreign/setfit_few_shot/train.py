@@ -1,4 +1,4 @@
-"""SetFit on sixteen labelled texts, as its documentation shows it."""
+"""SetFit on sixteen labeled texts, as its documentation shows it."""
 
 import argparse
 import json

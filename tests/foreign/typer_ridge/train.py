@@ -11,18 +11,18 @@ import typer
 def main(
     penalty: float = 1.0,
     n_rows: Annotated[int, typer.Option(help="rows to train on")] = 60,
-    centred: bool = False,
+    centered: bool = False,
     seed: int = 0,
 ) -> None:
     random = np.random.default_rng(seed)
     x = random.normal(size=(80, 6)) + 1
     y = x @ np.arange(6.0) + random.normal(size=80)
-    if centred:
+    if centered:
         x = x - x.mean(axis=0)
     weights = np.linalg.solve(x[:n_rows].T @ x[:n_rows] + penalty * np.eye(6), x[:n_rows].T @ y[:n_rows])
     print("penalty_used:", penalty)
     print("n_rows_used:", n_rows)
-    print("centred_used:", int(centred))
+    print("centered_used:", int(centered))
     rmse = float(np.sqrt(np.mean((x[60:] @ weights - y[60:]) ** 2)))
     print("rmse:", rmse)
     used = {"penalty": penalty, "n_rows": len(x[:n_rows])}

@@ -92,13 +92,13 @@ def test_estimate_report_import_and_sync(run: Run, workplace: Path) -> None:
     assert [row["instance_count"] for row in document["rows"]] == [1, 2]
     assert isinstance(document["rows"][0]["on_front"], bool)
 
-    table = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,colour\n"
+    table = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,color\n"
     (workplace / "runs.csv").write_text(f"{table}ml.g5.xlarge,1,32,5e-5,1000,0.9,red\n")
     shared = "--model m --dataset d --num_train_epochs 1 --max_seq_length 128 --precision fp32"
     code, document, _ = run("import", "--recorded_runs", "runs.csv", *shared.split(), "--json")
     assert code == 0
     assert set(document) == fields_of("`import`")
-    assert (len(document["run_ids"]), document["ignored_columns"]) == (1, ["colour"])
+    assert (len(document["run_ids"]), document["ignored_columns"]) == (1, ["color"])
 
     code, document, _ = run("report", "--json")
     assert code == 0

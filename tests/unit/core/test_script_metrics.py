@@ -108,7 +108,7 @@ def test_printed_numbers_are_curves_over_the_steps_that_were_printed() -> None:
     assert {name: [(step, value) for step, _, value in points] for name, points in found.curves.items()} == {
         "loss": [(1, 0.5), (2, 0.25)]
     }
-    assert found.sources == "printed: loss, test_loss; printed in per cent and recorded as a share: val_acc"
+    assert found.sources == "printed: loss, test_loss; printed in percent and recorded as a share: val_acc"
     assert found.metrics["val_acc"] == 0.5
 
 

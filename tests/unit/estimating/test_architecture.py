@@ -27,7 +27,7 @@ def test_a_language_model_multiplies_by_its_vocabulary_and_keeps_one_table_when_
     assert free.parameters == tied.parameters + 800
 
 
-def test_a_well_known_model_is_found_with_and_without_its_organisation() -> None:
+def test_a_well_known_model_is_found_with_and_without_its_organization() -> None:
     assert well_known("google-bert/bert-base-uncased") == well_known("bert-base-uncased") is not None
     assert well_known(BUNDLED_MODEL) == well_known("all-MiniLM-L6-v2") is not None
     assert well_known("nobody/knows-this") is None

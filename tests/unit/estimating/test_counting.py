@@ -90,7 +90,7 @@ def test_a_layer_has_as_many_kernels_as_its_kind_and_precision(changes: dict[str
     assert work_of(**ONE_GPU, **changes).kernels == pytest.approx(6 * kernels)
 
 
-def test_the_optimiser_moves_each_weight_with_its_moments_and_masters_also_their_rounded_copy() -> None:
+def test_the_optimizer_moves_each_weight_with_its_moments_and_masters_also_their_rounded_copy() -> None:
     fused = work_of(**ONE_GPU, precision="fp32")
 
     assert (fused.updated, fused.update_kernels) == (24 * 1500, 41)
@@ -134,7 +134,7 @@ def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
 def test_shards_of_four_bit_weights_are_gathered_packed_and_all_devices_work_at_a_time() -> None:
     job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "fine_tuning": "qlora", "per_device_train_batch_size": 4}
     shards, in_turn = work_of(**job, strategy="fsdp"), work_of(**job, strategy="device_map")
-    trained = shards.updated * 4 / 24  # bytes of the optimiser, of which each device updates its share
+    trained = shards.updated * 4 / 24  # bytes of the optimizer, of which each device updates its share
 
     assert shards.micro_link == pytest.approx(3 / 4 * (2 * (0.5 * 1000 + 2 * 500) + 4 * trained))
     assert (shards.bubble, in_turn.bubble) == (0, 3)

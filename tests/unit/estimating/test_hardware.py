@@ -11,7 +11,7 @@ from paretune.estimating.hardware import local_gpu, resolved_precision
 from paretune.specification import catalog
 
 
-def test_every_gpu_of_the_catalogue_has_a_data_sheet() -> None:
+def test_every_gpu_of_the_catalog_has_a_data_sheet() -> None:
     for instance in catalog.instances().values():
         if not instance.has_gpu:
             continue

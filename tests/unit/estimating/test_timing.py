@@ -164,7 +164,7 @@ def test_a_probe_shows_that_a_batch_four_times_as_large_takes_as_long() -> None:
     assert predict(replace(short, flops=8e9, moved=1.6e9), model).step_seconds == pytest.approx(0.068, rel=0.2)
 
 
-def test_a_measurement_moves_its_neighbours_less_than_itself() -> None:
+def test_a_measurement_moves_its_neighbors_less_than_itself() -> None:
     model = fit([Measurement(work=ROUND, step_seconds=2 * STEP)])
 
     def ratio(**constants: str) -> float:

@@ -13,7 +13,7 @@ from paretune.estimating.workload import (
     Workload,
     evaluation_batch,
     frozen_weight_bytes,
-    quantised_weights,
+    quantized_weights,
     workload,
 )
 from paretune.specification.job import JobSpec
@@ -83,7 +83,7 @@ def test_frozen_weights_under_adapters_take_two_bytes_or_half_a_byte(
 ) -> None:
     spec = JobSpec(**changes)
     assert 1500 * frozen_weight_bytes(
-        quantised_weights(spec, BUILT), BUILT, formats_of(spec, "llama", precision)
+        quantized_weights(spec, BUILT), BUILT, formats_of(spec, "llama", precision)
     ) == pytest.approx(expected)
 
 

@@ -296,7 +296,7 @@ def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> 
     assert desk.sync()[run_id].remark == "another process on this machine is watching it"
 
 
-@pytest.mark.parametrize("document", ['{"colour": "blue"}', '{"seed": '])
+@pytest.mark.parametrize("document", ['{"color": "blue"}', '{"seed": '])
 def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, document: str) -> None:
     strange, good = desk.leave(DONE), desk.leave(DONE)
     desk.tag(strange, "given", document)

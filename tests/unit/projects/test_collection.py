@@ -55,7 +55,7 @@ def _record(inner: MlflowClient, folder: Path) -> None:
     inner.set_tag(run_id, "auth", "Bearer abcdef0123456789abcdef")
     inner.set_tag(run_id, "db_password", "hunter2")
     inner.set_tag(run_id, "mlflow.note.content", "see http://ann:hunter2@host/x")
-    inner.set_tag(run_id, "colour", "blue")
+    inner.set_tag(run_id, "color", "blue")
     inner.set_tag(run_id, "mlflow.source.name", "wrong")
     inner.set_tag(run_id, "paretune.given", '{"instance_type": "ml.p4d.24xlarge"}')  # from a job in the job, or a trap
     texts = folder / "mlruns" / run.info.experiment_id / run_id / "artifacts" / "texts"
@@ -90,7 +90,7 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     assert curve == [(0, 1000, 0.5), (1, 2000, 0.75)]
     masked = dict.fromkeys(PLANTED, "...")
     assert run.data.params == {"given": "'quoted'", "own": "1", "eos_token_id": "50256", "use_token": "True"} | masked
-    assert run.data.tags["colour"] == "blue"
+    assert run.data.tags["color"] == "blue"
     assert (run.data.tags["auth"], run.data.tags["db_password"]) == ("Bearer ...", "...")
     assert run.data.tags["mlflow.note.content"] == "see http://host/x"
     assert "cost_usd" not in run.data.metrics

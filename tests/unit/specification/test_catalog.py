@@ -12,7 +12,7 @@ from paretune.specification import catalog
 from paretune.specification.catalog import instance, instances
 
 
-def test_every_row_of_the_catalogue_makes_sense() -> None:
+def test_every_row_of_the_catalog_makes_sense() -> None:
     assert len(instances()) > 50
     for kind in instances().values():
         assert min(kind.vcpus, kind.memory_gib) > 0
@@ -24,7 +24,7 @@ def test_the_local_disks_of_an_instance_are_known_in_gib() -> None:
     assert instance("ml.p3.2xlarge").local_storage_gib == instance("ml.m5.large").local_storage_gib == 0
 
 
-def test_the_catalogue_holds_every_type_of_botocore_but_those_whose_hardware_is_not_known() -> None:
+def test_the_catalog_holds_every_type_of_botocore_but_those_whose_hardware_is_not_known() -> None:
     model = botocore.session.get_session().get_service_model("sagemaker")
     possible = set(model.shape_for("TrainingInstanceType").enum)
 

@@ -73,8 +73,8 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv(name, raising=False)
     from transformers import AutoTokenizer
 
-    from paretune.training.rows import tokenised
-    from paretune.training.rows.tokenised import Rows
+    from paretune.training.rows import tokenized
+    from paretune.training.rows.tokenized import Rows
 
     words = ["great", "warm", "dull", "cold", "the", "film"]
     random = np.random.default_rng(0)
@@ -85,7 +85,7 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     splits = {"train": rows(24), "validation": rows(8), "test": rows(5)}
-    made = tokenised.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
+    made = tokenized.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
     folder = JobFolder(tmp_path / "job")
     folder.make()
     give(folder, made, tiny_model)

@@ -13,8 +13,8 @@ from paretune.estimating.formats import formats_of
 from paretune.specification.job import JobSpec
 from paretune.training import evaluation, processes
 from paretune.training.evaluation import evaluate, evaluate_share
-from paretune.training.rows import tokenised
-from paretune.training.rows.tokenised import Rows, TokenRows
+from paretune.training.rows import tokenized
+from paretune.training.rows.tokenized import Rows, TokenRows
 from paretune.training.strategies import Replicas
 from paretune.training.tasks import Evaluation
 
@@ -30,7 +30,7 @@ def rows(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenRow
     split = Rows(texts=texts, labels=random.integers(0, 3, size=50))
     tokenizer, folder = AutoTokenizer.from_pretrained(tiny_model), tmp_path_factory.mktemp("prepared")
     splits = {"train": split, "validation": split}
-    made = tokenised.prepare(JobSpec(max_seq_length=32), splits, ("a", "b", "c"), tokenizer, folder)
+    made = tokenized.prepare(JobSpec(max_seq_length=32), splits, ("a", "b", "c"), tokenizer, folder)
     return TokenRows(made.folder / "validation", pad_id=0, longest_first=True)
 
 

@@ -18,9 +18,9 @@ from paretune.training import device, meter, strategies
 from paretune.training.job import train
 from paretune.training.meter import Diverged
 from paretune.training.model import load_tokenizer
-from paretune.training.rows import tokenised
+from paretune.training.rows import tokenized
 from paretune.training.rows.sources import read_rows
-from paretune.training.rows.tokenised import TokenRows
+from paretune.training.rows.tokenized import TokenRows
 from tests.support.trainings import SPEC, give, report_of
 
 
@@ -36,7 +36,7 @@ def test_a_probe_makes_its_steps_although_the_rows_are_fewer_and_keeps_nothing(f
     assert not list(folder.checkpoints.glob("checkpoint-*"))
 
 
-def test_utilisation_counts_every_device_also_those_that_share_rows(
+def test_utilization_counts_every_device_also_those_that_share_rows(
     folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(device, "peak_flops", lambda _: 1.0)
@@ -139,7 +139,7 @@ def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
     assert not folder.report.exists()
 
 
-def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_path: Path) -> None:
+def test_words_are_learned_and_judged_by_their_entities(folder: JobFolder, tmp_path: Path) -> None:
     rows = tmp_path / "words.jsonl"
     labels = {"great": "B-GOOD", "warm": "I-GOOD", "the": "O", "film": "O", "dull": "B-BAD", "cold": "I-BAD"}
     random = np.random.default_rng(0)
@@ -160,7 +160,7 @@ def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_pa
 
 
 @pytest.mark.slow
-def test_several_labels_a_row_are_learnt(folder: JobFolder, tmp_path: Path) -> None:
+def test_several_labels_a_row_are_learned(folder: JobFolder, tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     lines = []
     for good, bad in random.integers(0, 4, size=(128, 2)):
@@ -183,6 +183,6 @@ def prepared_for(spec: JobSpec, folder: JobFolder) -> PreparedDataset:
     """Return the data set of `spec`, and put it into the job's folder."""
     source = folder.model_source.resolve()
     read, names = read_rows(spec)
-    prepared = tokenised.prepare(spec, read, names, load_tokenizer(source), folder.root.parent / "other")
+    prepared = tokenized.prepare(spec, read, names, load_tokenizer(source), folder.root.parent / "other")
     give(folder, prepared, source)
     return prepared

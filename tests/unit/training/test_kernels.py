@@ -17,7 +17,7 @@ from paretune.training.device import DTYPES
 from paretune.training.loop import Loop
 from paretune.training.meter import Meter
 from paretune.training.model import needs_masks, use_causal_attention, use_fused_norms
-from paretune.training.rows.tokenised import MOST_LENGTHS, TokenRows, masked, pad_multiple
+from paretune.training.rows.tokenized import MOST_LENGTHS, TokenRows, masked, pad_multiple
 from tests.support.small_models import Calls, batch_of, small
 from tests.support.trainings import SPEC, report_of
 

@@ -28,7 +28,7 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
     assert (document["steps"], document["first_step"]) == (3, 2)  # the first step warms up
     shares = document["shares_percent"]
     assert sum(shares.values()) == pytest.approx(100, abs=0.3)
-    assert min(shares["compute"], shares["optimiser"], shares["idle"]) > 0
+    assert min(shares["compute"], shares["optimizer"], shares["idle"]) > 0
     assert shares["communication"] == 0
     assert document["step_ms"] > 0
     names = [event["name"] for event in events if event.get("ph") == "X"]
@@ -64,7 +64,7 @@ def test_the_parts_of_a_step_are_distinguished(on_gpu: bool) -> None:
     if on_gpu:
         rows += [row("gemm", 0, 0, 500, kernel=True), row("multi_tensor_apply", 0, 0, 300, kernel=True)]
         rows += [row("ncclDevKernel_AllReduce", 0, 0, 100, kernel=True)]
-    parts = {"compute": 61.0, "optimiser": 20.0, "communication": 4.0, "data": 5.0, "idle": 10.0}
-    on_the_gpu = {"compute": 45.0, "optimiser": 30.0, "communication": 10.0, "data": 5.0, "idle": 10.0}
+    parts = {"compute": 61.0, "optimizer": 20.0, "communication": 4.0, "data": 5.0, "idle": 10.0}
+    on_the_gpu = {"compute": 45.0, "optimizer": 30.0, "communication": 10.0, "data": 5.0, "idle": 10.0}
 
     assert shares_of(rows) == (1000.0, on_the_gpu if on_gpu else parts)

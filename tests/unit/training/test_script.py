@@ -98,7 +98,7 @@ def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_i
     assert report is not None
     assert report.metrics == {"f1": 0.5, "val_acc": 0.5, "uri_is_inside": 1.0}
     assert report.facts["metrics_from"] == (
-        "out/all_results.json: f1; printed: uri_is_inside; printed in per cent and recorded as a share: val_acc"
+        "out/all_results.json: f1; printed: uri_is_inside; printed in percent and recorded as a share: val_acc"
     )
     assert [point[::2] for point in read_curves(folder.report.parent / STORE)["val_acc"]] == [
         (0, 0),

@@ -308,7 +308,7 @@ def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
         for index, item in enumerate(estimates)
         if item is not None and item.cost_usd is not None and item.fits != "no"
     }
-    marks = dict(zip(points, pareto.front(list(points.values()), maximise=(False, False)), strict=True))
+    marks = dict(zip(points, pareto.front(list(points.values()), maximize=(False, False)), strict=True))
     return [marks.get(index, False) for index in range(len(estimates))]
 
 

@@ -285,7 +285,7 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
 def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
     marks = pd.Series(None, frame.index, dtype=object)
     for _, points in frame[[*_COMPARED, cost, metrics.F1]].dropna().groupby(_COMPARED):
-        marks[points.index] = pareto.front(points[[cost, metrics.F1]].to_numpy().tolist(), maximise=(False, True))
+        marks[points.index] = pareto.front(points[[cost, metrics.F1]].to_numpy().tolist(), maximize=(False, True))
     return marks
 
 

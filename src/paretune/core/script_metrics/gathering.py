@@ -16,7 +16,7 @@ from .printed_line import Line, finite_numbers, header_in, numbers_of, read_line
 _MOST_NAMES = 300  # most names of printed numbers that are kept; MLflow shows a chart for each
 _MOST_POINTS = 20_000  # of a printed curve
 _MOST_LINES = 100_000  # lines kept for metric_definitions, the newest
-PRINTED, IN_PER_CENT = "printed", "printed in per cent and recorded as a share"
+PRINTED, IN_PER_CENT = "printed", "printed in percent and recorded as a share"
 
 
 class Gathered(NamedTuple):

@@ -28,7 +28,7 @@ _WORD = r"[A-Za-z_µ][\w./@'²-]*"
 _SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # the rows that a number is about
 _COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fold)s?"
 
-_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
+_COLOR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
 _UPRIGHT = re.compile("[│┃║╎╏┆┇┊┋]")
 _DRAWING = re.compile("[\u2500-\u25ff\x00-\x08\x0b-\x1f\x7f]+")
 _GAP = re.compile(r"\s{5,}")
@@ -89,7 +89,7 @@ _IS = re.compile(rf"(?:\s*(?:-+>|=+>|→)|\s+(?:is|was|of|equals|reached)\b)\s*:
 _CUT = re.compile(r"[|;,\t]|\s[-–—•/]+\s|^[-–—•*#\s]+|\.{2,}|…|-+>|=+>|→|\.\s+(?=[A-Z])|\s\+\s|[{}]")
 _TOKEN = re.compile(rf"(?<![\w.@/])(?<!\w-)({_NUMBER})(?![\w@]|\.\d|/\d)(\s?%)?")
 _NOTE_OF_PER_CENT = re.compile(r"\(\s*(?:%|in %|pct|percent)\s*\)|\[\s*%\s*\]")
-_PER_CENT = re.compile(r"(?<=\d)\s?(?:percent|per cent|pct)\b")
+_PER_CENT = re.compile(r"(?<=\d)\s?(?:per ?cent|pct)\b")
 _SPREAD = re.compile(r"\b(?:deviation|std|variance|interval)\b", re.IGNORECASE)
 _CHANGE = re.compile(rf"{_NUMBER}(\s?%)?\s*-+>\s*(?={_NUMBER})")  # of a checkpoint: `decreased (0.41 --> 0.39)`
 _IMPROVED = re.compile(
@@ -237,7 +237,7 @@ _DIGIT_OR_NAN = re.compile(r"\d|nan|inf", re.IGNORECASE)
 
 
 def numbers_in(line: str, settings: Collection[str] = ()) -> dict[str, float]:
-    """Name to value of the numbers in a printed line; a value in per cent as a share, `88.12%` as 0.8812.
+    """Name to value of the numbers in a printed line; a value in percent as a share, `88.12%` as 0.8812.
 
     `settings` are names that are not metrics.
     """
@@ -260,7 +260,7 @@ def read_line(line: str, settings: Collection[str] = ()) -> Line:
 
 def cleaned(line: str) -> str:
     """Return the last state of a line, without colors and box drawing, its cells separated by |."""
-    states = [state for state in _COLOUR.sub("", line).split("\r") if state.strip()]
+    states = [state for state in _COLOR.sub("", line).split("\r") if state.strip()]
     text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
     text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
     text = _with_short_gaps(_DRAWING.sub(" ", text.replace("\t", " \t ")))

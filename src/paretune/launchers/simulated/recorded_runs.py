@@ -10,7 +10,7 @@ A table is a CSV file with one finished training job a row, read strictly:
     billable_seconds             of all completed runs, or no such column: simulated jobs then take what is estimated
     status                       Completed (the default), OutOfMemory or Failed
     train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    where they were measured
-    num_steps                    optimiser steps; with num_train_epochs, train_rows follows from them
+    num_steps                    optimizer steps; with num_train_epochs, train_rows follows from them
     dataset_size                 rows before validation rows were split off
     hourly_price_usd,price_as_of what an hour of one instance cost then, and the day, month or year of that price
     cost_usd                     cost of the job; if left out, it follows from seconds and price
@@ -253,7 +253,7 @@ class ReplayedJob:
     basis: str  # the rows of the figures, in words
     startup_seconds: float = 0.0  # of `billable_seconds`, those before the first step
     uploaded_bytes: float = 0.0  # of the model; 0 if unknown
-    steps: int | None = None  # optimiser steps in all; None if the number of rows is unknown
+    steps: int | None = None  # optimizer steps in all; None if the number of rows is unknown
     measured: Mapping[str, float] = field(default_factory=dict)
     """Further metrics of the row, if a single row holds the whole job."""
 
@@ -316,7 +316,7 @@ class RunTable:
             full = [row for row in rows if row.cells.status == OUT_OF_MEMORY]
             nearest = min(full, key=lambda row: math.dist(at, point_of(row)))
             seconds = nearest.cells.billable_seconds or startup_seconds
-            basis = f"the recorded run in line {nearest.line} and its neighbours ran out of memory"
+            basis = f"the recorded run in line {nearest.line} and its neighbors ran out of memory"
             return ReplayedJob(billable_seconds=seconds, status=OUT_OF_MEMORY, basis=basis)
         alike = [row for row in rows if row.plan.gradient_accumulation_steps == plan.gradient_accumulation_steps]
         timed = quality = rows_at(alike, CLUSTER_AXES, at, choose)

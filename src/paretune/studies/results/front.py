@@ -254,7 +254,7 @@ def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()
 def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
     """Return the standard error of a point's mean, by the noise of all runs.
 
-    Seconds and dollars that disagree by far more, as when a neighbour kept the machine busy, have their own scatter.
+    Seconds and dollars that disagree by far more, as when a neighbor kept the machine busy, have their own scatter.
     """
     mean, count = fmean(values), len(values)
     if metric in metrics.OF_THE_CLUSTER and count > 1:
@@ -517,7 +517,7 @@ class StudyFront:
         return list(compress(self.best, is_best))
 
     def cost_of(self, point: Configuration) -> tuple[float, ...]:
-        """Sort key for "cheapest": dollars; without prices, the study's objectives, minimised ones first."""
+        """Sort key for "cheapest": dollars; without prices, the study's objectives, minimized ones first."""
         if all(metrics.COST_USD in each.means for each in self.feasible):
             return (point.means[metrics.COST_USD], *costs(point.means, self.objectives))
         return costs(point.means, dict(sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")))

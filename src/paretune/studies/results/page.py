@@ -189,7 +189,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         is_drawn = group["number"].isin(best) == (kind == "front") if is_of_front else group["number"].notna()
         group = group.assign(**{name: group[name].where(is_drawn) for name in pair})
         name = f"on the front by {others[0]}" if kind == "elsewhere" and len(others) == 1 else look.name
-        bars = {"color": look.colour, "thickness": 1, "width": 0}
+        bars = {"color": look.color, "thickness": 1, "width": 0}
         figure.add_scatter(
             x=group[x].tolist(),
             y=group[y].tolist(),
@@ -198,7 +198,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
             mode="markers",
             name=f"{name} ({is_drawn.sum()})",
             showlegend=bool(is_drawn.any()),
-            marker={"symbol": look.symbol, "color": look.colour, "size": look.size},
+            marker={"symbol": look.symbol, "color": look.color, "size": look.size},
             hovertemplate="%{hovertext}<extra></extra>",
             hovertext=group["text"],
             customdata=group["url"],
@@ -209,15 +209,15 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         y=picked[y].tolist(),
         mode="markers+text",
         name=PICKED.name,
-        marker={"symbol": PICKED.symbol, "color": PICKED.colour, "size": PICKED.size, "line": {"width": PICKED.edge}},
+        marker={"symbol": PICKED.symbol, "color": PICKED.color, "size": PICKED.size, "line": {"width": PICKED.edge}},
         text=picked["label"].map(as_html),
         textposition=_places(picked[x].tolist(), picked[y].tolist(), marks[x].min(), marks[x].max()),
         cliponaxis=False,
         hoverinfo="skip",
     )
     joined = marks[marks["number"].isin(best)].sort_values([x, y], ascending=[True, front.objectives[x] != "minimize"])
-    # Between two neighbours the line has the worse of their values.
-    line = {"color": MARKS["front"].colour, "width": 1.5, "shape": "hv" if front.objectives[x] == "minimize" else "vh"}
+    # Between two neighbors the line has the worse of their values.
+    line = {"color": MARKS["front"].color, "width": 1.5, "shape": "hv" if front.objectives[x] == "minimize" else "vh"}
     figure.add_scatter(
         x=joined[x].tolist(), y=joined[y].tolist(), mode="lines", line=line, hoverinfo="skip", showlegend=False
     )

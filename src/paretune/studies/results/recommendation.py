@@ -127,11 +127,11 @@ def _knee(front: StudyFront) -> _Role | None:
     if (pair := front.main_pair) is None:
         return None
     best = front.best_in_pair(pair)
-    minimised = np.array([costs(point.means, {name: front.objectives[name] for name in pair}) for point in best])
-    low, span = minimised.min(axis=0), np.ptp(minimised, axis=0)
+    minimized = np.array([costs(point.means, {name: front.objectives[name] for name in pair}) for point in best])
+    low, span = minimized.min(axis=0), np.ptp(minimized, axis=0)
     if len(best) < 3 or not span.all():
         return None
-    depths = 1 - ((minimised - low) / span).sum(axis=1)  # below the chord from (0, 1) to (1, 0)
+    depths = 1 - ((minimized - low) / span).sum(axis=1)  # below the chord from (0, 1) to (1, 0)
     if depths.max() <= 1e-9:
         return None  # the front bends the other way: no point is a good trade
     knee = best[int(depths.argmax())]

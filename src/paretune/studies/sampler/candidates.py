@@ -97,8 +97,8 @@ class Space:
         counts = [item.spec.instance_count for item in self.candidates]
         self.fewest, self.most = min(counts), max(counts)
         self.own = {} if self.is_own else own_space(job)
-        modelled = {"instance_type"} if self.is_own else _CLUSTER | _KNOWN
-        further = {name: {*effects_of(JobSpec, self._full[name])} for name in searched if name not in modelled}
+        modeled = {"instance_type"} if self.is_own else _CLUSTER | _KNOWN
+        further = {name: {*effects_of(JobSpec, self._full[name])} for name in searched if name not in modeled}
         self._quality_names = [name for name, effects in further.items() if self.is_own or "quality" in effects]
         self._seconds_names = [name for name, of in further.items() if self.is_own or of & {"seconds", "memory"}]
 
@@ -250,7 +250,7 @@ def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]
 OUTCOME, SECONDS, STARTUP_S, STEP_S = "outcome", "seconds", "startup_seconds", "step_seconds"
 ROWS, BASELINE = "train_rows", "baseline"
 """User attributes of a trial: how it ended if it failed, seconds billed, those around the training, those of an
-optimiser step, rows of the whole data set that an epoch passes, and what one answer for all rows would reach."""
+optimizer step, rows of the whole data set that an epoch passes, and what one answer for all rows would reach."""
 _IN_SECONDS = (BILLABLE_SECONDS, JOB_SECONDS, TRAIN_SECONDS)
 CLAIM = "paretune:job"  # system attribute: the parameters claimed for a trial until it has them
 

@@ -56,7 +56,7 @@ class Aims:
 
     @cached_property
     def costs(self) -> list[str]:
-        """The objectives that are minimised: dollars, seconds or both."""
+        """The objectives that are minimized: dollars, seconds or both."""
         is_about_time = not {*metrics.TIMES}.isdisjoint(self.objectives)
         is_about_usd = metrics.COST_USD in self.objectives or not is_about_time
         return [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
@@ -432,7 +432,7 @@ class Decision:
     @cached_property
     def since_growth_usd(self) -> float:
         """Dollars that were paid since the measured front last grew by a share that counts."""
-        _, jobs, seconds, reached = self._learnt
+        _, jobs, seconds, reached = self._learned
         ended = [row for row in self._rows if not row.is_running]
         usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
         points = np.column_stack([self._costs(usd, seconds), -reached])
@@ -521,18 +521,18 @@ class Decision:
     @cached_property
     def _quality(self) -> QualityModel:
         """The model of quality; a training that runs will show what is expected of it."""
-        return self._learnt[0]
+        return self._learned[0]
 
     @cached_property
     def _ran(self) -> np.ndarray:
         """The front of the trainings that ran or run, with their expected quality."""
-        _, jobs, seconds, reached = self._learnt
+        _, jobs, seconds, reached = self._learned
         usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
         points = np.column_stack([self._costs(usd, seconds), -reached])
         return _front_of(points[self._aims.meets(usd, seconds, self._sign * reached)])
 
     @cached_property
-    def _learnt(self) -> tuple[QualityModel, list[Candidate], np.ndarray, np.ndarray]:
+    def _learned(self) -> tuple[QualityModel, list[Candidate], np.ndarray, np.ndarray]:
         """The model of quality, and of all trainings the jobs, their seconds and their expected quality."""
         measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
@@ -621,7 +621,7 @@ def _front_of(points: np.ndarray) -> np.ndarray:
 def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Compute the hypervolume that each of N points, shape (N, M), adds to K others, shape (K, M).
 
-    All objectives are minimised. Points beyond the reference point add nothing. The volume is cut into slabs along the
+    All objectives are minimized. Points beyond the reference point add nothing. The volume is cut into slabs along the
     last objective, between which the others are compared in one objective less.
     """
     if points.shape[1] == 1:

@@ -38,14 +38,14 @@ class PlainModel:
         least = _FEW_SCATTER if len(values) < _FEW else _LEAST_SCATTER
         self._scatter = max(float(self._values.std()), least * float(np.abs(self._values).max(initial=0.0)), 1e-9)
         self._level = float(np.median(self._values))
-        self._centre = np.array([_LENGTH] * self._n_axes + [_NOISE, 0.0])
+        self._center = np.array([_LENGTH] * self._n_axes + [_NOISE, 0.0])
         self._spread = np.array([_LENGTH_SD] * self._n_axes + [_NOISE_SD, _SCALE_SD])
         random = np.random.default_rng(0)
-        draws = list(self._centre + self._spread * random.standard_normal((_DRAWS, len(self._centre))))
+        draws = list(self._center + self._spread * random.standard_normal((_DRAWS, len(self._center))))
         fits = [self._fit(draw) for draw in draws]
         for _ in range(_ROUNDS):
             best = np.argsort([-fit[0] for fit in fits], kind="stable")[:_PARENTS]
-            steps = _STEP * self._spread * random.standard_normal((_PARENTS, len(self._centre)))
+            steps = _STEP * self._spread * random.standard_normal((_PARENTS, len(self._center)))
             new = [draws[i] + step for i, step in zip(best, steps, strict=False)]
             draws, fits = draws + new, fits + [self._fit(draw) for draw in new]
         weights = np.exp(np.array([fit[0] for fit in fits]) - max(fit[0] for fit in fits))
@@ -76,7 +76,7 @@ class PlainModel:
         rest = self._values - self._level
         solved = cho_solve((root, True), rest, check_finite=False)
         evidence = -0.5 * float(rest @ solved) - float(np.log(np.diag(root)).sum())
-        return evidence - 0.5 * float((((draw - self._centre) / self._spread) ** 2).sum()), root, solved
+        return evidence - 0.5 * float((((draw - self._center) / self._spread) ** 2).sum()), root, solved
 
     def _covariance(self, draw: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         lengths = np.exp(draw[self._axes])

@@ -178,7 +178,7 @@ class QualityModel:
     def _fit(self) -> None:
         runs = ~self.collapsed
         x, y = self._keys[runs], self._values[runs]
-        self._centre, self._top = float(np.median(y)), x[[int(np.argmax(y))]]
+        self._center, self._top = float(np.median(y)), x[[int(np.argmax(y))]]
         known = None if self._known_noise is None else self._known_noise[runs]
         usual = _NOISE * self._spread if known is None else float(np.mean(known))
         noises, bumps = (self._noises, (0.0,)) if known is None else (_UNSURE, _BUMPS)
@@ -216,7 +216,7 @@ class QualityModel:
         """Return quality at M keys as its kind is known beforehand, from the best run."""
         off = _ridged(keys - self._top)
         lost = _FALL * off[:, 2] ** 2 + _LARGE * off[:, 1] ** 2
-        return np.asarray(self._centre + self._spread * (_GAIN * (keys - self._top)[:, 3] - lost))
+        return np.asarray(self._center + self._spread * (_GAIN * (keys - self._top)[:, 3] - lost))
 
 
 def _ridged(keys: np.ndarray) -> np.ndarray:

@@ -177,7 +177,7 @@ class Stages(Shards):
         return None if owner is None else owner.weight
 
     def _add_up_tied_gradients(self) -> None:
-        """Give both copies of a tied table the sum of their gradients; once per optimiser step, before clipping."""
+        """Give both copies of a tied table the sum of their gradients; once per optimizer step, before clipping."""
         weight = self._tied_weight()
         if weight is None:
             return

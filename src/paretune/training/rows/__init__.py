@@ -1,1 +1,1 @@
-"""Rows of a data set: read (sources, hub), split, tokenised, and distributed to devices (tokenised)."""
+"""Rows of a data set: read (sources, hub), split, tokenized, and distributed to devices (tokenized)."""

@@ -9,7 +9,7 @@ from paretune.core.noise import binomial_error
 from paretune.specification import metrics
 from paretune.specification.container import DataFindings, PreparedDataset
 from paretune.specification.job import JobSpec
-from paretune.training.rows.tokenised import Rows
+from paretune.training.rows.tokenized import Rows
 
 _MOST_NAMED = 8  # classes that a sentence names
 _FEW_ROWS = 30  # validation rows below which F1 says next to nothing: its standard error is 5 to 9 points

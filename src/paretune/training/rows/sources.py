@@ -33,7 +33,7 @@ from paretune.specification.inputs import (
 )
 from paretune.specification.job import JobSpec
 from paretune.training.rows import hub
-from paretune.training.rows.tokenised import DroppedRows, Rows
+from paretune.training.rows.tokenized import DroppedRows, Rows
 from paretune.training.tasks import cells_of, missing_faults, read_targets, words_of
 
 SPLIT_SEED = 0  # of the 90/10 split and of samples: fixed, so that all jobs are evaluated on the same rows

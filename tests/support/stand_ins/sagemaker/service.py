@@ -69,7 +69,7 @@ class Service:
         try:
             if waiting := self._injected[request.operation]:
                 raise waiting.pop(0)
-            self._authorise(f"{request.service}:{request.operation}")
+            self._authorize(f"{request.service}:{request.operation}")
             own = self._own.get((request.service, request.operation))
             if own is None:
                 return self._moto(environ, _noting(request, start_response))  # type: ignore[no-any-return]
@@ -83,14 +83,14 @@ class Service:
         _noting(request, start_response)(f"{status} OK", headers)
         return [content]
 
-    def _authorise(self, action: str) -> None:
+    def _authorize(self, action: str) -> None:
         if action in self._denied:
             code = "AccessDenied" if action.startswith("s3:") else "AccessDeniedException"
             raise Refusal(code, f"User: {Emulator.account} is not authorized to perform: {action}", 403)
 
     def _create(self, request: dict[str, Any]) -> dict[str, Any]:
         """Create a job as CreateTrainingJob does, which also needs a role that exists."""
-        self._authorise("iam:PassRole")
+        self._authorize("iam:PassRole")
         role = request["RoleArn"]
         if role not in {each["Arn"] for each in self._iam.list_roles()["Roles"]}:
             raise invalid(f"Could not assume role {role}. Please ensure that the role exists")

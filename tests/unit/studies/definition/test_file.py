@@ -134,7 +134,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
         swap("num_train_epochs: 2", "task: causal-lm"),
         [":9:", "f1 is not measured with task causal-lm", "perplexity"],
     ),
-    "F1 in per cent": (GOOD + "constraints: {f1: {min: 90}}\n", [":11:", "from 0 to 1", "got 90"]),
+    "F1 in percent": (GOOD + "constraints: {f1: {min: 90}}\n", [":11:", "from 0 to 1", "got 90"]),
     # terms
     "no end": (swap("n_trials: 10\n", ""), ["n_trials is missing", "add n_trials"]),
     "a grid over a range": (GOOD + "sampler: grid\n", [":11:", "there are ranges: learning_rate", "write {choices"]),

@@ -205,7 +205,7 @@ def test_a_copy_made_by_pickle_goes_on_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objectives", "misspelt", "words"),
+    ("objectives", "misspelled", "words"),
     [
         (("cost_usd",), (), "say nothing of the model"),
         (("cost_usd", "f1", "accuracy"), (), "only one may measure the model"),
@@ -213,10 +213,10 @@ def test_a_copy_made_by_pickle_goes_on_alike() -> None:
     ],
 )
 def test_objectives_or_names_that_do_not_fit_are_refused_in_a_sentence(
-    objectives: tuple[str, ...], misspelt: tuple[str, ...], words: str
+    objectives: tuple[str, ...], misspelled: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(BadInput, match=words):
-        SplitSampler(job(), SPACE | dict.fromkeys(misspelt, CategoricalDistribution([1, 2])), objectives=objectives)
+        SplitSampler(job(), SPACE | dict.fromkeys(misspelled, CategoricalDistribution([1, 2])), objectives=objectives)
 
 
 @pytest.mark.parametrize("directions", [["maximize"], ["maximize", "maximize"]])

@@ -163,7 +163,7 @@ def test_a_job_without_capacity_is_asked_for_again_and_one_that_fails_twice_is_n
 
 def test_a_value_that_fails_costs_one_probe_not_the_budget() -> None:
     """All probes of a study use the same rate and optimizer: if jobs fail with them, others are used."""
-    optimisers = {"training_arguments.optim": CategoricalDistribution(["adamw_bnb_8bit", "adamw_torch"])}
+    optimizers = {"training_arguments.optim": CategoricalDistribution(["adamw_bnb_8bit", "adamw_torch"])}
     rates = {"learning_rate": CategoricalDistribution([5e-6, 2e-5, 5e-5, 3e-4])}
 
     def toy(study: optuna.Study, trial: Trial) -> None:
@@ -172,7 +172,7 @@ def test_a_value_that_fails_costs_one_probe_not_the_budget() -> None:
         else:
             train(study, trial)
 
-    study = searched(SplitSampler(job(), SPACE | rates | optimisers), toy)
+    study = searched(SplitSampler(job(), SPACE | rates | optimizers), toy)
 
     states = [trial.state for trial in study.trials]
     assert TrialState.FAIL not in states[1:5], "what has just failed is not tried again before anything else"

@@ -75,7 +75,7 @@ def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> N
     assert {trial.point["instance_type"] for trial in driver.trials.values()} == {"ml.g5.xlarge"}
 
 
-def test_rows_of_data_that_nobody_has_counted_are_learnt_from_the_first_training(workplace: Path) -> None:
+def test_rows_of_data_that_nobody_has_counted_are_learned_from_the_first_training(workplace: Path) -> None:
     write_table(workplace / "table.csv")
     lines = (workplace / "table.csv").read_text().splitlines()
     table = [f"{lines[0]},train_rows", *(f"{line},{ROWS}" for line in lines[1:])]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paretune.specification.parallelism import BatchPlan
-from paretune.training.rows.tokenised import GlobalBatchSampler
+from paretune.training.rows.tokenized import GlobalBatchSampler
 
 LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=200).map(np.array)
 WHOLE = st.builds(

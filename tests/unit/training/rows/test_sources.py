@@ -177,7 +177,7 @@ def test_an_empty_label_is_refused_with_its_row(tmp_path: Path, name: str) -> No
         ({"labels": ["good"] * 20}, "label_column 'label' has one class only (good): there is nothing to learn"),
     ],
 )
-def test_columns_that_nothing_can_be_learnt_from_are_refused(
+def test_columns_that_nothing_can_be_learned_from_are_refused(
     tmp_path: Path, columns: dict[str, list[Any]], fault: str
 ) -> None:
     assert fault in faults(write(tmp_path / "rows.csv", **columns))

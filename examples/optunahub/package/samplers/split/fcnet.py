@@ -131,14 +131,14 @@ def draw(path: Path, curves: dict[str, list[Curve]], title: str) -> None:
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel="paid, in median trainings", ylabel="share of the front")
     grid = [step / 4 for step in range(1, 4 * TRIALS)]
-    for (name, of_seeds), (colour, dash) in zip(curves.items(), _LOOKS, strict=True):
+    for (name, of_seeds), (color, dash) in zip(curves.items(), _LOOKS, strict=True):
         shares = [
             statistics.median(max((found for at, found in curve if at <= paid), default=0.0) for curve in of_seeds)
             for paid in grid
         ]
         end = statistics.median(curve[-1][0] for curve in of_seeds)
         shown = [(paid, share) for paid, share in zip(grid, shares, strict=True) if paid <= end]
-        axes.plot([paid for paid, _ in shown], [share for _, share in shown], dash, color=colour, label=name)
+        axes.plot([paid for paid, _ in shown], [share for _, share in shown], dash, color=color, label=name)
     axes.set_ylim(0.5, 1.0)
     axes.grid(color="#d6d6d6", linewidth=0.5)
     axes.legend()

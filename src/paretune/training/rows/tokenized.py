@@ -113,7 +113,7 @@ class TokenRows:
 
 
 class GlobalBatchSampler:
-    """The rows of each optimiser step, the same on every cluster, and this rank's share of them.
+    """The rows of each optimizer step, the same on every cluster, and this rank's share of them.
 
     The rows of a step depend only on the global batch size and the seed. So one process with batch 64, two with 32, and
     one with 16 and four accumulation steps train on the same steps and differ only by rounding.
@@ -133,7 +133,7 @@ class GlobalBatchSampler:
 
     @property
     def steps(self) -> int:
-        """Number of optimiser steps per epoch."""
+        """Number of optimizer steps per epoch."""
         return -(-len(self._lengths) // self.plan.global_batch_size)
 
     def rows(self, step: int) -> np.ndarray:
@@ -265,15 +265,15 @@ def _write_splits(
 ) -> dict[str, float]:
     facts: dict[str, float] = {}
     for split, part in rows.items():
-        say(f"tokenising {len(part):,} {split} rows")
+        say(f"tokenizing {len(part):,} {split} rows")
         labels: Any = part.labels
         truncated: int | None = None
         if spec.task == CAUSAL_LM:
             tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
         elif spec.task == TOKEN_CLASSIFICATION and part.labels is not None:
-            tokens, labels, truncated = tokenise_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
+            tokens, labels, truncated = tokenize_words(part.texts, part.labels, tokenizer, spec.max_seq_length)
         else:
-            tokens, truncated = _tokenise(part.texts, tokenizer, spec.max_seq_length)
+            tokens, truncated = _tokenize(part.texts, tokenizer, spec.max_seq_length)
         if split == "train" and truncated is not None:
             facts[TRUNCATED_SHARE] = truncated / len(tokens)
         _write_split(folder / split, tokens, labels)
@@ -281,7 +281,7 @@ def _write_splits(
     return facts
 
 
-def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
+def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
     """Return the token ids of each text, at most `limit`, and how many texts were longer."""
     tokens, truncated = list[list[int]](), 0
     for start in range(0, len(texts), _BATCH):
@@ -292,7 +292,7 @@ def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[li
     return tokens, truncated
 
 
-def tokenise_words(
+def tokenize_words(
     texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int
 ) -> tuple[list[list[int]], list[list[int]], int]:
     """Tokenize rows of words to at most `limit` ids; also return their labels and how many rows were longer.

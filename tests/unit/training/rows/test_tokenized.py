@@ -16,8 +16,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import TRUNCATED_SHARE
-from paretune.training.rows import tokenised
-from paretune.training.rows.tokenised import Rows, TokenRows, _write_split, prepare, tokenise_words
+from paretune.training.rows import tokenized
+from paretune.training.rows.tokenized import Rows, TokenRows, _write_split, prepare, tokenize_words
 
 PAD = 9
 SPEC = JobSpec(max_seq_length=8)
@@ -53,7 +53,7 @@ def some_rows(**changed: Rows) -> dict[str, Rows]:
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the numbers of classes for which baselines were computed."""
     calls: list[int] = []
-    monkeypatch.setattr(tokenised, "_baselines", lambda _spec, _rows, names: calls.append(len(names)) or {})
+    monkeypatch.setattr(tokenized, "_baselines", lambda _spec, _rows, names: calls.append(len(names)) or {})
     return calls
 
 
@@ -108,7 +108,7 @@ def test_texts_are_cut_at_the_limit_and_the_share_of_cut_ones_is_reported(tmp_pa
     assert prepared.labels == LABELS
 
 
-def test_equal_rows_are_found_and_neither_tokenised_nor_measured_again(tmp_path: Path, measured: list[int]) -> None:
+def test_equal_rows_are_found_and_neither_tokenized_nor_measured_again(tmp_path: Path, measured: list[int]) -> None:
     first = prepare_words(tmp_path)
     made = {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
 
@@ -158,10 +158,10 @@ def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(
 def test_the_first_token_of_each_word_has_its_label(tiny_model: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     text = "the unbelievable film"
-    _, (labels,), truncated = tokenise_words([text], [[5, 6, 7]], tokenizer, 64)
+    _, (labels,), truncated = tokenize_words([text], [[5, 6, 7]], tokenizer, 64)
     starts = [start for start, _ in tokenizer(text, return_offsets_mapping=True)["offset_mapping"]]
 
     assert [(starts[place], label) for place, label in enumerate(labels) if label >= 0] == [(0, 5), (4, 6), (17, 7)]
     assert truncated == 0
-    short, targets, truncated = tokenise_words([text], [[5, 6, 7]], tokenizer, 3)
+    short, targets, truncated = tokenize_words([text], [[5, 6, 7]], tokenizer, 3)
     assert (len(short[0]), targets, truncated) == (3, [[-100, 5, -100]], 1)
