@@ -136,7 +136,7 @@ def _knee(front: StudyFront) -> _Role | None:
         return None  # the front bends the other way: no point is a good trade
     knee = best[int(depths.argmax())]
     equal = [point for point in front.best if point.is_like(knee, front.objectives)]
-    reason = f"Past it a little more of {label(pair[0])} or {label(pair[1])} costs much of the other."
+    reason = f"Beyond it, a little better {label(pair[0])} or {label(pair[1])} costs much of the other."
     return min(equal, key=front.cost_of), "the knee", reason
 
 
