@@ -133,8 +133,10 @@ def _load_pyfunc(_: str) -> Doubling:
 
 
 def test_a_model_in_s3_stays_there_and_its_logged_model_loads_it_by_its_own_address(
-    client: MlflowClient, run_id: str, tmp_path: Path
+    client: MlflowClient, run_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # MLflow keeps a client of S3 for minutes, of each endpoint: here not that of another test.
+    monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "https://s3.us-east-1.amazonaws.com")
     far, folder = "s3://mine/job/output/model/", tmp_path / "model"
     given = ModelSignature(Schema([ColSpec("double")]), Schema([ColSpec("double")]))
     mlflow.pyfunc.save_model(folder, loader_module=__name__, pip_requirements=["mlflow", "torch"], signature=given)
