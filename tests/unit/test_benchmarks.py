@@ -6,11 +6,15 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from paretune.estimating.architecture import Architecture, well_known
+from paretune.estimating.counting import Work, describe
 from paretune.estimating.phases import usual
 from paretune.estimating.setting import setting_of
+from paretune.specification.job import JobSpec
 from tests.support.processes import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -208,26 +212,20 @@ def test_a_part_of_what_a_gpu_shows_ends_with_all_that_it_has_started(tmp_path: 
     wait_until(lambda: not process.exists(), within_s=20, what="the end of what the part has started")
 
 
+def described(model: str, **parameters: Any) -> tuple[JobSpec, Architecture, Work]:
+    """Return the job of a well-known model on a V100 in fp32, its model and its work."""
+    spec = JobSpec(model=model, dataset="a/b", instance_type="ml.p3.2xlarge", precision="fp32", **parameters)
+    built = well_known(model, spec.task)
+    assert built is not None
+    setting = setting_of(spec, spec.plan(), built)
+    assert setting is not None
+    return spec, built, describe(setting)
+
+
 def test_other_trainings_write_their_scores_and_update_one_weight_after_another() -> None:
     import stacks
 
-    from paretune.estimating.architecture import well_known
-    from paretune.estimating.counting import describe
-    from paretune.specification.job import JobSpec
-
-    bert = well_known("bert-base-uncased", "classification")
-    spec = JobSpec(
-        model="bert-base-uncased",
-        dataset="a/b",
-        instance_type="ml.p3.2xlarge",
-        precision="fp32",
-        max_seq_length=128,
-        max_train_samples=1600,
-    )
-    assert bert is not None
-    setting = setting_of(spec, spec.plan(), bert)
-    assert setting is not None
-    ours = describe(setting)
+    spec, bert, ours = described("bert-base-uncased", max_seq_length=128, max_train_samples=1600)
 
     scores = 16 * 12 * 128**2 * 12  # rows, heads, a matrix of scores, layers
     assert stacks.keeping_scores(ours, spec, bert).moved - ours.moved == pytest.approx(19.5 * 4 * scores)
@@ -239,25 +237,13 @@ def test_a_published_job_packs_its_checkpoints_and_evaluates_the_test_rows() -> 
     import estimate_error
     import stacks
 
-    from paretune.estimating.architecture import well_known
-    from paretune.estimating.counting import describe
-    from paretune.specification.job import JobSpec
-
-    built = well_known("distilbert-base-uncased")
-    spec = JobSpec(
-        model="distilbert-base-uncased",
-        dataset="a/b",
-        instance_type="ml.p3.2xlarge",
-        precision="fp32",
+    spec, built, ours = described(
+        "distilbert-base-uncased",
         max_train_samples=67_349,
         num_train_epochs=1.0,
         per_device_train_batch_size=32,
         training_arguments={"eval_strategy": "epoch"},
     )
-    assert built is not None
-    setting = setting_of(spec, spec.plan(), built)
-    assert setting is not None
-    ours = describe(setting)
 
     packed = stacks.packing_checkpoints(ours, built)
     assert packed.saved / 200e6 == pytest.approx(375, rel=0.02)  # seconds of two public jobs with as many steps

@@ -156,7 +156,7 @@ def _state_bytes(formats: Formats) -> float:
 
 
 def _whole_bytes(setting: Setting) -> float:
-    """Return the bytes of weights, beside its share of them, that a device has in full.
+    """Return the bytes of weights, in addition to its share of them, that a device has in full.
 
     The layer that is computed and the next one are gathered, and what is in no layer stays so from the forward to the
     end of the backward pass; so do its gradients. Those of a layer are summed in fp32.

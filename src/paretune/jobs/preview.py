@@ -90,10 +90,15 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
     inputs = inputs_of(spec, workplace, lambda: setups.append(launcher.check(spec)), revision=revision)
     setup = launcher.check_inputs(setups[0], inputs)
     job = foreseen(spec, inputs, workplace)
+    warnings = _judged(job, inputs, judges_limit=judges_limit)
+    return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), setup=setup, worst_usd=worst_usd, warnings=warnings)
+
+
+def _judged(job: ForeseenJob, inputs: JobInputs, *, judges_limit: bool = True) -> tuple[str, ...]:
+    """Return what to read before a job starts. Raises BadInput if its own limit would end it."""
     if judges_limit and (refusal := limit_refusal(job)):
         raise BadInput([refusal])
-    warnings = (*warnings_of([job]), *data_warnings(spec, inputs), *left_behind_warnings(inputs))
-    return Admitted(**vars(job), inputs=inputs, plan=spec.plan(), setup=setup, worst_usd=worst_usd, warnings=warnings)
+    return (*warnings_of([job]), *data_warnings(job.spec, inputs), *left_behind_warnings(inputs))
 
 
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
@@ -260,12 +265,11 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     budgets = workplace.check_budgets(spec)  # before anything is prepared
     job = admit(spec, workplace)
     document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
-    parts = {
-        **_parts(job, job.inputs, job.worst_usd, job.warnings),
+    asked = {
         "request": dict(launcher.preview(document, job.inputs, job.setup)) or None,
         "budgets": [budget.sentence(job.worst_usd) for budget in budgets] or None,
     }
-    return _preview(job, job.inputs, parts, f"in MLflow, {redacted(tracking_uri())}")
+    return _preview(job, job.inputs, job.worst_usd, job.warnings, tracking_uri(), asked)
 
 
 def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) -> JobPreview:
@@ -283,18 +287,22 @@ def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) 
     worst_usd = launcher.admit(spec)
     inputs = inputs_of(spec, here)
     job = _foreseen(spec, inputs, launcher, here.forecast)
-    if refusal := limit_refusal(job):
-        raise BadInput([refusal])
     unchecked = "role, bucket, image, permissions, quotas and budgets"
     warning = f"your AWS account was not asked: {reason}; not checked: {unchecked}; prices are those of {job.region}"
-    warnings = (warning, *warnings_of([job]), *data_warnings(spec, inputs), *left_behind_warnings(inputs))
-    parts = _parts(job, inputs, worst_usd, warnings)
-    return _preview(job, inputs, parts, f"in MLflow, {redacted(tracking_uri())}")
+    return _preview(job, inputs, worst_usd, (warning, *_judged(job, inputs)), tracking_uri())
 
 
-def _parts(job: ForeseenJob, inputs: JobInputs, worst_usd: float | None, warnings: Sequence[str]) -> dict[str, Any]:
+def _preview(
+    job: ForeseenJob,
+    inputs: JobInputs,
+    worst_usd: float | None,
+    warnings: Sequence[str],
+    store: str,
+    asked: Mapping[str, Any] | None = None,
+) -> JobPreview:
+    """Make the preview of a job that is recorded in `store`; `asked`: parts that only its launcher knows."""
     spec, plan = job.spec, job.spec.plan()
-    return {
+    parts = {
         "specification": spec.as_text(),
         "batch": asdict(plan) if not spec.runs_user_code else None,
         "script": script_in_words(spec, plan) if spec.entry_script else None,
@@ -302,13 +310,11 @@ def _parts(job: ForeseenJob, inputs: JobInputs, worst_usd: float | None, warning
         "data": _data(inputs),
         "worst_case_usd": worst_usd,
         "warnings": list(warnings) or None,
+        **(asked or {}),
     }
-
-
-def _preview(job: ForeseenJob, inputs: JobInputs, parts: Mapping[str, Any], recorded: str) -> JobPreview:
-    known = {name: value for name, value in parts.items() if value is not None}
-    words = _summary(job, job.spec.plan(), inputs, known) | {"recorded": recorded}
-    return JobPreview(spec=job.spec.replace(dry_run=None), document=known, words=words)
+    parts = {name: value for name, value in parts.items() if value is not None}
+    words = _summary(job, plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(store)}"}
+    return JobPreview(spec=spec.replace(dry_run=None), document=parts, words=words)
 
 
 def _data(inputs: JobInputs) -> dict[str, Any] | None:
