@@ -94,20 +94,20 @@ def played(rows: pd.DataFrame) -> list[PublicJob]:
     rows = rows[is_known & (rows["coarse"] != "yes")]
     return [
         PublicJob(
-            id=row.id,
-            repository="/".join(row.notebook.split("/")[:2]),
-            notebook=row.notebook,
-            instance_type=row.instance_type,
-            instance_count=int(row.instance_count),
-            kind=row.kind,
-            model=row.model,
-            downloading_s=row.seconds_downloading_data + row.seconds_downloading_image,
-            training_s=row.seconds_training,
-            uploading_s=row.seconds_uploading,
+            id=row["id"],
+            repository="/".join(row["notebook"].split("/")[:2]),
+            notebook=row["notebook"],
+            instance_type=row["instance_type"],
+            instance_count=int(row["instance_count"]),
+            kind=row["kind"],
+            model=row["model"],
+            downloading_s=row["seconds_downloading_data"] + row["seconds_downloading_image"],
+            training_s=row["seconds_training"],
+            uploading_s=row["seconds_uploading"],
         )
         for row in rows.fillna(
             {"seconds_downloading_data": 0, "seconds_downloading_image": 0, "instance_count": 1}
-        ).itertuples()
+        ).to_dict("records")
     ]
 
 

@@ -155,7 +155,8 @@ def print_coverage(jobs: pd.DataFrame) -> None:
 def print_uploads(jobs: pd.DataFrame, uploads: Callable[[str], Mapping[tuple[str, str], UsualSeconds]]) -> None:
     """Print how many uploads of scripts stay within the bound that follows from the other repositories."""
     seen = jobs[jobs["seconds_uploading"] > 0]
-    bounds = [uploads(job.repository)["uploading", job.kind].bound for job in seen.itertuples()]
+    groups = zip(seen["repository"], seen["kind"], strict=True)
+    bounds = [uploads(repository)["uploading", kind].bound for repository, kind in groups]
     beyond = seen[seen["seconds_uploading"] > bounds]
     names = ", ".join(f"{job.id} ({job.seconds_uploading:.0f} s)" for job in beyond.itertuples())
     print(

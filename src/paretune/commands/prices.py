@@ -7,13 +7,13 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from paretune.commands.command import command_of, describe_opened_run
 from paretune.core.errors import LaunchRefused, refuse
 from paretune.core.result import CommandOutput, Result, Row
 from paretune.core.untrusted import printable
-from paretune.presentation.text import aligned, texts
+from paretune.presentation.text import Columns, aligned, texts
 from paretune.pricing import VARIABLE, Price, PriceList, keep, price_remarks
 from paretune.specification.catalog import instances, region_faults, unknown_type, usual_region
 from paretune.specification.declaration import Parameters, Rules, parameter, split_list
@@ -22,7 +22,7 @@ from paretune.specification.profile import read_profile
 _API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
 _USAGE = re.compile(r"(?:^|-)Train:(ml\.[\w-]+\.\w+)$")  # USE1-Train:ml.m5.large; not USE1-TrainingPlanUpfrontFee:...
 _LONGEST_SOURCE = 60  # characters in the text
-_COLUMNS: Mapping[str, Any] = {
+_COLUMNS: Columns = {
     "instance type": "instance_type",
     "accelerators": "accelerators",
     "USD/hour": ("price_usd_per_hour", ".3f"),
@@ -89,7 +89,8 @@ class PriceTable(Result):
     def __str__(self) -> str:
         if not self.prices:
             return "\n".join(self.notes())
-        several = [row["accelerator"] and f"{row['accelerator_count']} x {row['accelerator']}" for row in self.rows()]
+        rows = self.rows()
+        several = [f"{row['accelerator_count']} x {row['accelerator']}" if row["accelerator"] else "" for row in rows]
         frame = self.to_frame().assign(accelerators=several)
         return "\n".join([self.title, aligned(texts(frame, _COLUMNS)), *self.notes()])
 

@@ -122,6 +122,11 @@ def as_json(value: object) -> object:
     return to_jsonable_python(value, inf_nan_mode="null", fallback=str)
 
 
+def rows_of(frame: "DataFrame") -> list[Row]:
+    """Return the rows of a frame, with its columns' names as text."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """Write a CSV with one line per row. An apostrophe precedes cells that a spreadsheet would run as a formula.
 

@@ -12,6 +12,8 @@ _TO_THE_MINUTE_S = 1800  # durations from here on are rounded to the minute, sho
 _NUMBER = re.compile(r"[-+]? ?[\d,.]*\d(e[-+]\d+)?%?( ± \S+)?")
 Format = str | Callable[[Any], str]
 """Format specification such as `,.2f`, or a function from the value to its text."""
+Columns = Mapping[str, str | tuple[str, Format]]
+"""Header of a table to the column of a frame, or to column and format."""
 
 
 def usd(value: float) -> str:
@@ -63,11 +65,8 @@ def time_unit(seconds: float) -> tuple[float, str]:
     return (3600.0, "h") if seconds >= 7200 else (60.0, "min") if seconds >= 120 else (1.0, "s")
 
 
-def texts(frame: "DataFrame", columns: Mapping[str, str | tuple[str, Format]]) -> "DataFrame":
-    """Return columns of a frame as text. Unknown values are empty, and empty columns are left out.
-
-    `columns` is header to column, or to column and format.
-    """
+def texts(frame: "DataFrame", columns: Columns) -> "DataFrame":
+    """Return columns of a frame as text. Unknown values are empty, and empty columns are left out."""
     import pandas as pd
 
     table = pd.DataFrame(index=frame.index)
@@ -75,12 +74,17 @@ def texts(frame: "DataFrame", columns: Mapping[str, str | tuple[str, Format]]) -
         name, form = (column, str) if isinstance(column, str) else column
         write = form if callable(form) else f"{{:{form}}}".format
         table[header] = ["" if pd.isna(value) else write(value) for value in frame[name]]
-    return table.loc[:, table.ne("").any()]
+    return without_empty_columns(table)
+
+
+def without_empty_columns(table: "DataFrame") -> "DataFrame":
+    """Leave out the columns of a table of texts that are empty in all rows."""
+    return table[[name for name in table if table[name].ne("").any()]]
 
 
 def aligned(frame: "DataFrame | Mapping[str, Sequence[str]]") -> str:
     """Lay out a frame of texts for a terminal, with columns of numbers aligned to the right."""
-    columns = [[str(name), *map(str, frame[name])] for name in frame]
+    columns = [[str(name), *map(str, cells)] for name, cells in frame.items()]
     widths = [max(map(len, column)) for column in columns]
     right = [all(not text or _NUMBER.fullmatch(text) for text in column[1:]) for column in columns]
     lines = zip(*columns, strict=True)

@@ -29,7 +29,7 @@ from paretune.core.errors import (
     collecting,
     refuse,
 )
-from paretune.core.result import CommandOutput, csv_text
+from paretune.core.result import CommandOutput, csv_text, rows_of
 from paretune.jobs.model import register
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.preview import ForeseenJob, foreseen, limit_refusal, warnings_of
@@ -455,7 +455,7 @@ class StudyRun:
 
 
 def _csv(table: "DataFrame") -> str:
-    return csv_text([str(name) for name in table.columns], table.to_dict("records"))
+    return csv_text([str(name) for name in table.columns], rows_of(table))
 
 
 def _end_of(trial: Trial) -> dict[str, Any]:

@@ -8,12 +8,12 @@ import os
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from paretune.commands.command import command_of
 from paretune.commands.reconcile.bill import SUFFIXES, AwsBill, months_between, read_bill
 from paretune.core.clock import SystemClock
-from paretune.core.result import CommandOutput, as_json, csv_text
+from paretune.core.result import CommandOutput, Row, as_json, csv_text, rows_of
 from paretune.core.untrusted import at_home, exists, markdown
 from paretune.launchers.base import job_of
 from paretune.specification import metrics
@@ -64,7 +64,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     runs = [run for run in tracking.runs(_BILLED_RUNS) if run.instance_type.startswith("ml.")]
     table = reconciled(bill, runs)
     written, remarks = _record(table, {run.run_id: run for run in runs}, tracking), _remarks(table, bill)
-    files, note = {"reconcile.csv": csv_text(COLUMNS, table.to_dict("records"))}, markdown("\n\n".join(remarks))
+    files, note = {"reconcile.csv": csv_text(COLUMNS, rows_of(table))}, markdown("\n\n".join(remarks))
     run_id, open_command = tracking.keep("reconcile", note, files, {"bill": request.bill})
     largest = table.drop(columns="job").sort_values("difference_usd", key=abs, ascending=False)[:_MOST]
     rows = largest.to_string(index=False, na_rep="", float_format="{:.4f}".format) if len(table) else ""
@@ -86,19 +86,20 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
     """Return a row for each run that is or should be on the bill, then for each billed job without a run."""
     import pandas as pd
 
-    def whole(usd: "pd.Series") -> float:  # NaN if one of them is
+    def whole(usd: "pd.Series[float]") -> float:  # NaN if one of them is
         return float(usd.sum(skipna=False))
 
     lines = bill.lines.assign(run_key=bill.lines["job"].map(job_of))
-    jobs = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "export": set})
+    sums = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "export": set})
+    jobs = sums.to_dict("index")  # run_key to its sums
     keys = {run.run_id: job_of(run.tags[schema.JOB_NAME]) for run in runs}
     # A launcher that was killed before it had a job may have named the one of another run.
     owners = {keys[run.run_id]: run for run in sorted(runs, key=lambda run: run.has_job)}
     runs = [run for run in runs if run is owners[keys[run.run_id]]]
-    rows = list[dict[str, Any]]()
+    rows = list[Row]()
     for run in runs:
         key = keys[run.run_id]
-        billed: dict[str, Any] = jobs.loc[key].to_dict() if key in jobs.index else {}
+        billed = {str(name): value for name, value in jobs.get(key, {}).items()}
         begin, end = _time(run)
         remark = _missing(run, end, bill, billed.pop("export", bill.months.keys()))
         months = months_between(begin, end)

@@ -288,7 +288,7 @@ def _read(path: Path) -> tuple["pd.DataFrame", set[str], datetime | None]:
             columns = _columns(path, parquet.read_schema(path).names)
             frame = pd.read_parquet(path, columns=list(columns))
         else:
-            columns = _columns(path, list(pd.read_csv(path, nrows=0)))
+            columns = _columns(path, list(pd.read_csv(path, nrows=0).columns))
             frame = pd.read_csv(path, usecols=list(columns), dtype=str)
         frame = frame.rename(columns=columns).reindex(columns=[*_COLUMNS])
         texts = ["resource", "type", "currency"]
@@ -325,7 +325,7 @@ def _plain(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).replace("/", "_").lower()
 
 
-def _effective(lines: "pd.DataFrame") -> "pd.Series":
+def _effective(lines: "pd.DataFrame") -> "pd.Series[float]":
     """Return dollars per line with Savings Plans, reservations and private rates; NaN where the bill has none.
 
     The net costs of a job have its discounts already. Without them, discounts that name no job are in no line of it.

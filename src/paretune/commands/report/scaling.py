@@ -22,7 +22,7 @@ ABOUT_CHARTS = (
 )
 
 
-def confidence(values: pd.Series, by: pd.Series) -> pd.DataFrame:
+def confidence(values: "pd.Series[float]", by: "pd.Series[str]") -> pd.DataFrame:
     """Return the `low` and `high` end of the interval of each group's mean, by the deviation within all groups.
 
     They are NaN if no group has two values.
@@ -41,8 +41,9 @@ def scaling_charts(numbers: pd.DataFrame) -> list[Group]:
     Without several numbers of devices there is nothing to draw.
     """
     numbers, groups = numbers[numbers.devices.notna()], list[Group]()
-    for (kind, script, model, dataset), rows in numbers.groupby(["kind", "script", "model", "dataset"], sort=False):
+    for key, rows in numbers.groupby(["kind", "script", "model", "dataset"], sort=False):
         if rows.devices.nunique() > 1:
+            kind, script, model, dataset = map(str, key)
             what = " on ".join(filter(None, [" with ".join(filter(None, [script, model])), dataset]))
             groups.append((f"{kind[:1].upper()}{kind[1:]}: {what}", _charts(rows)))
     return groups
@@ -75,8 +76,8 @@ def _chart(
     """Return the chart of a column; `size` is the unit of its values, `band` the metric whose interval is drawn."""
     lines, ideals = dict[str, Sequence[Point]](), dict[str, Sequence[tuple[float, float]]]()
     by_shape = (rows.factor == SHAPE).all()
-    for work, of_line in rows[rows[column] > 0].groupby("apart", sort=False):
-        of_line = of_line.sort_values(["devices", "level"])
+    for apart, of_line in rows[rows[column] > 0].groupby("apart", sort=False):
+        work, of_line = str(apart), of_line.sort_values(["devices", "level"])
         points = [
             Point(
                 x=float(row["devices"]),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,10 +21,10 @@ from paretune.commands.report import DEVICES, NESTED, SHAPE, TOTAL_KEYS, ReportR
 from paretune.commands.report.scaling import ABOUT_CHARTS, QUALITIES, Group, confidence, scaling_charts
 from paretune.core import pareto
 from paretune.core.errors import BadInput
-from paretune.core.result import Row, csv_text
+from paretune.core.result import Row, csv_text, rows_of
 from paretune.core.untrusted import markdown, printable
 from paretune.presentation.page import chart_html, new_nonce, template
-from paretune.presentation.text import aligned, dollars, duration, plain, texts
+from paretune.presentation.text import Columns, aligned, dollars, duration, plain, texts, without_empty_columns
 from paretune.pricing import PriceList, price_remarks
 from paretune.specification import catalog, metrics
 from paretune.specification.declaration import COMPUTES, affecting, spell
@@ -194,15 +194,14 @@ def dates(frame: pd.DataFrame) -> str:
 
 def records(frame: pd.DataFrame) -> list[Row]:
     """Return the rows of a frame; unknown values are None."""
-    rows: list[Row] = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return rows
+    return rows_of(frame.astype(object).where(frame.notna(), None))
 
 
 NONE = "(none)"
 _COMPARED = ["kind", "script", "dataset"]  # runs that may be compared are equal in these
 _NEW = (*(f"new_price_{name}" for name in _PRICE), "new_cost_usd", "remark")
-_STAR = {True: "*", False: ""}.get
-_RUNS: dict[str, Any] = {
+_STAR = {True: "*", False: ""}.__getitem__
+_RUNS: Columns = {
     "run": ("run_id", lambda run_id: run_id[:8]),
     "date": "date",
     "origin": "origin",
@@ -230,7 +229,7 @@ _ROWS = (
     *("run_name", "launcher", "script", "dataset", "spot", "price_source", "new_price_source", "remark"),
 )
 """Columns of report.csv, before estimates."""
-_TOTALS: dict[str, Any] = {
+_TOTALS: Columns = {
     "origin": "origin",
     "runs": ("jobs", ","),
     "cost (USD)": ("cost_usd", dollars),
@@ -254,6 +253,7 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
     rows["on_front"], rows["on_new_front"] = _fronts(rows, metrics.COST_USD), _fronts(rows, "new_cost_usd")
     remarks = rows.remark[rows.remark.fillna("") != ""].value_counts(sort=False)
     sums = totals(frame, request.by)
+    sums_by = {str(by): group for by, group in sums.groupby("by", sort=False)}
     remarked = [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
     sections = [
         Section(
@@ -269,7 +269,7 @@ def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: Pr
             Section(
                 f"Recorded dollars, by {by.replace('_', ' ')}", texts(group, {by.replace("_", " "): "key", **_TOTALS})
             )
-            for by, group in sums.groupby("by", sort=False)
+            for by, group in sums_by.items()
             if (group.key != NONE).any()
         ),
     ]
@@ -327,16 +327,17 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
         instance_hours=seconds * frame.instance_count.astype(int) / 3600,
         best_f1=frame.f1.where(frame.state == "Completed"),
         without_cost=frame.cost_usd.isna(),
-        **{"instance_type": frame.instance_type.replace("", "local"), ALL: ALL},
+        instance_type=frame.instance_type.replace("", "local"),
+        **{ALL: ALL},
     )
     sums = ("cost_usd", "billed_usd", "failed_usd", "instance_hours")
-    measures: dict[str, Any] = {
+    measures: dict[str, tuple[str, str | Callable[[pd.Series[float]], float]]] = {
         "jobs": ("date", "size"),
         **{name: (name, lambda values: values.sum(min_count=1)) for name in sums},
         "best_f1": ("best_f1", "max"),
         "without_cost": ("without_cost", "sum"),
     }
-    tables = []
+    tables = list[pd.DataFrame]()
     for name in (ALL, *([by] if by else TOTAL_KEYS)):
         keyed = frame.assign(by=name, key=frame[name]).explode("key")
         keyed["key"] = keyed.key.fillna("").replace("", NONE)
@@ -393,8 +394,8 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
     )
 
 
-def _title(kind: Sequence[str]) -> str:
-    _, words, script, model, dataset, _, apart = kind
+def _title(kind: Iterable[object]) -> str:
+    _, words, script, model, dataset, _, apart = map(str, kind)
     what = " on ".join(filter(None, [" with ".join(filter(None, [script, model])), dataset]))
     return f"{words[:1].upper()}{words[1:]}: {what}{f', {apart}' if apart else ''}"
 
@@ -456,7 +457,7 @@ def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFram
     varying = "; ".join(f"{name} ({', '.join(several)})" for name, several in values.items() if len(several) > 1)
     return Section(
         f"{title}, by {factor}: means ± sample standard deviations",
-        table.loc[:, table.ne("").any()],
+        without_empty_columns(table),
         [f"{factor} is not all that differs between these runs: so does {varying}."] if varying else [],
     )
 

@@ -6,6 +6,7 @@ from itertools import accumulate
 import pandas as pd
 
 from paretune.core.result import Row, csv_text
+from paretune.presentation.text import without_empty_columns
 from paretune.specification import metrics
 from paretune.specification.declaration import spell
 from paretune.studies.results.front import StudyFront, value_of
@@ -86,5 +87,4 @@ def trials_table(front: StudyFront) -> pd.DataFrame:
 
 def _frame(rows: list[dict[str, str]]) -> pd.DataFrame:
     """Return the rows, without columns that are empty in all of them."""
-    frame = pd.DataFrame(rows, dtype=object).fillna("")
-    return frame.loc[:, frame.ne("").any()]
+    return without_empty_columns(pd.DataFrame(rows, dtype=object).fillna(""))
