@@ -186,7 +186,7 @@ def parse_json(text: str | bytes, *, lax: bool = False) -> Any:
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number: write one, or a text in quotes")
+    raise ValueError(f"{text} is not a number: write a number, or put text in quotes")
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Charts of lines over a number, such as dollars over devices: on a page by plotly, and as a picture by matplotlib."""
+"""Line charts of one number by another, such as dollars by devices: plotly for pages, matplotlib for pictures."""
 
 import math
 from collections.abc import Sequence

@@ -378,7 +378,7 @@ def _read_value(value: Any, field: Any) -> Any:
         value = value.item()
     if not isinstance(value, str):
         if isinstance(value, bool) and origin in (int, float):
-            return repr(value)  # which is no number
+            return repr(value)  # which is not a number
         return untyped(value) if origin is dict and Any in get_args(kind) else value
     if origin is str:
         return str(value)  # unchanged: a column may be called " text"
@@ -468,7 +468,7 @@ _KINDS = {
     "integer": "a whole number",
     "number": "a number",
     "boolean": "true or false",
-    "string": "a text",
+    "string": "text",
     "array": "a list",
     "object": "a JSON object",
 }

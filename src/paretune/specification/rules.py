@@ -92,7 +92,7 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     ),
     "entry_script must be a program, and {entry_script} is a notebook: `jupyter nbconvert --to script` makes a script "
     "of it": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),
-    "pipeline_parallel_degree and tensor_parallel_degree exclude each other, got {pipeline_parallel_degree} and "
+    "pipeline_parallel_degree and tensor_parallel_degree cannot be combined, got {pipeline_parallel_degree} and "
     "{tensor_parallel_degree}: set one of them to 1": lambda job: (
         _is_divided(job.pipeline_parallel_degree) and _is_divided(job.tensor_parallel_degree)
     ),

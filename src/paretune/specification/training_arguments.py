@@ -22,7 +22,7 @@ READ: Mapping[str, type] = {  # name to its kind
     "lr_scheduler_kwargs": dict,
 }
 """The others are refused, so that none is silently ignored."""
-_CALLED = {float: "a number", bool: "true or false", str: "a text", dict: "a mapping"}
+_CALLED = {float: "a number", bool: "true or false", str: "text", dict: "a mapping"}
 _KEEPS_ALL = ("save_total_limit", None)
 
 

@@ -81,7 +81,8 @@ class Document:
         """Return whether a value is NaN or infinity, which is a fault of the file."""
         if not isinstance(node, yaml.ScalarNode) or node.style or not _NO_NUMBER.fullmatch(node.value):
             return False
-        self.faults.append((node.start_mark.line + 1, f"{node.value} is no number: write one, or a text in quotes"))
+        fault = f"{node.value} is not a number: write a number, or put text in quotes"
+        self.faults.append((node.start_mark.line + 1, fault))
         return True
 
     def _value(self, node: Any, keys: tuple[str, ...]) -> Any:

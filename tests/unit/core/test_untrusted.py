@@ -13,8 +13,8 @@ from paretune.core.untrusted import parse_json, printable, printable_json, read_
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"lr": NaN}', "NaN is no number"),
-        ("[1, -Infinity]", "-Infinity is no number"),
+        ('{"lr": NaN}', "NaN is not a number"),
+        ("[1, -Infinity]", "-Infinity is not a number"),
         ('{"a": {"lr": 1, "b": 2, "lr": 2}}', "lr is given twice: take one out"),
     ],
 )

@@ -76,12 +76,12 @@ def test_all_faults_are_reported_at_once_each_with_its_line(tmp_path: Path) -> N
         ":4: budgets.0.usd_per_month must be a number at least 0, got 'plenty'",
         ":5: budgets.1.usd_per_month must be at least 0, got '-1'",
         ":5: unknown parameter budgets.1.tag: did you mean budgets.1.tags",
-        ":6: .inf is no number: write one, or a text in quotes",
+        ":6: .inf is not a number: write a number, or put text in quotes",
         ":6: budgets.2.tags must be a JSON object, got 'team'",
         ":6: name is missing",
         ":6: usd_per_month is missing",
-        ":7: budgets.3.name must be a text, got a",
-        ":7: budgets.3.tags.team must be a text, got a,b",
+        ":7: budgets.3.name must be text, got a",
+        ":7: budgets.3.tags.team must be text, got a,b",
         ":8: budgets.4 must be a JSON object, got '500'",
     ]
     for fault, text in zip(caught.value.faults, expected, strict=True):

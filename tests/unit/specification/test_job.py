@@ -102,14 +102,14 @@ WRONG = [  # what was typed, and the beginning of its only fault
     (
         {"training_arguments": '{"lr": NaN}'},
         "training_arguments must be a JSON object such as "
-        """{"weight_decay": 0.01}, got '{"lr": NaN}' (NaN is no number: write one, or a text in quotes)""",
+        """{"weight_decay": 0.01}, got '{"lr": NaN}' (NaN is not a number: write a number, or put text in quotes)""",
     ),
     (
         {"tags": '{"a": "x", "a": "y"}'},
         """tags must be a JSON object such as {"team": "search"}, got '{"a": "x", "a": "y"}' (a is given twice: take""",
     ),
     ({"training_arguments": {"lr": [1.0, math.inf]}}, "training_arguments.lr must be finite, got [1.0, inf]"),
-    ({"tags": {"team": ["a"]}}, "tags.team must be a text, got a"),
+    ({"tags": {"team": ["a"]}}, "tags.team must be text, got a"),
     ({"text_column": "a" * 5000}, "text_column must have at most 4,096 characters, got 5,000"),
     (
         {"global_batch_size": 10, "per_device_train_batch_size": 16},

@@ -58,7 +58,7 @@ def test_a_local_job_leaves_out_what_only_instances_use(own: Path) -> None:
         (b"buget = 'x'", "may not set buget: did you mean budget?"),
         (b"entry_script = 'x.py'", "may not set entry_script: it may set"),
         (b"max_cost_usd = 'much'", "max_cost_usd must be a number"),
-        (b"tags = {a = 2026-01-01}", "tags.a must be a text"),
+        (b"tags = {a = 2026-01-01}", "tags.a must be text"),
     ],
 )
 def test_a_wrong_file_is_a_fault_that_names_it(own: Path, content: bytes, fault: str) -> None:

@@ -201,7 +201,7 @@ class _Manifest:
             export, execution = (content[key] for key in _OF_REPORTS[is_legacy][:2])
             keys = content[_OF_REPORTS[is_legacy][2]]
             if not all(isinstance(text, str) for text in (export, execution, *keys)) or not isinstance(keys, list):
-                raise ValueError("a text is expected")
+                raise ValueError("text is expected")
             period = f"/{content['billingPeriod']['start'][:8]}-00000000/" if is_legacy else ""
         except (ValueError, KeyError, TypeError) as error:
             text = f"{path} is no manifest of a bill ({type(error).__name__}: {error}): fetch it again"

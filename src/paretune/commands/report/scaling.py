@@ -1,4 +1,4 @@
-"""The charts of `report --view scaling`: time, dollars, efficiency and quality over the devices of a cluster."""
+"""The charts of `report --view scaling`: time, dollars, efficiency and quality by number of devices."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,20 +12,20 @@ from paretune.presentation.line_chart import LineChart, Point
 from paretune.presentation.text import dollars, duration, time_unit
 from paretune.specification import metrics
 
-Group = tuple[str, Sequence[LineChart]]  # heading, and its charts
+Group = tuple[str, Sequence[LineChart]]  # a heading and its charts
 QUALITIES = {metrics.F1: "F1", metrics.PERPLEXITY: "perplexity"}
 _CONFIDENCE = 0.95
 ABOUT_CHARTS = (
-    "A line is a number of rows and epochs; a mark is the mean of the runs on one shape. The dotted line is the time "
-    "at an efficiency of 100 %. A band holds the mean over seeds with a probability of 95 %, by Student's t with one "
-    "standard deviation for all shapes of a line; a line without repeats has none."
+    "Each line has one number of rows and epochs; each mark is the mean of the runs with one setting. The dotted line "
+    "shows perfect scaling from the smallest cluster. In charts of F1 and perplexity, a band is a 95 % confidence "
+    "interval of the mean (Student's t, one standard deviation pooled over the line); without repeats there is no band."
 )
 
 
 def confidence(values: "pd.Series[float]", by: "pd.Series[str]") -> pd.DataFrame:
-    """Return the `low` and `high` end of the interval of each group's mean, by the deviation within all groups.
+    """Return `low` and `high` of each group's 95 % interval, from the standard deviation pooled over groups.
 
-    They are NaN if no group has two values.
+    Both are NaN if no group has two values.
     """
     groups = values.groupby(by)
     counts, degrees = groups.count(), int((groups.count() - 1).clip(lower=0).sum())
@@ -36,9 +36,9 @@ def confidence(values: "pd.Series[float]", by: "pd.Series[str]") -> pd.DataFrame
 
 
 def scaling_charts(numbers: pd.DataFrame) -> list[Group]:
-    """Return the charts of the runs that differ only in cluster, rows and epochs, for rows of report.csv.
+    """Return charts, made from the rows of report.csv, of runs that differ only in cluster, rows and epochs.
 
-    Without several numbers of devices there is nothing to draw.
+    Groups that ran on only one number of devices have no chart.
     """
     numbers, groups = numbers[numbers.devices.notna()], list[Group]()
     for key, rows in numbers.groupby(["kind", "script", "model", "dataset"], sort=False):
@@ -73,7 +73,7 @@ def _chart(
     percent: bool = False,
     band: str = "",
 ) -> LineChart:
-    """Return the chart of a column; `size` is the unit of its values, `band` the metric whose interval is drawn."""
+    """Chart one column. `size` divides its values; `band` is the metric whose interval is drawn."""
     lines, ideals = dict[str, Sequence[Point]](), dict[str, Sequence[tuple[float, float]]]()
     by_shape = (rows.factor == SHAPE).all()
     for apart, of_line in rows[rows[column] > 0].groupby("apart", sort=False):
@@ -94,7 +94,7 @@ def _chart(
             if is_ideal:
                 ideals[work] = [(point.x, points[0].y * points[0].x / point.x) for point in points]
     return LineChart(
-        title=f"{y_title.partition(' (')[0]} over devices",
+        title=f"{y_title.partition(' (')[0]} by number of devices",
         x_title="devices",
         y_title=y_title,
         lines=lines,

@@ -1,13 +1,14 @@
-"""Finds what AWS will surely refuse in a CreateTrainingJob request, before anything is uploaded.
+"""Finds what AWS would certainly reject in a CreateTrainingJob request, before anything is uploaded.
 
-The limits come from the API's own model in botocore. boto itself checks only types and required members.
+The limits come from the API's own model in botocore. boto itself checks only types, required members and
+minimums.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_PARAMETERS = {  # of a job, by the member of the request that they set
+_PARAMETERS = {  # request member to the job parameter that sets it
     "RoleArn": "role",
     "AlgorithmSpecification.TrainingImage": "sagemaker.training_image",
     "Environment": "environment",
@@ -24,24 +25,25 @@ _PARAMETERS = {  # of a job, by the member of the request that they set
     "VpcConfig.SecurityGroupIds": "sagemaker.security_group_ids",
     "Tags": "tags",
 }
-_ADDED = {"environment": "variables", "tags": "tags"}  # paretune adds some itself
-_GROWS = "ResourceConfig.InstanceType"  # AWS takes types that an older boto does not list; `instance_type` is checked
+_ADDED = {"environment": "variables", "tags": "tags"}  # parameters to which paretune adds entries of its own
+# An older boto may not list every instance type; the parameter `instance_type` is checked elsewhere.
+_NOT_CHECKED = "InstanceType"
 _UNITS = {"string": "characters", "list": "entries", "map": "entries"}
-_CLASSES = {  # Java's, which Python's patterns lack
+_CLASSES = {  # Java character classes to Python equivalents
     r"\p{L}": r"\w",
     r"\p{N}": r"\w",
     r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
     r"\p{Alnum}": "a-zA-Z0-9",
 }
-_SHOWN = 60  # characters of a value in a message
+_SHOWN = 60  # most characters of a value that a message quotes
 
 
 def request_faults(request: Mapping[str, Any], shape: Any) -> list[str]:
-    """Return a request's faults, by the parameters that a user typed; `shape` is the input of the API's model."""
+    """Return a request's faults, with the user's parameter names; `shape` is the request's shape in botocore."""
     faults = list(_faults(shape, request, ()))
     if request.get("EnableManagedSpotTraining") and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
         faults.append(
-            "spot and sagemaker.keep_alive_minutes exclude each other: AWS keeps no spot instances; leave one out"
+            "spot and sagemaker.keep_alive_minutes cannot be combined: AWS does not keep spot instances; leave one out"
         )
     return list(dict.fromkeys(faults))
 
@@ -53,27 +55,29 @@ def _faults(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
     if kind != "structure" and kind in (*_UNITS, "integer", "long"):
         size = value if kind not in _UNITS else len(value)
         if (least is not None and size < least) or (most is not None and size > most):
-            yield f"{_name(path)} must {_bounds(least, most, kind)}, got {size}{_own_part(path)}: AWS takes no other"
+            allowed = _bounds(least, most, kind)
+            yield f"{_name(path)} must {allowed}, got {size}{_own_part(path)}: AWS rejects anything else"
             return
-    if kind != "string" or path[-1:] == (_GROWS.rpartition(".")[2],):
+    if kind != "string" or path[-1:] == (_NOT_CHECKED,):
         return
     if shape.enum and value not in shape.enum:
         yield f"{_name(path)} must be one of {', '.join(shape.enum)} for AWS, got {value[:_SHOWN]!r}"
     elif not _fits(shape.metadata.get("pattern", ""), value):
-        yield f"{_name(path)} must fit {shape.metadata['pattern']} for AWS, got {value[:_SHOWN]!r}"
+        yield f"{_name(path)} must match {shape.metadata['pattern']} for AWS, got {value[:_SHOWN]!r}"
 
 
 def _of_members(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
     if shape.type_name == "structure":
         for name in shape.required_members:
             if name not in value:
-                others = ", ".join(_name((*path, other)) for other in value if other != name)
-                yield f"{_name((*path, name))} must be set for AWS{f', because {others} is' if path else ''}"
+                others = " and ".join(_name((*path, other)) for other in value) if path else ""
+                are = "are" if len(value) > 1 else "is"
+                yield f"{_name((*path, name))} must be set for AWS{f', because {others} {are} set' if others else ''}"
         for name, member in value.items():
             if name in shape.members:
                 yield from _faults(shape.members[name], member, (*path, name))
             else:
-                yield f"{_name((*path, name))} is not known to this version of boto3: update boto3"
+                yield f"{_name((*path, name))} is unknown to the installed boto3: update boto3"
     elif shape.type_name == "list":
         for item in value:
             key = item.get("Key", "") if isinstance(item, Mapping) else ""
@@ -85,7 +89,7 @@ def _of_members(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _name(path: tuple[str, ...]) -> str:
-    """Return the parameter that sets a member, such as environment.MODE, or the member itself."""
+    """Return the user's name for a request member, such as environment.MODE, or else the member's own name."""
     for length in range(len(path), 0, -1):
         if parameter := _PARAMETERS.get(".".join(path[:length])):
             rest = [part[:_SHOWN] for part in path[length:] if part not in ("Key", "Value")]

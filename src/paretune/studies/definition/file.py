@@ -364,7 +364,7 @@ def _points(study: StudyFile) -> Iterator[Fault | str]:
     if not study.search and not study.points:
         yield f"search is missing: a study without it is one job, which `{command_line('train')}` runs; add search"
     if study.points and study.search:
-        yield "points and search exclude each other: take one out"
+        yield "points and search cannot be combined: remove one"
     if not study.points or study.search:
         return
     rows, given, faults = list[dict[str, Any]](), study.job.given(), list[str]()

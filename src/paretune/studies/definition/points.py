@@ -4,11 +4,11 @@
     points: {d_optimal: 15, factors: {clusters: [{instance_type: ml.g5.xlarge, instance_count: 1}, ...], ...}}
     points: {table: rows.csv, replicates: 2}
 
-A level is a value of the parameter that the factor is named after, or a mapping of several parameters that vary
-together. Rows run in an order drawn by the study's seed; a replicate has another training seed.
+A level is a value of the parameter named by the factor, or a mapping of parameters that vary together. The study's seed
+shuffles the rows. Each replicate has a different training seed.
 
-In correlations every factor is coded by sum contrasts (deviations from the mean of all levels), also if its levels are
-numbers: no shape of its effect is assumed.
+For correlations, every factor is sum-coded (deviation from the mean of all levels), even if numeric, so no shape of its
+effect is assumed.
 """
 
 import csv
@@ -31,31 +31,31 @@ from paretune.studies.definition.space import Point, read_value
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MOST_ROWS = 2000  # most combinations of levels: an optimal design evaluates all of them for every row
+_MOST_COMBINATIONS = 2000  # an optimal design evaluates every combination for every row
 _LARGEST_TABLE = 1_000_000  # bytes
-_MOST_STARTS = 20  # random orders of the candidates: the result of an exchange depends on the rows it starts with
+_MOST_STARTS = 20  # random starts: the result of the exchange algorithm depends on its starting rows
 
-Level = dict[str, Any]  # the parameters that it sets, as typed
-Labels = dict[str, str]  # factor to the label of a level
+Level = dict[str, Any]  # parameter to value, as typed
+Labels = dict[str, str]  # factor to level label
 
 
 class Points(Parameters):
-    """The key `points` of a study."""
+    """The `points` key of a study file."""
 
     full: dict[str, Any] = parameter({})
-    """factor to its levels, of which all combinations run"""
+    """levels of each factor; all combinations run"""
     d_optimal: int | None = parameter(None, ge=1)
-    """number of rows, chosen to estimate the main effects best"""
+    """number of rows, chosen to best estimate the main effects"""
     table: str | None = parameter(None)
     """CSV file with a column for each parameter and a line for each row"""
     factors: dict[str, Any] = parameter({})
-    """factor to its levels, for d_optimal"""
+    """levels of each factor, for d_optimal"""
     replicates: int = parameter(1, ge=1)
     """number of runs of each row, each with another seed"""
 
     @property
     def levels(self) -> dict[str, dict[str, Level]]:
-        """Factor to its levels by their labels; empty for a table."""
+        """Levels of each factor, by label; empty for a table."""
         levels = dict[str, dict[str, Level]]()
         for factor, entries in (self.full or self.factors).items():
             by_label = levels[factor] = dict[str, Level]()
@@ -71,7 +71,7 @@ def _points(points: Points) -> Iterator[str]:
     kinds = [kind for kind in ("full", "d_optimal", "table") if getattr(points, kind)]
     if len(kinds) != 1:
         got = " and ".join(kinds) or "none"
-        yield f"points must have one of full, d_optimal, table, got {got}"
+        yield f"points must have exactly one of full, d_optimal or table, got {got}"
     if kinds == ["d_optimal"] and not points.factors:
         yield "points: d_optimal needs factors, such as {precision: [fp32, bf16], instance_count: [1, 2]}"
     for factor, entries in (points.full or points.factors).items():
@@ -80,14 +80,14 @@ def _points(points: Points) -> Iterator[str]:
             return
     owners = Counter(name for levels in points.levels.values() for name in {*chain(*levels.values())})
     yield from (f"points: {name} is in several factors: keep it in one" for name in owners if owners[name] > 1)
-    if math.prod(map(len, points.levels.values())) > _MOST_ROWS:
-        yield f"points: the levels have more than {_MOST_ROWS:,} combinations: take some out"
+    if math.prod(map(len, points.levels.values())) > _MOST_COMBINATIONS:
+        yield f"points: the levels have more than {_MOST_COMBINATIONS:,} combinations: remove some levels"
 
 
 class Design:
-    """The rows of `points:`, the parameters of a job each, in an order drawn by `seed`. BadInput if there are none.
+    """The rows of `points:`, each the parameters of one job, shuffled by `seed`. Raises BadInput without rows.
 
-    Replicates count their training seeds from that of their row, or from `first_seed`, that of all jobs.
+    Replicates number their training seeds up from the row's own `seed`, else from `first_seed`.
     """
 
     def __init__(self, points: Points, seed: int, first_seed: int = 42) -> None:
@@ -95,7 +95,7 @@ class Design:
         order = (_table(points.table) if points.table else _chosen(points, seed)) * points.replicates
         random.Random(seed).shuffle(order)
         seen = Counter[str]()
-        for level, labels in order:  # each repetition of a row has another training seed
+        for level, labels in order:  # each repetition of a row has a different training seed
             row = {name: _value(name, value) for name, value in level.items()}
             key = spell({name: spell(value) for name, value in row.items()})
             self.rows.append({**row, "seed": int(row.get("seed", first_seed)) + seen[key]} if seen[key] else row)
@@ -104,24 +104,24 @@ class Design:
 
     @property
     def values(self) -> dict[str, tuple[Value, ...]]:
-        """Parameter to the values that it has in the rows; a row may lack some parameters of others."""
+        """Distinct values of each parameter over all rows; not every row sets every parameter."""
         names = dict.fromkeys(chain.from_iterable(self.rows))
         return {name: tuple(dict.fromkeys(row[name] for row in self.rows if name in row)) for name in names}
 
     def correlations(self) -> "DataFrame":
-        """Return the correlations of the columns of the main effects."""
+        """Return the correlation matrix of the main-effect columns."""
         return self._coded().corr().fillna(0.0).round(2) + 0.0
 
     def findings(self) -> list[str]:
-        """Describe what the design cannot show, before anything is paid."""
+        """Describe what the design cannot show, before any money is spent."""
         import numpy as np
 
         coded = self._coded()
         terms = coded.shape[1] + 1
         if np.linalg.matrix_rank(np.column_stack([np.ones(len(coded)), coded])) < terms:
-            return ["the main effects cannot all be estimated from these rows: add rows, or take levels out"]
+            return ["the main effects cannot all be estimated from these rows: add rows or remove levels"]
         if len(coded) == terms:
-            return ["no rows are left to measure noise, so no effect is significant: set replicates"]
+            return ["no rows are left to measure noise, so no effect can be tested: set replicates"]
         return []
 
     def levels_of(self, point: Point) -> Labels:
@@ -133,10 +133,10 @@ class Design:
         return {spell(row): labels for labels, row in zip(self._labels, self.rows, strict=True)}
 
     def table(self, ended: Sequence[tuple[Point, Mapping[str, Any]]]) -> "DataFrame":
-        """Return a row for each row of the design, counted from 1: its factors, and how its job ended.
+        """Return one row for each row of the design, numbered from 1, with its factors and how its job ended.
 
-        `ended` has the points of jobs that have ended, with the columns that say how. For a retried row, the last job
-        counts, and the dollars of all of its jobs.
+        `ended` has the points of ended jobs with their outcome columns. A retried row shows its last job, with the
+        dollars of all its jobs.
         """
         import pandas as pd
 
@@ -164,7 +164,7 @@ class Design:
         return figure
 
     def _coded(self) -> "DataFrame":
-        """Sum contrasts of every factor that varies: a column for each level but the last."""
+        """Return the sum contrasts: one column per level of each factor, except its last level."""
         import pandas as pd
 
         frame = pd.DataFrame(self._labels)
@@ -177,7 +177,7 @@ class Design:
 
 
 def _chosen(points: Points, seed: int) -> list[tuple[Level, Labels]]:
-    """Return the combinations of levels that run. Raises BadInput if there are too few."""
+    """Return the rows that run. Raises BadInput if d_optimal is too small or a package is missing."""
     levels = points.levels
     rows = every = list(product(*levels.values()))
     if not points.full:
@@ -189,7 +189,7 @@ def _chosen(points: Points, seed: int) -> list[tuple[Level, Labels]]:
 
 
 def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tuple[str, ...]]:
-    """Choose the rows of labels with the largest |X'X| of the main effects."""
+    """Choose the rows that maximize |X'X| of the main effects (D-optimality)."""
     import numpy as np
     import pandas as pd
     from pydoe import optimal_design
@@ -197,8 +197,8 @@ def _optimal(every: Sequence[tuple[str, ...]], count: int, seed: int) -> list[tu
     columns = pd.get_dummies(pd.DataFrame(every), drop_first=True, dtype=float).to_numpy()
     terms = columns.shape[1] + 1
     if count < terms:
-        raise BadInput([f"points: d_optimal must be at least {terms}, the terms of the main effects, got {count}"])
-    candidates = np.tile(columns, (math.ceil(count / len(every)) + 1, 1))  # pydoe takes each candidate once
+        raise BadInput([f"points: d_optimal must be at least {terms}, the number of main-effect terms, got {count}"])
+    candidates = np.tile(columns, (math.ceil(count / len(every)) + 1, 1))  # pydoe uses each candidate at most once
     draw = np.random.default_rng(seed)
     designs = (
         optimal_design(draw.permutation(candidates), count, degree=1, criterion="D", method="modified_fedorov")
@@ -214,19 +214,19 @@ def _table(path: str) -> list[tuple[Level, Labels]]:
         {name: Plain(cell) for name, cell in row.items() if name and cell} for row in csv.DictReader(text.splitlines())
     ]
     if not rows:
-        raise BadInput([f"points: {path} has no rows: a header line with parameters, then a row each"])
+        raise BadInput([f"points: {path} has no rows: write a header line of parameter names, then one line per row"])
     return [(row, {name: spell(value) for name, value in row.items() if name != "seed"}) for row in rows]
 
 
 def _value(name: str, raw: Any) -> Value:
-    """Return a parameter's value as a trial records it; as text if it is a mapping, or no job can have it."""
+    """Return the value as a trial records it; as text if it is a mapping or not a valid value."""
     with suppress(BadInput):
         return read_value(name, raw)
     return spell(raw)
 
 
 def _label(level: Level) -> str:
-    """Label a level shortly by its values, such as `2 x ml.g5.xlarge / bf16`."""
+    """Return a short label of a level's values, such as `2 x ml.g5.xlarge / bf16`."""
     rest, cluster = dict(level), []
     if {"instance_type", "instance_count"} <= rest.keys():
         cluster = [f"{spell(rest.pop('instance_count'))} x {spell(rest.pop('instance_type'))}"]

@@ -12,23 +12,24 @@ from paretune.specification.declaration import COMPUTES, Fault, Value, effects_o
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.rules import launch_faults
 
-_MOST_COMBINATIONS = 2000  # 250 microseconds each (measured 2026-11-25, AMD EPYC)
-_DRAWN = 500  # combinations that are drawn if there are more
+_MOST_COMBINATIONS = 2000  # checking one takes 250 microseconds (measured 2026-11-25, AMD EPYC)
+_DRAWN = 500  # number of combinations drawn at random if there are more
 INSIDE = "."  # separates a parameter that is a mapping from a name in it: training_arguments.weight_decay
 
 
 def why_not_searched(name: str) -> str:
-    """Return why no study searches a parameter; empty if a study may."""
+    """Return the reason why a study cannot search this parameter, or an empty text if it can."""
     effects = {*effects_of(JobSpec, name)}
     if reason := extra_of(JobSpec, name, "not_searched"):
         return str(reason)
     if "evaluation" in effects:
-        return "F1 compares jobs only on the same rows: make one study of each"
+        return "F1 is comparable only on the same validation rows, so use one study per value"
     if "noise" in effects:
-        return "what differs only in it is noise, which a study measures by itself"
-    # Jobs with the same hash continue from each other's checkpoint: the second of two would cost nearly nothing.
+        return "it only changes random noise, which the study measures with repeats"
+    # Jobs with the same hash continue from each other's checkpoint: the second job would finish almost for free, so its
+    # cost would be meaningless.
     changes_result = effects & {*COMPUTES} and not effects & {"launcher", "stopping", "ownership"}
-    return "" if changes_result else "it changes nothing that comes out"
+    return "" if changes_result else "it does not change the result"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class Choices:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """Every value: what is combined to check whether it makes jobs."""
+        """All values, which are combined to check that they make valid jobs."""
         return self.values
 
     def as_json(self) -> dict[str, Any]:
@@ -49,7 +50,7 @@ class Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """All numbers from `low` to `high`, both included; whole numbers for int parameters; `log` for a log scale."""
+    """All numbers from `low` to `high` inclusive; only whole numbers for an int parameter. `log` sets a log scale."""
 
     low: float
     high: float
@@ -57,7 +58,7 @@ class Range:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """Both ends."""
+        """Both ends, which are combined to check that they make valid jobs."""
         return self.low, self.high
 
     def at(self, share: float) -> float:
@@ -93,13 +94,13 @@ def is_whole(name: str, entry: Range) -> bool:
 
 
 def read_value(name: str, raw: Any) -> Value:
-    """Read one value of a searched parameter. Raises BadInput if no job can have it."""
+    """Read one value of a searched parameter. Raises BadInput if it is invalid in any job."""
     outer, _, inner = name.partition(INSIDE)
     value: Any = getattr(JobValues.read({name: untyped(raw) if not json_type(name) else raw}), outer)
     if inner:
         value = value.get(inner) if isinstance(value, Mapping) else getattr(value, inner)
     if not isinstance(value, str | int | float):
-        raise BadInput([f"{name} must be a text, a number, true or false, got {spell(value) or 'nothing'!r}"])
+        raise BadInput([f"{name} must be text, a number, true or false, got {spell(value) or 'nothing'!r}"])
     return value
 
 
@@ -115,8 +116,9 @@ def read_entry(name: str, raw: Any) -> Choices | Range:
     keys = raw.keys() if isinstance(raw, Mapping) else set[str]()
     is_range = {"low", "high"} <= keys <= {"low", "high", "log"} and json_type(name) in ("number", "integer", "")
     if not is_range and not (keys == {"choices"} and isinstance(raw["choices"], list | tuple) and raw["choices"]):
-        must = "{choices: [1, 2]} or, of numbers, {low: 1, high: 2} or {low: 1, high: 2, log: true}"
-        raise BadInput([f"{name} in search must be like {must}, got {spell(raw)}; one value goes in job"])
+        must = "{choices: [1, 2]} or, for numbers, {low: 1, high: 2} or {low: 1, high: 2, log: true}"
+        advice = "To fix a single value, put it under job"
+        raise BadInput([f"{name} in search must look like {must}, got {spell(raw)}. {advice}"])
     return _range(name, raw) if is_range else _choices(name, raw["choices"])
 
 
@@ -126,7 +128,7 @@ def _choices(name: str, choices: Sequence[Any]) -> Choices:
         with collecting(faults):
             values.append(read_value(name, item))
     doubles = sorted({spell(value) for value in values if values.count(value) > 1})
-    refuse(faults + [f"{name}: {text} is among the choices twice: take one out" for text in doubles])
+    refuse(faults + [f"{name}: {text} is listed twice in choices: remove one" for text in doubles])
     return Choices(values=tuple(values))
 
 
@@ -136,16 +138,16 @@ def _range(name: str, raw: Mapping[str, Any]) -> Range:
         with collecting(faults):
             ends.append(read_value(name, raw[key]))
     faults += [f"{name}: log must be true or false, got {log!r}"] * (log not in ("true", "false"))
-    refuse(faults + [f"{name}: {end!r} is no number" for end in ends if isinstance(end, str | bool)])
+    refuse(faults + [f"{name}: {end!r} is not a number" for end in ends if isinstance(end, str | bool)])
     low, high = ends
     if low >= high or (log == "true" and low <= 0):
-        rule = "low must be less than high, and greater than 0 with log: true"
-        raise BadInput([f"{name}: {rule}, got {low} and {high}: one value belongs in job"])
+        rule = "low must be less than high (and above 0 with log: true)"
+        raise BadInput([f"{name}: {rule}, got {low} and {high}; to fix a single value, put it under job"])
     return Range(low=low, high=high, log=log == "true")
 
 
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
-    """Return the job at a point; its model is not registered. Raises BadInput if the job is impossible."""
+    """Return the job at a point, without `register`: trials do not register their models. Raises BadInput."""
     spec = JobSpec.read({**job, **point, "register": None})
     refuse(launch_faults(spec))
     return spec
@@ -158,9 +160,9 @@ def all_points(search: Search) -> Iterator[dict[str, Value]]:
 
 
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
-    """Return faults of values that make no job in any combination, each fault once.
+    """Return a fault for every value that is invalid in all combinations, without duplicates.
 
-    A single impossible combination is no fault: the study skips it at no cost. Ranges are tried at both ends.
+    A single invalid combination is not a fault: the study skips it at no cost. Ranges are tried at both ends.
     """
     corners, draw = {name: entry.corners for name, entry in search.items()}, random.Random(0)
     points: Iterable[dict[str, Value]] = all_points(search)
@@ -173,15 +175,16 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
             make_spec(job, point)
     result, everywhere = list[Fault](), _in_all([faults for _, faults in tried])
     for text in everywhere:
-        name = text.split()[0].split("=")[0]  # a text begins with a parameter
+        name = text.split()[0].split("=")[0]  # each fault text begins with a parameter name
         result.append(Fault(("search" if name in search else "job", name), text))
     for name in search:
         for value in dict.fromkeys(point[name] for point, _ in tried):
             texts = _in_all([faults for point, faults in tried if point[name] == value])
-            text = "; ".join(text for text in texts if text not in everywhere)
-            result += [Fault(("search", name), f"{name}={spell(value)} makes no job: {text}")] if text else []
+            if text := "; ".join(text for text in texts if text not in everywhere):
+                text = f"{name}={spell(value)} is invalid in every combination: {text}"
+                result.append(Fault(("search", name), text))
     if not result and (fewest := min((faults for _, faults in tried), key=len)):
-        result.append(Fault(("search",), f"no combination of the search makes a job: {'; '.join(fewest)}"))
+        result.append(Fault(("search",), f"no combination of values in search is a valid job: {'; '.join(fewest)}"))
     return result
 
 

@@ -1,4 +1,4 @@
-"""The result of a study that has ended, as `run_study` and the command `study` return it."""
+"""The result of an ended study, which `run_study` and the command `study` return."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from paretune.studies.results.trials import PREDICTED
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult(Result):
-    """A study that has ended, why, its MLflow run, and what to type or open to look at it."""
+    """The result of an ended study: its answer, its MLflow run, why it ended, and the command that opens it."""
 
     answer: StudyAnswer
     run_id: str
@@ -22,7 +22,7 @@ class StudyResult(Result):
     open_command: str
 
     @property
-    def exit_code(self) -> int:  # type: ignore[override]  # a constant for all other results
+    def exit_code(self) -> int:  # type: ignore[override]  # every other result has a constant
         """4 if the study cost more than its budget, 3 if it recommends nothing, else 0."""
         if self.answer.over_budget_usd:
             return BudgetRefused.exit_code
@@ -30,31 +30,31 @@ class StudyResult(Result):
 
     @property
     def title(self) -> str:
-        """The study and why it has ended."""
+        """The study's name and why it ended."""
         return f"study {self.answer.name}: {self.ending}"
 
     def rows(self) -> list[Row]:
-        """Return the rows of pareto.csv: one per trial, by number, then one per predicted point."""
+        """Return the rows of pareto.csv: one per trial, in order of number, then one per predicted point."""
         return read_rows(pareto_csv(self.answer.front, self.answer.levels))
 
     @property
     def front(self) -> pd.DataFrame:
-        """The trials on the Pareto front, as `trials_dataframe` has them."""
+        """The rows of `trials_dataframe` that are on the Pareto front."""
         trials = self.trials_dataframe()
         return trials[trials["pareto_rank"] == 0].reset_index(drop=True)
 
     @property
     def best(self) -> dict[str, object] | None:
-        """The recommended trial: `trial`, `parameters`, `means` and `command`, among others; None if there is none."""
+        """The first recommendation, with `trial`, `parameters`, `means`, `command` and more; None without one."""
         return _recommended(self.answer.picks[0]) if self.answer.picks else None
 
     def trials_dataframe(self) -> pd.DataFrame:
-        """Return one row per finished trial, without the predicted points that `to_frame` also has."""
+        """Return one row per ended trial (failed ones too), without the predicted points of `to_frame`."""
         frame = self.to_frame()
         return frame[frame["origin"] != PREDICTED].reset_index(drop=True)
 
     def to_dict(self) -> dict[str, object]:
-        """Run, ending, objectives, dollars, the recommended trials and all trials."""
+        """Return the run, ending, objectives, dollars, recommended trials, and the rows of pareto.csv."""
         front = self.answer.front
         return {
             "study": self.answer.name,
@@ -73,11 +73,11 @@ class StudyResult(Result):
         }
 
     def notes(self) -> list[str]:
-        """Return the answer in words, and where to look next."""
+        """Return the answer in words and the command that shows more."""
         return [*self.answer.opening(), self.open_command]
 
     def __str__(self) -> str:
-        """Return recommendation, front and bill for a terminal."""
+        """Format the recommendation, front and bill for a terminal."""
         return f"\n{self.title}\n\n{self.answer.text()}\n  {self.open_command}"
 
 

@@ -127,21 +127,22 @@ def test_scaling_is_drawn_by_rows_and_by_shape_as_the_published_benchmark_drew_i
 
     assert heading == "Measured: bundled:all-MiniLM-L6-v2 on bundled:rotten_tomatoes"
     assert axes == {
-        "billed time over devices": ("log", "log"),
-        "cost over devices": ("log", "log"),
-        "efficiency over devices": ("log", "linear"),
-        "F1 over devices": ("log", "linear"),
+        "billed time by number of devices": ("log", "log"),
+        "cost by number of devices": ("log", "log"),
+        "efficiency by number of devices": ("log", "linear"),
+        "F1 by number of devices": ("log", "linear"),
     }
     lines = {"1,000 rows x 1 epochs", "2,000 rows x 1 epochs"}
     shapes = [f"{count} x ml.p3.2xlarge" for count in (1, 2, 4)]
     assert all(lines | {*shapes} <= traces.keys() for traces in drawn.values())
-    time = drawn["billed time over devices"]["1,000 rows x 1 epochs"]
+    time = drawn["billed time by number of devices"]["1,000 rows x 1 epochs"]
     assert (time.x, time.y) == ((1.0, 2.0, 4.0), pytest.approx((8200 / 60, 4200 / 60, 2600 / 60)))
     assert len({*time.marker.symbol}) == 3
-    assert drawn["cost over devices"]["2,000 rows x 1 epochs"].y == pytest.approx((16.4, 16.8, 20.8))
-    assert drawn["efficiency over devices"]["1,000 rows x 1 epochs"].y == pytest.approx((1.0, 0.976, 0.788), abs=1e-3)
-    assert drawn["billed time over devices"]["ideal"].y[-1] == pytest.approx(2 * 8200 / 60 / 4)
-    assert len(drawn["F1 over devices"]["band of 1,000 rows x 1 epochs"].x) == 6
+    assert drawn["cost by number of devices"]["2,000 rows x 1 epochs"].y == pytest.approx((16.4, 16.8, 20.8))
+    efficiency = drawn["efficiency by number of devices"]["1,000 rows x 1 epochs"]
+    assert efficiency.y == pytest.approx((1.0, 0.976, 0.788), abs=1e-3)
+    assert drawn["billed time by number of devices"]["ideal"].y[-1] == pytest.approx(2 * 8200 / 60 / 4)
+    assert len(drawn["F1 by number of devices"]["band of 1,000 rows x 1 epochs"].x) == 6
     assert groups_report(jobs, "shape").charts == ()
 
 

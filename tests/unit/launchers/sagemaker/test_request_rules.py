@@ -24,14 +24,14 @@ def several(count: int, prefix: str) -> str:
     [
         (
             {"sagemaker.subnets": "subnet-1"},
-            "sagemaker.security_group_ids must be set for AWS, because sagemaker.subnets",
+            "sagemaker.security_group_ids must be set for AWS, because sagemaker.subnets is set",
         ),
         ({"sagemaker.security_group_ids": "sg-1"}, "sagemaker.subnets must be set for AWS"),
         (NETWORK | {"sagemaker.subnets": several(17, "subnet")}, "sagemaker.subnets must have 1 to 16 entries, got 17"),
         (NETWORK | {"sagemaker.security_group_ids": several(6, "sg")}, "group_ids must have 1 to 5 entries, got 6"),
         (
             NETWORK | {"sagemaker.subnets": "subnet_1"},
-            "sagemaker.subnets must fit [-0-9a-zA-Z]+ for AWS, got 'subnet_1'",
+            "sagemaker.subnets must match [-0-9a-zA-Z]+ for AWS, got 'subnet_1'",
         ),
         ({"environment": {"MODE": "m" * 513}}, "environment.MODE must have at most 512 characters, got 513"),
         (
@@ -44,13 +44,13 @@ def several(count: int, prefix: str) -> str:
         ),
         ({"tags": {"k" * 129: "v"}}, f"the name of tags.{'k' * 60} must have 1 to 128 characters, got 129"),
         ({"tags": {"team": "v" * 257}}, "the value of tags.team must have at most 256 characters, got 257"),
-        ({"tags": {"team": "a?"}}, "the value of tags.team must fit"),
+        ({"tags": {"team": "a?"}}, "the value of tags.team must match"),
         ({"sagemaker.training_image": IMAGE + "i" * 256}, "sagemaker.training_image must have at most 255 characters"),
-        ({"sagemaker.kms_key_id": "alias/my.key"}, "sagemaker.kms_key_id must fit [a-zA-Z0-9:/_-]* for AWS"),
+        ({"sagemaker.kms_key_id": "alias/my.key"}, "sagemaker.kms_key_id must match [a-zA-Z0-9:/_-]* for AWS"),
         ({"sagemaker.package_index": f"https://h/{'x' * 512}"}, "sagemaker.package_index must have at most 512"),
         (
             {"spot": True, "sagemaker.keep_alive_minutes": 5.0},
-            "spot and sagemaker.keep_alive_minutes exclude each other",
+            "spot and sagemaker.keep_alive_minutes cannot be combined",
         ),
     ],
 )
@@ -79,6 +79,13 @@ def test_all_faults_of_a_request_are_named_at_once(launcher: SageMakerLauncher, 
         "sagemaker.security_group_ids",
         "the value of tags.team",
     ]
+
+
+def test_a_missing_member_is_explained_by_all_members_that_are_set(launcher: SageMakerLauncher, order: Make) -> None:
+    request = launcher.preview(order(), JobInputs())
+
+    (fault,) = launcher._limits_broken({**request, "VpcConfig": {"Subnets": ["subnet-1"], "Zone": "a"}})[:1]
+    assert fault.endswith("because sagemaker.subnets and VpcConfig.Zone of the request are set")
 
 
 def test_letters_of_any_language_and_a_type_that_boto_does_not_list_are_taken(

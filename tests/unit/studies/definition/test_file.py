@@ -94,9 +94,9 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "NaN in JSON": (
         IN_JSON.replace("ARGUMENTS", '\n{"lr": NaN}'),
-        [":2:", "NaN is no number: write one, or a text in quotes"],
+        [":2:", "NaN is not a number: write a number, or put text in quotes"],
     ),
-    "infinity": (swap("num_train_epochs: 2", "num_train_epochs: .inf"), [":3:", ".inf is no number"]),
+    "infinity": (swap("num_train_epochs: 2", "num_train_epochs: .inf"), [":3:", ".inf is not a number"]),
     "an unknown key": (GOOD + "budget: 3\n", [":11:", "unknown key budget", "did you mean budget_usd"]),
     "a parameter of the job outside of it": (GOOD + "precision: bf16\n", [":11:", "precision", "under job or search"]),
     "a key of the study in the job": (
@@ -109,7 +109,7 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     # the search
     "no search": ("name: a\nn_trials: 3\n", ["search is missing", "`paretune train`", "add search"]),
     "a list in the search": (swap(BATCH, "global_batch_size: [16, 64]"), [":6:", "{choices: [1, 2]}", "got [16, 64]"]),
-    "the same choice twice": (swap("[16, 64]", "[16, 64, 1.6e1]"), [":6:", "16 is among the choices twice"]),
+    "the same choice twice": (swap("[16, 64]", "[16, 64, 1.6e1]"), [":6:", "16 is listed twice in choices"]),
     "no high": (swap("{low: 1e-5, high: 1e-4, log: true}", "{low: 1e-5}"), [":5:", "{low: 1, high: 2}"]),
     "a parameter in job and search": (
         swap("num_train_epochs: 2", "learning_rate: 1e-5"),
@@ -121,11 +121,11 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
     ),
     "a choice that makes no job": (
         swap("num_train_epochs: 2", "instance_count: 8").replace("[16, 64]", "[12, 64]"),
-        [":6:", "global_batch_size=12 makes no job", "use 8 or 16"],
+        [":6:", "global_batch_size=12 is invalid in every combination", "use 8 or 16"],
     ),
     "a search in which nothing fits": (
         swap(RATE, "instance_count: {choices: [8, 16]}").replace("[16, 64]", "[12, 20]"),
-        ["no combination of the search makes a job"],
+        ["no combination of values in search is a valid job"],
     ),
     # objectives and constraints
     "an unknown objective": (swap("cost_usd: min", "cost: min"), [":8:", "unknown metric cost", "cost_usd?"]),

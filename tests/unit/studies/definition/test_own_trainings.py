@@ -127,8 +127,8 @@ def searching(entry: str) -> str:
     ("text", "message"),
     [
         (searching("seed: {choices: [1, 2]}"), "must not set seed: use the parameter seed"),
-        (searching("a: {choices: [1, [2]]}"), "arguments.a must be a text, a number, true or false, got '[2]'"),
-        (searching("a: {low: few, high: 3}"), "training_arguments.a: 'few' is no number"),
+        (searching("a: {choices: [1, [2]]}"), "arguments.a must be text, a number, true or false, got '[2]'"),
+        (searching("a: {low: few, high: 3}"), "training_arguments.a: 'few' is not a number"),
         (
             PROJECT.replace("alpha:", "alhpa:"),
             "unknown parameter alhpa: entry point train of mine declares alpha",

@@ -83,10 +83,10 @@ def test_what_a_design_cannot_estimate_is_said(tmp_path: Path, lines: str, sente
 @pytest.mark.parametrize(
     ("points", "fault"),
     [
-        ({"full": FACTORS, "table": "rows.csv"}, "points must have one of full, d_optimal, table, got full"),
+        ({"full": FACTORS, "table": "rows.csv"}, "points must have exactly one of full, d_optimal or table, got full"),
         ({"ful": FACTORS}, "unknown parameter ful: did you mean full"),
         ({"full": {"precision": ["fp32"]}}, "precision must be a list of at least two levels"),
-        ({"d_optimal": 3, "factors": FACTORS}, "d_optimal must be at least 5, the terms of the main effects, got 3"),
+        ({"d_optimal": 3, "factors": FACTORS}, "d_optimal must be at least 5, the number of main-effect terms, got 3"),
     ],
 )
 def test_what_makes_no_design_is_refused(points: dict[str, Any], fault: str) -> None:
