@@ -1,11 +1,11 @@
-"""Reads the numbers of one printed line of a training, whatever library or print statement wrote it.
+"""Reads the numbers in one line that a training printed, whichever library or print statement wrote it.
 
 First the line is cleaned: colors, box drawing, progress bars and logging prefixes are removed, and a counter such as
 `Epoch 3/5` becomes the step. The rest is a dictionary, a row of a report, or names with numbers.
 
-- A line of nothing but names and numbers gives all of them: `widgets=3`.
-- In a line with other words, only names count that contain the word of a metric: `reached val acc 0.9 in 5 epochs`.
-- A name without `:` or `=` before its number needs such a word, too, or a counter in its line.
+- A line with only names and numbers yields all of them: `widgets=3`.
+- In a line with other words, a name counts only if it contains a metric word: `reached val acc 0.9 in 5 epochs`.
+- A name with no `:` or `=` before its number also needs a metric word, or a counter in its line.
 - Names of settings (`batch_size`, `lr`, `Total params`), times and memory never count.
 """
 
@@ -25,20 +25,22 @@ LONGEST_LINE = 2_000  # characters of a printed line that are read
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 _CAMEL = re.compile(r"(?<=[a-z]{3})(?=[A-Z])")  # between the words of `bestIteration`
 _WORD = r"[A-Za-z_µ][\w./@'²-]*"
-_SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # the rows that a number is about
+_SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # the split that a number describes
 _COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fold)s?"
 
+# Escape sequences of a terminal, which set colors, titles and character sets.
 _COLOR = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9])")
-_UPRIGHT = re.compile("[│┃║╎╏┆┇┊┋]")
+_UPRIGHT = re.compile("[│┃║╎╏┆┇┊┋]")  # lines between the columns of a drawn table
 _DRAWING = re.compile("[\u2500-\u25ff\x00-\x08\x0b-\x1f\x7f]+")
-_GAP = re.compile(r"\s{5,}")
+_GAP = re.compile(r"\s{5,}")  # wide spaces between columns
 _WRAPPED = re.compile(
     rf"(?:\b(?:np|numpy|jnp|jax|torch|tf)\.)?\b(?:b?float\d*|double|u?int\d*|[Tt]ensor|[Aa]rray|Decimal)"
     rf"\(\s*[\[(]*\s*['\"]?({_NUMBER})(?:[\s,\])'\"][^()]*)?\)"
 )  # np.float64(0.88), tensor(0.41, device='cuda:0')
 _TF_TENSOR = re.compile(rf"<tf\.Tensor:[^>]*\bnumpy=({_NUMBER})[^>]*>")
-_BAR = re.compile(r"\d+%\s*\|[^|]*\|\s*[\d.]+\w?/(?:[\d.]+\w?|\?)\s*(?:\[([^\]]*)\]?)?")  # of tqdm
-_OLD_BAR = re.compile(r"\[[=>.#\s-]{3,}\]")  # of Keras 2
+# A progress bar of tqdm: `45%|####  | 9/20 [00:01<00:02, loss=0.4]`.
+_BAR = re.compile(r"\d+%\s*\|[^|]*\|\s*[\d.]+\w?/(?:[\d.]+\w?|\?)\s*(?:\[([^\]]*)\]?)?")
+_OLD_BAR = re.compile(r"\[[=>.#\s-]{3,}\]")  # Keras 2: `[=====>....]`
 
 _STAMP = (
     r"[\[(]?\d{4}[-/.]\d\d[-/.]\d\d(?:[ T_]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|\s?[+-]\d\d:?\d\d)?)?[\])]?",
@@ -72,38 +74,45 @@ _COUNTER = re.compile(
 )
 _LEADING = re.compile(r"^\W*?\[?\s*(?P<number>\d+)\s*(?:(?P<all>/\s*\d+)\s*)?(?P<end>\])?\s*(?:[:,]|(?=\s|$))")
 _PLACE = re.compile(r"\[\s*\d+\s*(?:/\s*\d+)?\s*(?:\(\d+(?:\.\d+)?%\))?\s*\]")  # [ 78/78], [640/60000 (1%)]
-_OF = re.compile(r"(?<![\w.])(\d+)\s*/\s*(\d+)(?:\s*\(\s*(\d+(?:\.\d+)?)\s*%\s*\))?(?![\w./])")  # 9859/10000 (99%)
+# 9859/10000 (99%)
+_FRACTION = re.compile(r"(?<![\w.])(\d+)\s*/\s*(\d+)(?:\s*\(\s*(\d+(?:\.\d+)?)\s*%\s*\))?(?![\w./])")
 _CLOCK = re.compile(r"(?<![\w.])\d+:\d\d(?::\d\d)?(?:\.\d+)?(?:<[\d:?]+)?(?!\w)")
 _AMOUNT = re.compile(
     r"(?<![\w.])\d+(?:\.\d+)?(?:"
     r"\s?(?:[mnuµ]?s|secs?|seconds?|mins?|minutes?|hours?|hrs?|[kKMG]i?B)(?:/\w+)?|[GMKhd]"
     r"|\s?(?:it|samples?|examples?|steps?|batch(?:es)?|tokens?|tok|imgs?|images?|rows?|frames?|iters?)/\w+)(?![\w.%])"
 )
-_PLUS_MINUS = re.compile(rf"\s*(?:\+/-|±|\+-)\s*{_NUMBER}(?:\s?%)?")
-_AVERAGE = re.compile(rf"({_NUMBER})(\s?%)?\s*\(\s*(-?\d+\.\d+)\s*%?\s*\)")  # of AverageMeter: `0.412 ( 0.512)`
-_COMMENT = re.compile(r"(?<=[\d%])(\s*)\((?!\s*\))[^()]*\)")
-_IN_NAME = re.compile(r"\(\s*([A-Za-z][\w +.@/-]{0,40})\s*\)")
+_PLUS_MINUS = re.compile(rf"\s*(?:\+/-|±|\+-)\s*{_NUMBER}(?:\s?%)?")  # 0.91 +/- 0.02
+_AVERAGE = re.compile(rf"({_NUMBER})(\s?%)?\s*\(\s*(-?\d+\.\d+)\s*%?\s*\)")  # AverageMeter: `0.412 ( 0.512)`
+_COMMENT = re.compile(r"(?<=[\d%])(\s*)\((?!\s*\))[^()]*\)")  # after a number: `0.91 (best so far)`
+_IN_NAME = re.compile(r"\(\s*([A-Za-z][\w +.@/-]{0,40})\s*\)")  # part of a name: `F1 (macro): 0.9`
 _CALL = re.compile(r"\b[A-Z]\w*\((?=\w+=)")  # EvaluationResult(accuracy=0.87)
 _COCO = re.compile(r"(?:\((A[PR])\)\s*)?@\[([^\]]*)\]")  # Average Recall (AR) @[ IoU=0.50 | area=all ]
-_IS = re.compile(rf"(?:\s*(?:-+>|=+>|→)|\s+(?:is|was|of|equals|reached)\b)\s*:?\s*(?=\[?{_NUMBER}(?![\w.]))")
-_CUT = re.compile(r"[|;,\t]|\s[-–—•/]+\s|^[-–—•*#\s]+|\.{2,}|…|-+>|=+>|→|\.\s+(?=[A-Z])|\s\+\s|[{}]")
-_TOKEN = re.compile(rf"(?<![\w.@/])(?<!\w-)({_NUMBER})(?![\w@]|\.\d|/\d)(\s?%)?")
-_NOTE_OF_PER_CENT = re.compile(r"\(\s*(?:%|in %|pct|percent)\s*\)|\[\s*%\s*\]")
-_PER_CENT = re.compile(r"(?<=\d)\s?(?:per ?cent|pct)\b")
-_SPREAD = re.compile(r"\b(?:deviation|std|variance|interval)\b", re.IGNORECASE)
-_CHANGE = re.compile(rf"{_NUMBER}(\s?%)?\s*-+>\s*(?={_NUMBER})")  # of a checkpoint: `decreased (0.41 --> 0.39)`
-_IMPROVED = re.compile(
+# Words and arrows that mean = before a number: `accuracy is 0.9`, `loss -> 0.41`.
+_EQUALS = re.compile(rf"(?:\s*(?:-+>|=+>|→)|\s+(?:is|was|of|equals|reached)\b)\s*:?\s*(?=\[?{_NUMBER}(?![\w.]))")
+# Where one name with its number ends and the next begins: `loss 0.4, acc 0.9`, `loss 0.4 - acc 0.9`.
+_SEPARATOR = re.compile(r"[|;,\t]|\s[-–—•/]+\s|^[-–—•*#\s]+|\.{2,}|…|-+>|=+>|→|\.\s+(?=[A-Z])|\s\+\s|[{}]")
+# A number that is not part of a word, and its percent sign: `0.9`, `88.1 %`, but not the 1 of `F1`.
+_SINGLE_NUMBER = re.compile(rf"(?<![\w.@/])(?<!\w-)({_NUMBER})(?![\w@]|\.\d|/\d)(\s?%)?")
+_UNIT_IS_PER_CENT = re.compile(r"\(\s*(?:%|in %|pct|percent)\s*\)|\[\s*%\s*\]")  # accuracy (%): 88.1
+_PER_CENT = re.compile(r"(?<=\d)\s?(?:per ?cent|pct)\b")  # 88.1 percent
+_SPREAD = re.compile(r"\b(?:deviation|std|variance|interval)\b", re.IGNORECASE)  # the spread of a metric, not its value
+# The earlier value, as checkpoint callbacks print it: `decreased (0.41 --> 0.39)`.
+_CHANGE = re.compile(rf"{_NUMBER}(\s?%)?\s*-+>\s*(?={_NUMBER})")
+_IMPROVED = re.compile(  # val_loss improved from 0.41 to 0.39
     rf"\s+(?:improved|changed|increased|decreased|rose|fell|went)\s+from\s+{_NUMBER}(?:\s?%)?\s+to\s+(?={_NUMBER})"
 )
 _TWO_CELLS = re.compile(rf"^\s*({_WORD})\s*\t\s*({_NUMBER}\s?%?)\s*$")  # P@1 <tab> 0.123
-_DURATION = re.compile(
+_DURATION = re.compile(  # accuracy after 5 epochs: 0.9
     rf"\s(?:after|in|over|for)\s+\d+\s+{_COUNTED}\b(?=\s*[:=])", re.IGNORECASE
-)  # after 5 epochs: 0.9
-_MEASURED = re.compile(rf"(?<![\w.])(?:{_WORD}\s+){{0,2}}(?:{_WORD})?\s*[:=]?\s*~")  # `time: ~`
-_NUMBER_FIRST = re.compile(
+)
+# `time: ~`, where ~ stands for a time or an amount.
+_MEASURED = re.compile(rf"(?<![\w.])(?:{_WORD}\s+){{0,2}}(?:{_WORD})?\s*[:=]?\s*~")
+_NUMBER_FIRST = re.compile(  # 91.2% accuracy; 0.8712 = Validation score
     rf"(?<![\w.])({_NUMBER})\s?(%)?\s+(?:=\s+)?((?:{_SPLIT}\s+)?{_WORD})", re.IGNORECASE
-)  # 91.2% accuracy; 0.8712 = Validation score
+)
 
+# The metric words, in a name whose words are separated by spaces; the longer ones may also end a word.
 _METRIC = re.compile(
     r"(?:^|[^a-z])(?:"
     r"acc|accu|accuracy|accuracies|loss|losses|f\d|fbeta|f score|f measure|fscore|auc|auroc|roc|auprc|m?ap\d*|"
@@ -115,7 +124,7 @@ _METRIC = re.compile(
     r"silhouette|purity|nmi|ari|eer|mos"
     r")(?:$|[^a-z])|(?:loss|acc|accuracy|auc|error|score|rmse|mse|mae|f1|ppl|bleu)s?$"
 )
-_NEVER = {
+_NEVER = {  # names of settings, counters, times and amounts of memory
     *("step", "steps", "global step", "epoch", "epochs", "num epochs", "iter", "iters", "iteration", "iterations"),
     *(
         "total flos",
@@ -187,26 +196,29 @@ _NEVER = {
     *("alpha", "beta", "tau", "theta", "margin", "tol", "c", "k", "top k", "top p", "mixup", "cutmix", "drop path"),
     *("elapsed time", "total time", "subsample", "local rank", "target kl"),
 }
-_LAST = re.compile(
-    r"(?:sizes?|dims?|dimensions?|layers?|heads?|workers?|params|parameters|flops|examples|instances|classes|labels|vocab|"
-    r"decay|warmup|steps|epochs|iters|iterations|batches|estimators|depth|devices?|gpus?|cpus?|processes|threads|length|"
-    r"len|embd|embed|smoothing|accumulation|rows|sents|sentences|features|channels|filters|kernels?|stride|padding|interval|folds|seed|"
-    r"momentum|lr|dropout|units|neurons|nodes|samples|images|tokens|bits|precision bits|modules|ratio of train|rounds|"
-    r"alpha|beta|gamma|lambda|theta|eps|epsilon|patience|delta|factor|limit|bytree|bylevel|version|accum iter|lora r|"
-    r"(?:train|val|valid|test|eval|dev|mask|noise|drop|crop) (?:ratio|fraction|frac|pct|percent)|"
+_LAST = re.compile(  # last word of a setting, unless the name also has a metric word
+    r"(?:sizes?|dims?|dimensions?|layers?|heads?|workers?|params|parameters|flops|examples|instances|classes|labels|"
+    r"vocab|decay|warmup|steps|epochs|iters|iterations|batches|estimators|depth|devices?|gpus?|cpus?|processes|threads|"
+    r"length|len|embd|embed|smoothing|accumulation|rows|sents|sentences|features|channels|filters|kernels?|stride|"
+    r"padding|interval|folds|seed|momentum|lr|dropout|units|neurons|nodes|samples|images|tokens|bits|precision bits|modules|"
+    r"ratio of train|rounds|alpha|beta|gamma|lambda|theta|eps|epsilon|patience|delta|factor|limit|bytree|bylevel|version|accum iter|"
+    r"lora r|(?:train|val|valid|test|eval|dev|mask|noise|drop|crop) (?:ratio|fraction|frac|pct|percent)|"
     r"ids?|index|number|(?:last|data|iter|step|load|fetch|forward|backward) time)$"
 )
-_ALWAYS_LAST = re.compile(
+_ALWAYS_LAST = re.compile(  # last word of a setting, even if the name also has a metric word
     r"\b(?:types?|weights?|coefs?|scale|fn|smoothing|smoothing factor|sizes?|epochs|clip|clip val|split|warmup ratio|"
     r"l1 ratio|thresholds?|ranges?|best (?:step|epoch|iter|iteration|round))$"
 )
-_PRECISIONS = (8, 16, 32, 64)  # bits, of a setting that is called like a metric
-_FIRST = re.compile(r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world)\b")
-_SPEED = re.compile(r"\bper\b|\bsecond\b|throughput|used$")
+_PRECISIONS = (8, 16, 32, 64)  # bits; `precision=16` is a setting, though precision is also a metric
+_FIRST = re.compile(
+    r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world)\b"
+)  # first word of a setting
+_SPEED = re.compile(r"\bper\b|\bsecond\b|throughput|used$")  # not a setting: `tokens per second`
 _SETTINGS_FOLLOW = re.compile(
-    r"^\W*\[(?:args|configs?|configuration|cfg|hparams|settings)\]|\b(?:Namespace|Hparams|[A-Z]\w*(?:Args|Arguments|Config|Options|Params|Settings))\(|"
-    r"\b(?:args|arguments|options|configs?|configuration|cfg|hyper-?\s?param(?:eter)?s|hparams|settings|params|parameters|"
-    r"overriding|overrides)\b\s*(?:\([^)]*\)\s*)?(?:[:=]|\{)",
+    r"^\W*\[(?:args|configs?|configuration|cfg|hparams|settings)\]|"
+    r"\b(?:Namespace|Hparams|[A-Z]\w*(?:Args|Arguments|Config|Options|Params|Settings))\(|"
+    r"\b(?:args|arguments|options|configs?|configuration|cfg|hyper-?\s?param(?:eter)?s|hparams|settings|params|"
+    r"parameters|overriding|overrides)\b\s*(?:\([^)]*\)\s*)?(?:[:=]|\{)",
     re.IGNORECASE,
 )
 _CONTEXT = re.compile(rf"^\W*({_SPLIT})(?:\s+(?:set|data|results?|metrics|split))?\W*$", re.IGNORECASE)
@@ -228,8 +240,8 @@ class Line(NamedTuple):
 
     numbers: dict[str, float]  # name to value; percentages are converted to shares
     in_per_cent: frozenset[str]  # names whose values were printed in percent
-    step: int | None  # its epoch or step, or None if it names none
-    is_step: bool  # whether it belongs to a step, numbered or not
+    step: int | None  # the line's epoch or step number; None if it has none
+    is_step: bool  # whether the line reports a step, even if it has no number
 
 
 _NOTHING = Line({}, frozenset(), None, False)
@@ -237,7 +249,7 @@ _DIGIT_OR_NAN = re.compile(r"\d|nan|inf", re.IGNORECASE)
 
 
 def numbers_in(line: str, settings: Collection[str] = ()) -> dict[str, float]:
-    """Name to value of the numbers in a printed line; a value in percent as a share, `88.12%` as 0.8812.
+    """Return each name and value in a printed line; percentages become shares (`88.12%` is 0.8812).
 
     `settings` are names that are not metrics.
     """
@@ -245,7 +257,7 @@ def numbers_in(line: str, settings: Collection[str] = ()) -> dict[str, float]:
 
 
 def read_line(line: str, settings: Collection[str] = ()) -> Line:
-    """Read everything that a printed line says. Of a progress bar, only the last state counts."""
+    """Read the numbers and the step in a printed line; of a progress bar, only its last state."""
     if not _DIGIT_OR_NAN.search(line):
         return _NOTHING
     text = cleaned(line)
@@ -259,7 +271,7 @@ def read_line(line: str, settings: Collection[str] = ()) -> Line:
 
 
 def cleaned(line: str) -> str:
-    """Return the last state of a line, without colors and box drawing, its cells separated by |."""
+    """Return the last state of a line, without colors and box drawing, with | between cells."""
     states = [state for state in _COLOR.sub("", line).split("\r") if state.strip()]
     text = _UPRIGHT.sub("|", states[-1][:LONGEST_LINE] if states else "")
     text = _BAR.sub(lambda bar: f" , {bar[1] or ''}", text)
@@ -271,7 +283,7 @@ def cleaned(line: str) -> str:
 def _with_short_gaps(text: str) -> str:
     """Return the text with at most four spaces, or one tab, between two words.
 
-    Patterns that allow spaces in two places take seconds for a line of 2000 spaces.
+    Otherwise, patterns with spaces in two places backtrack for seconds on 2,000 spaces.
     """
     return _GAP.sub(lambda gap: " \t " if "\t" in gap[0] else "    ", text)
 
@@ -292,7 +304,7 @@ def is_setting(name: str, settings: Collection[str] = (), value: float = math.na
     plain = _plain(name)
     if name in settings or plain.replace(" ", "_") in settings or (plain == "precision" and value in _PRECISIONS):
         return True
-    if _CONTEXT.match(plain) and value > 1 and float(value).is_integer():  # `train: 7677, val: 853` are rows
+    if _CONTEXT.match(plain) and value > 1 and float(value).is_integer():  # `train: 7677, val: 853`: numbers of rows
         return True
     return _is_usual_setting(plain) or _is_usual_setting(_plain(_CAMEL.sub(" ", name)))
 
@@ -306,13 +318,13 @@ def setting_names(names: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def has_metric_word(name: str) -> bool:
-    """Return whether a name contains the word of a metric, such as loss, acc or f1."""
+    """Return whether a name contains a metric word, such as loss, acc or f1."""
     plain = _plain(name)
     return bool(_METRIC.search(plain) or _METRIC.search(plain.replace(" ", "")))
 
 
 def dictionary_in(text: str) -> dict[Any, Any]:
-    """Parse a dictionary printed by Python or as JSON, with infinity in place of NaN; empty for other text."""
+    """Parse a dictionary printed by Python or as JSON; empty for other text. NaN after a colon becomes infinity."""
     plain = _WRAPPED.sub(r"\1", text)
     with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         values = ast.literal_eval(_NOT_FINITE.sub(r"\g<1>1e999", plain))
@@ -359,10 +371,10 @@ def _plain(name: str) -> str:
 
 
 def _without_log_prefix(text: str) -> str:
-    """Return the text after time, level, rank and logger; all of it if it begins with none of the first three."""
+    """Strip a logging prefix (time, level, rank, logger name). Without time, level or rank, strip nothing."""
     position, is_log = 0, False
     while True:
-        start = _BETWEEN_PIECES.match(text, position).end()  # type: ignore[union-attr]  # it matches anything
+        start = _BETWEEN_PIECES.match(text, position).end()  # type: ignore[union-attr]  # it also matches ""
         for piece, shows in _LOG_PIECES:
             if (match := piece.match(text, start)) and match.end() > start:
                 is_log, position = is_log or shows, match.end()
@@ -372,7 +384,7 @@ def _without_log_prefix(text: str) -> str:
 
 
 def _of_dictionary(text: str) -> Line | None:
-    """Return the numbers in the dictionary that a line ends with, or None if it ends with none."""
+    """Return the numbers in the dictionary in a line, or None if there is none."""
     start, end = text.find("{"), text.rfind("}")
     if start < 0 or end < start:
         return None
@@ -428,17 +440,17 @@ def _of_words(text: str) -> Line:
         right, of = int(match[1]), int(match[2])
         return repr(right / of) if of and right <= of else " ~ "
 
-    text = _NOTE_OF_PER_CENT.sub(" %% ", _PER_CENT.sub("%", text))
+    text = _UNIT_IS_PER_CENT.sub(" %% ", _PER_CENT.sub("%", text))
     has_places = bool(_PLACE.search(text)) or is_step
     text = _COCO.sub(lambda match: " | " + re.sub(r"[^\w]+", "_", f"{match[1] or ''} {match[2]}").strip("_"), text)
-    text = _OF.sub(share, _PLACE.sub(" ", text))
+    text = _FRACTION.sub(share, _PLACE.sub(" ", text))
     text = _AMOUNT.sub(" ~ ", _CLOCK.sub(" ~ ", text))
     text = _PLUS_MINUS.sub("", text)
     if len(_AVERAGE.findall(text)) > 1 or (has_places and _AVERAGE.search(text)):
         text = _AVERAGE.sub(r"\3\2", text)
     text = _IN_NAME.sub(r" \1 ", _COMMENT.sub(r"\1", _CHANGE.sub("", text)))
     text = _with_short_gaps(_CALL.sub("| ", text).replace("(", " ").replace(")", " "))
-    text = _TWO_CELLS.sub(r"\1 \2", _IS.sub(" = ", _IMPROVED.sub(" = ", text)))
+    text = _TWO_CELLS.sub(r"\1 \2", _EQUALS.sub(" = ", _IMPROVED.sub(" = ", text)))
     numbers: dict[str, float] = {}
     pairs, has_other_words = _pairs(text)
     for name, value, is_explicit, is_per_cent in pairs:
@@ -449,14 +461,14 @@ def _of_words(text: str) -> Line:
                 shares.append(name)
     if not numbers:
         for match in _NUMBER_FIRST.finditer(text):
-            if has_metric_word(match[3]) and not _TOKEN.match(match[3]):
+            if has_metric_word(match[3]) and not _SINGLE_NUMBER.match(match[3]):
                 numbers[match[3].replace(" ", "_")] = _value(match[1], bool(match[2]))
                 shares += [match[3].replace(" ", "_")] if match[2] else []
     return Line(numbers, frozenset(shares), step, is_step)
 
 
 def _cut_out(counter: re.Match[str]) -> str:
-    """Return what replaces a counter: the end of a cell, or nothing in `Loss at step 100: 0.412`."""
+    """Return the replacement of a counter: a cell break, or "" inside a name (`Loss at step 100: 0.412`)."""
     before, after = counter.string[: counter.start()], counter.string[counter.end() :]
     is_inside = re.search(r"\b(?:at|after|in|on|for)\s+$", before) and re.match(r"\s*[:=]", after)
     return "" if is_inside else " | "
@@ -467,15 +479,15 @@ def _value(text: str, is_per_cent: bool) -> float:
 
 
 def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
-    """Return names with values, whether : or = separates them, whether in percent, and whether other words remain."""
+    """Return (name, value, has : or =, is percent) tuples, and whether other words remain."""
     cells = [cell for cell in text.split("|") if cell.strip()]
     if text.startswith("|") and len(cells) > 1:  # a row of a table: names and numbers in separate cells
         text = re.sub(rf"({_WORD}\s*)\|[↑↓\s|]*(?=\s*{_NUMBER}\s*(?:%\s*)?(?:\||$))", r"\1 = ", text)
     pairs: list[tuple[str, float, bool, bool]] = []
     has_other_words, heading = False, ""
-    for segment in _CUT.split(text):
+    for segment in _SEPARATOR.split(text):
         start, rest, carried = 0, "", heading
-        for token in _TOKEN.finditer(segment):
+        for token in _SINGLE_NUMBER.finditer(segment):
             words = f"{rest} {segment[start : token.start()]}"
             start = token.end()
             name, is_explicit, found_heading, is_long = _name(words)
@@ -510,14 +522,14 @@ def _pairs(text: str) -> tuple[list[tuple[str, float, bool, bool]], bool]:
 
 
 def _name(text: str) -> tuple[str, bool, str, bool]:
-    """Return the name before a number, whether : or = ends it, the data set that it means, and whether it is long."""
+    """Return the name before a number, whether : or = ends it, its data split, and whether it was shortened."""
     plain = text.replace("%%", " ").replace("~", " ").strip(" [")
     is_explicit = plain.endswith((":", "="))
     plain = plain.rstrip(" :=")
     before, _, last = plain.rpartition(": ") if ": " in plain else ("", "", plain)
     if "=" in last:
         before, _, last = last.rpartition("=")
-    last = re.split(r"\s{3,}", last.strip())[-1] if is_explicit else last  # another column comes before it
+    last = re.split(r"\s{3,}", last.strip())[-1] if is_explicit else last  # text before a wide gap is another column
     heading = _CONTEXT.match(before)
     words = re.findall(rf"{_WORD}|\d+", last.strip("'\"` "))
     words = [word.strip("'\".-") for word in words]
@@ -535,12 +547,12 @@ def _name(text: str) -> tuple[str, bool, str, bool]:
 
 
 def header_in(line: str) -> list[str]:
-    """Return the column names if the line is the header of a table with a metric; empty for other lines."""
+    """Return the column names if the line heads a table of metrics or of data splits; else an empty list."""
     text = _BAR.sub("", line).rstrip(": \r\n")
     fields = fields_of(text)
     if len(fields) == 1 and all(map(_CSV_NAME.fullmatch, cells := fields[0].split(","))):
         fields = [cell.strip() for cell in cells]
-    is_head = len(fields) > 1 and not any(_TOKEN.search(field) or re.search("[=;{]", field) for field in fields)
+    is_head = len(fields) > 1 and not any(_SINGLE_NUMBER.search(field) or re.search("[=;{]", field) for field in fields)
     has_names = any(map(has_metric_word, fields)) or all(map(_CONTEXT.match, fields))
     return fields if is_head and has_names and all(len(field) < 40 for field in fields) else []
 
@@ -553,7 +565,7 @@ def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line
     if len(fields) not in (len(header), len(header) + 1):
         fields = [cell.strip() for cell in text.split(",")] if text.count(",") == len(header) - 1 else text.split()
     if len(fields) == len(header) + 1 and (fields[0].isdigit() or has_labels):
-        label = fields.pop(0)  # the index of pandas; or `accuracy | 0.9 | 0.8` below `Training | Validation`
+        label = fields.pop(0)  # a pandas index, or a row label: `accuracy | 0.9 | 0.8` below `Training | Validation`
         header = [f"{column}_{label}" for column in header] if has_labels else header
     values = {name: field for name, field in zip(header, fields) if re.fullmatch(rf"{_NUMBER}%?", field)}
     if len(fields) != len(header) or len(values) * 2 < len(fields):
@@ -573,7 +585,7 @@ def row_in(line: str, header: list[str], settings: Collection[str] = ()) -> Line
 
 
 def fields_of(line: str) -> list[str]:
-    """Split a row into fields, at | or at two or more spaces."""
+    """Split a row into nonempty fields: at |, or else at tabs or two or more spaces."""
     return list(_fields(cleaned(line)))
 
 
