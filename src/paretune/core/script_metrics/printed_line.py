@@ -200,9 +200,10 @@ _LAST = re.compile(  # last word of a setting, unless the name also has a metric
     r"(?:sizes?|dims?|dimensions?|layers?|heads?|workers?|params|parameters|flops|examples|instances|classes|labels|"
     r"vocab|decay|warmup|steps|epochs|iters|iterations|batches|estimators|depth|devices?|gpus?|cpus?|processes|threads|"
     r"length|len|embd|embed|smoothing|accumulation|rows|sents|sentences|features|channels|filters|kernels?|stride|"
-    r"padding|interval|folds|seed|momentum|lr|dropout|units|neurons|nodes|samples|images|tokens|bits|precision bits|modules|"
-    r"ratio of train|rounds|alpha|beta|gamma|lambda|theta|eps|epsilon|patience|delta|factor|limit|bytree|bylevel|version|accum iter|"
-    r"lora r|(?:train|val|valid|test|eval|dev|mask|noise|drop|crop) (?:ratio|fraction|frac|pct|percent)|"
+    r"padding|interval|folds|seed|momentum|lr|dropout|units|neurons|nodes|samples|images|tokens|bits|precision bits|"
+    r"modules|ratio of train|rounds|alpha|beta|gamma|lambda|theta|eps|epsilon|patience|delta|factor|limit|bytree|"
+    r"bylevel|version|accum iter|lora r|"
+    r"(?:train|val|valid|test|eval|dev|mask|noise|drop|crop) (?:ratio|fraction|frac|pct|percent)|"
     r"ids?|index|number|(?:last|data|iter|step|load|fetch|forward|backward) time)$"
 )
 _ALWAYS_LAST = re.compile(  # last word of a setting, even if the name also has a metric word
