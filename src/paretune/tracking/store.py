@@ -38,16 +38,16 @@ class Tracking:
     """The MLflow tracking server or store that MLflow's own settings name.
 
     MLFLOW_RUN_ID, MLFLOW_EXPERIMENT_ID and MLFLOW_EXPERIMENT_NAME are read from `environment`. Raises
-    TrackingUnavailable if it does not answer: nothing has been launched then.
+    TrackingUnavailable if the server or store does not answer.
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
         # The plugin sagemaker-mlflow (0.5.0) warns at each request to a server whose address is not an ARN.
         logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
-        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of files of a few kilobytes
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # our files have a few kilobytes
         logging.getLogger("alembic").setLevel(logging.WARNING)
-        logging.getLogger("alembic.runtime.migration").addFilter(_is_warning)  # MLflow 3.2 sets its level again
-        # It logs a traceback of every error that it raises; `Run` reports the error itself.
+        logging.getLogger("alembic.runtime.migration").addFilter(_is_warning)  # MLflow 3.2 resets this logger's level
+        # This module logs a traceback for every error it raises; `Run` already reports the error.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         self.uri = mlflow.get_tracking_uri()
         if without_secrets(self.uri) != self.uri:
@@ -61,7 +61,7 @@ class Tracking:
             if not self.uri.startswith(("http", "arn:")):
                 self._client.search_experiments(max_results=1)  # creates or migrates the tables of a store
             self._experiment = self._experiment_id()
-        self._offered = set[str]()  # views that this process has offered
+        self._offered = set[str]()  # keys of the views that this object has already offered
 
     @cached_property
     def identity(self) -> str:
@@ -89,9 +89,9 @@ class Tracking:
         origin: str | None = None,
         figures: Mapping[str, Any] | None = None,
     ) -> tuple[str, str]:
-        """Keep the answer of a command in its run: `files`, name to text, and `figures` of matplotlib.
+        """Save a command's results in its run: `files` maps names to text, `figures` maps names to matplotlib figures.
 
-        Returns the run's id, and the command that opens it.
+        Returns the run's id and the command that opens the run in MLflow's UI.
         """
         run = self.begin(kind)
         run.set_tags({schema.KIND: kind, schema.ORIGIN: origin, schema.NOTE: note})
@@ -112,7 +112,7 @@ class Tracking:
         return Run(self._client, run_id, self._clock)
 
     def create(self, name: str, tags: Mapping[str, str] | None = None) -> Run:
-        """Create a run called `name`, next to the one of this command, with these tags from its first moment.
+        """Create a run called `name`, separate from this command's own run; `tags` are set as it is created.
 
         Its parent is the run that this thread has started with `mlflow.start_run`, unless a tag names another one.
         """
@@ -126,9 +126,10 @@ class Tracking:
         return Run(self._client, run_id, self._clock, is_new=True)
 
     def offer_view(self, study: str = "", name: str = "paretune") -> None:
-        """Offer a view of all runs in MLflow's UI, or of the trials of the study with this run id, if MLflow can.
+        """Add a saved view to MLflow's UI: all runs, or the trials of the study whose run id is `study`.
 
-        An existing view stays, because a user may have changed it. The experiment's description links to the views.
+        Failures are ignored. An existing view is kept, because a user may have changed it. The experiment's description
+        links to the views.
         """
         key = f"{ui_view.TAG_PREFIX}{study or ui_view.ALL_RUNS}"
         if key in self._offered:
@@ -143,7 +144,10 @@ class Tracking:
                     self._client.set_experiment_tag(self._experiment, tag, text)
 
     def unfinished(self) -> list[RecordedRun]:
-        """Return runs of all experiments whose job last ran, oldest first, then gaps. Raises TrackingUnavailable."""
+        """Return runs whose job was last seen running, then runs with gaps in their record, oldest first in each group.
+
+        All experiments are searched. Raises TrackingUnavailable.
+        """
         # MLflow's search has no OR.
         pairs = ((schema.STATE, "Running"), (schema.GAP, "true"))
         runs = [run for tag, text in pairs for run in self.runs(f"tags.`{tag}` = '{text}'")[::-1]]
@@ -152,8 +156,8 @@ class Tracking:
     def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
         """Return runs of all experiments that meet `condition`, in MLflow's search language, newest first.
 
-        `newest`: at most so many; None for all. Raises BadInput if `condition` is not in that language, and
-        TrackingUnavailable.
+        `newest` limits the number of runs; None returns up to 100,000. Raises BadInput if `condition` is not in that
+        language, and TrackingUnavailable.
         """
         with self._usable(condition):
             runs = mlflow.search_runs(
@@ -177,13 +181,13 @@ class Tracking:
         return register_model(self._client, name, run_id)
 
     def registered(self) -> dict[str, str]:
-        """Run of a registered model, and address of its files, to `NAME/VERSION`; raises TrackingUnavailable."""
+        """Map run id and file address of every registered model to `NAME/VERSION`. Raises TrackingUnavailable."""
         with self._usable():
             versions = mlflow.search_model_versions()
         return {str(of): f"{each.name}/{each.version}" for each in versions for of in (each.run_id, each.source) if of}
 
     def address(self, run_id: str, view: str = "") -> str:
-        """Return the web address of a run, or a view of runs, on the server or the one that `open_command` starts."""
+        """Return the web address of a run or a view, on the http server or on the one that `mlflow ui` would start."""
         server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
         # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
         page = f"?viewStateShareKey={view}&" if view else f"/{run_id}?"
@@ -194,7 +198,7 @@ class Tracking:
         if self.uri.startswith("http"):
             return self.address(run_id, view)
         # `mlflow run` starts a command in the project's folder, which need not be the user's current folder.
-        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and "MLFLOW_RUN_ID" not in os.environ
+        is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and self.opened_run_id() is None
         store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
         return f"mlflow ui{store}  # then open {self.address(run_id, view)}"
 
@@ -207,7 +211,7 @@ class Tracking:
 
     @contextmanager
     def _usable(self, condition: str | None = None) -> Iterator[None]:
-        """Translate what MLflow raises; its own text may hold the password of the address."""
+        """Translate MLflow's errors; their own text may contain the password of the address."""
         try:
             yield
         except TROUBLE as error:
@@ -217,13 +221,13 @@ class Tracking:
                 raise BadInput([f"MLflow cannot search for {safe!r}{f': {reason}' * (safe == condition)}"]) from None
             raise TrackingUnavailable(
                 f"the MLflow store at {without_secrets(self.uri)} cannot be used ({without_secrets(reason)}): "
-                "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
+                "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME"
             ) from None
 
 
 @contextmanager
 def alone_with(what: str) -> Iterator[None]:
-    """Keep other processes and threads of this user out of the block, if they name the same."""
+    """Allow only one process or thread of this user at a time to run the block with the same `what`."""
     digest = sha256(what.encode()).hexdigest()[:16]
     with (Path(tempfile.gettempdir()) / f"paretune-{os.getuid()}-{digest}.lock").open("a") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
@@ -232,8 +236,8 @@ def alone_with(what: str) -> Iterator[None]:
 
 @cache
 def _context() -> dict[str, str]:
-    """Return user, source and git commit of this process as MLflow's fluent functions set them; its client does not."""
-    with suppress(Exception):  # of any plug-in that provides them
+    """Return the user, source and git commit tags that MLflow's fluent API sets and MlflowClient does not."""
+    with suppress(Exception):  # any plug-in that provides context tags may raise
         return {name: without_secrets(text) for name, text in resolve_tags().items()}
     return {}
 
@@ -262,16 +266,16 @@ def is_absent_file(uri: str) -> bool:
 def require_answer(uri: str) -> None:
     """Connect once to the server of an http address, or check the SQLite file; other stores are not checked.
 
-    MLflow tries for an hour to open a file that cannot be opened (`create_sqlalchemy_engine_with_retry`, 3.17). Raises
-    TrackingUnavailable if nobody answers there, or the file cannot be opened.
+    Without this check, MLflow retries for an hour on a file that it cannot open (`create_sqlalchemy_engine_with_retry`,
+    3.17). Raises TrackingUnavailable if the server does not answer or the file cannot be opened.
     """
     if (path := _sqlite_file(uri)) and (fault := file_fault(path)):
         raise TrackingUnavailable(
-            f"the MLflow store at {without_secrets(uri)} cannot be used: {fault}: move it away, or change "
-            "MLFLOW_TRACKING_URI; nothing was launched"
+            f"the MLflow store at {without_secrets(uri)} cannot be used: {fault}; fix the file or its folder, or "
+            "change MLFLOW_TRACKING_URI; nothing was launched"
         )
     try:
-        address = urlsplit(without_secrets(uri))  # a password may hold what ends the name of a host
+        address = urlsplit(without_secrets(uri))  # a password may contain characters that would end the host name
         if address.scheme.startswith("http"):
             port = address.port or (443 if address.scheme == "https" else 80)
             socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()

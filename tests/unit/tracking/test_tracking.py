@@ -306,6 +306,17 @@ def test_the_open_command_names_the_store_and_the_run(
     assert output.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
 
 
+def test_the_open_command_omits_the_default_store_unless_mlflow_run_changed_the_folder(
+    store: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+    assert tracking().open_command("abc").startswith("mlflow ui  # then open ")
+    by_mlflow = tracking(MLFLOW_RUN_ID=tracking().create("opened").run_id).open_command("abc")
+    assert by_mlflow.startswith(f"mlflow ui --backend-store-uri sqlite:///{tmp_path / 'mlflow.db'} ")
+
+
 def test_a_specification_is_read_back_with_the_region_where_it_ran() -> None:
     spec = JobSpec(instance_type="ml.g5.12xlarge", tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
     tags = {**schema.given_tag(spec.given()), "paretune.region": "eu-west-1"}
