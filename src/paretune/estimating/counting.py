@@ -1,6 +1,6 @@
 """The work of a job as one device sees it: what it computes, moves, launches and exchanges in a step.
 
-The rates are those of data sheets, times what matrix products and memory reach of them on any chip.
+Rates are the data sheet's peaks times the share that matrix products and memory actually reach, on any chip.
 """
 
 import math
@@ -18,30 +18,31 @@ from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import DEVICE_MAP, DIVISIONS, SHARDED, pipeline_parts
 
 TCP = "tcp"
-"""Name of the constant of networks without EFA."""
+"""Name of the fitted constant for networks without EFA."""
 # Share of peak arithmetic that matrix products reach on a GPU in fp32 and in half precision, and on processors.
 _MATMUL_FP32, _MATMUL = 0.7, 0.5
 _STREAM = 0.75  # share of memory bandwidth that a GPU reaches between the products
-_ATTENTION = 1.3  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
-_GROWTH = 0.2  # of start-up with the logarithm of instances: a job starts when its slowest instance is ready
+_ATTENTION = 1.3  # time of an attention FLOP relative to a weight FLOP, because of softmax, masks and memory
+_GROWTH = 0.2  # how start-up grows with log(instances): a job starts when its slowest instance is ready
 _STARTUP_LOCAL_S = 9.0  # of a process: imports, model, warm-up
-_COMPILING_S = 50.0  # once in every process; a guess between the first and later ones
+_COMPILING_S = 50.0  # once per process; a guess between the time of a first compilation and of later ones
 _GBPS = 1e9 / 8  # bytes/s
-_EFA_GBPS = 100.0  # from this network bandwidth on instances talk past the kernel
+_EFA_GBPS = 100.0  # instances with at least this bandwidth use EFA, which bypasses the kernel
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, and in
 # fp32 or under autocast, which casts weights and keeps norms and softmax in fp32.
 _MOVED_BYTES, _MOVED_BYTES_CAST = 200.0, 300.0
-_FUSED = 0.5  # share of these bytes, and of kernels, that a compiler leaves
-# For each weight, in a micro-batch: cast, read by two products, and its gradient made and added; in bf16 it is not
-# cast. Frozen ones are read in each pass, those of 4 bits unpacked before: 4-bit kernels reach a fifth of the bandwidth
-# for half a byte read, and two written and read.
+_FUSED = 0.5  # share of these bytes and kernels that remain after compilation
+# Bytes per weight and micro-batch: the cast, two reads by products, and writing and accumulating the gradient; bf16
+# weights need no cast. Frozen weights are read in each pass. 4-bit weights are unpacked first: read half a byte, write
+# and read two, at a fifth of the bandwidth.
 _READ_BYTES, _READ_BYTES_BF16, _READ_BYTES_UNPACKED = 20.0, 10.0, 22.0
-# Kernels of a layer, forward and backward, in one precision and under autocast. Counted below autograd in BERT base and
-# a Llama of 16 layers as transformers has it (torch 2.13), dropout as one. Ours launches 69 in one precision, but most
-# jobs that the constants were fitted to did not.
+# Kernels per layer, forward and backward: (one precision, autocast). Counted at the dispatcher, below autograd, in BERT
+# base and in transformers' Llama with 16 layers (torch 2.13); dropout counts as one kernel. paretune's own Llama
+# launches only 69 a layer in one precision, but most jobs that the constants were fitted to ran transformers' version.
 _KERNELS = {"encoder": (51, 86), "decoder": (113, 151)}
-# AdamW in fp32, in few fused kernels: gradient, weight and two moments read, the last three written; rounded. Masters
-# of bf16 weights take 6 bytes for their gradient and 6 to be rounded into the model.
+# Bytes per weight of a fused AdamW step in fp32: 24, for the weight and two moments, each read and written. That is
+# below the full count of 28, which includes reading the gradient; the fitted factor `update` (timing.py) covers it.
+# fp32 masters of bf16 weights add 6 bytes to convert the gradient and 6 to round the result into the model.
 _UPDATE_BYTES, _MASTER_BYTES, _UPDATE_KERNELS = 24.0, 12.0, 41
 # Parameters that divide the devices, with their defaults.
 _DIVISIONS = {name: JobSpec.model_fields[name].default for name in DIVISIONS}
@@ -49,50 +50,51 @@ _DIVISIONS = {name: JobSpec.model_fields[name].default for name in DIVISIONS}
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The work of one device, the rates at which it does it, and the names of its constants by role.
+    """The work of one device, its rates, and the names of the fitted constants that apply, by role.
 
-    A number is that of a job, or an array of those of several.
+    Each number describes one job, or is an array with one entry per job.
     """
 
-    constants: Mapping[str, str]  # empty where a job has none for a role
+    constants: Mapping[str, str]  # empty if the role does not apply to the job
     cluster: str  # instance type, count, and how the devices are divided
-    is_local: bool  # whether it starts as a process of this machine, not as instances
-    is_ahead: bool  # whether a host starts kernels while earlier ones compute
+    is_local: bool  # whether the job runs as processes on this machine rather than on instances
+    is_ahead: bool  # whether the host launches kernels ahead, while earlier ones still run
     instances: int
     devices: int  # of one instance that train
     steps: float
     tokens: float  # of the whole training
     accumulation: int  # micro-batches of a step
-    flops: float  # of a micro-batch, with those of the attention matrices in proportion to their time
+    flops: float  # per micro-batch; attention FLOPs are weighted by how much longer they take
     moved: float  # bytes through the memory in a micro-batch
     kernels: float  # launched in a micro-batch, one after the other
-    updated: float  # bytes that the optimizer moves in a step, in so many kernels
-    update_kernels: float
-    bubble: float  # of a pipeline, time in which a device waits for other stages over that in which it works
-    micro_link: float  # bytes through a link between devices of an instance in a micro-batch, and through the network
-    micro_network: float  # connection of an instance; arithmetic overlaps with them, and with those of a step
-    step_link: float
+    updated: float  # bytes that the optimizer moves in a step
+    update_kernels: float  # launched for these bytes
+    bubble: float  # pipeline: time a device waits for other stages, divided by the time it works
+    micro_link: float  # bytes per micro-batch through a link between devices of an instance; overlaps with arithmetic
+    micro_network: float  # bytes per micro-batch through an instance's network connection; overlaps too
+    step_link: float  # the same two per step; they overlap too
     step_network: float
-    blocking_link: float  # the same in a micro-batch, for which arithmetic waits
+    blocking_link: float  # bytes per micro-batch that arithmetic has to wait for
     blocking_network: float
     evaluated_flops: float  # of all evaluations together, on one device
     saved: float  # bytes of the model that are uploaded
-    before: float  # usual seconds before the first step, and after the last without the upload of the model
-    after: float
-    arithmetic: float  # FLOP/s that products reach by the data sheet, and bytes/s between them
-    memory: float
+    before: float  # usual seconds before the first step
+    after: float  # usual seconds after the last step, without uploading the model
+    arithmetic: float  # FLOP/s that products reach, derived from the data sheet
+    memory: float  # bytes/s of memory traffic
     link: float  # bytes/s to a neighbor in the instance, and of the network connection of an instance
     network: float
-    flow: float  # bytes/s that an exchange over the network has at most: those of one TCP flow, with EFA all
+    flow: float  # most bytes/s of one exchange over the network: one TCP flow's rate, or the whole connection with EFA
 
 
 def describe(setting: Setting, *, stack: str = "own") -> Work:
-    """Count the work of a job; `stack` names whose code trains."""
+    """Count the work of a job; `stack` names the code that trains, such as `own`."""
     spec, plan, built, work = setting.spec, setting.plan, setting.built, setting.work
     share, degrees, rows = setting.share, spec.degrees, plan.per_device_train_batch_size
     device, instance, is_local = share.device, share.instance, not spec.has_instances
     is_sharded, is_trained = spec.strategy in SHARDED, spec.fine_tuning == "full"
-    row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
+    # Devices that together process one row and each hold a part of the weights.
+    row_devices = degrees.tensor * degrees.pipeline
     # With a device map one device works at a time.
     parts = 1 if spec.strategy == DEVICE_MAP else pipeline_parts(rows, degrees.pipeline, spec.max_seq_length)
 
@@ -101,7 +103,7 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
     formats = setting.formats
     rounds, is_half = formats.has_masters and not share.on_processor, formats.is_half
     fused = _FUSED if spec.is_compiled else 1.0
-    # With bf16 weights, also those gathered from shards, all but the loss is computed in half precision.
+    # With bf16 weights (including weights gathered from shards), everything except the loss runs in half precision.
     units = rows * work.tokens * built.layers * built.hidden_size * work.passes / 3
     moved = units * share_in_layers(degrees.tensor) / degrees.pipeline
     moved *= fused * (_MOVED_BYTES if is_half and not (formats.autocast or share.on_processor) else _MOVED_BYTES_CAST)
@@ -111,22 +113,22 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
     each = of_trained if is_trained else passes * (2.0 if is_half else 4.0)
     read = (each * (built.matrices - packed) + passes * _READ_BYTES_UNPACKED * packed) / row_devices
 
-    # Autocast casts weights that are trained and not sharded; on a processor that shows in no time.
+    # Autocast casts weights that are trained and not sharded; on a CPU, the casts make no measurable difference.
     casts = formats.autocast and is_trained and not (is_sharded or share.on_processor)
     per_layer = _KERNELS["decoder" if spec.task == CAUSAL_LM else "encoder"][casts] * fused
-    # Adapters have as many again: two products, a dropout, casts, a factor and a sum for each linear layer.
+    # Adapters double the number of kernels: two products, a dropout, casts, a factor and a sum per linear layer.
     kernels = built.layers * per_layer * work.passes / 3 * (2 if work.adapted_widths else 1)
     updated = _UPDATE_BYTES * BYTES[formats.updated] / 4 + (_MASTER_BYTES if rounds else 0.0)
 
-    # A small instance uses up its burst within minutes. SageMaker's own library sends to all nodes at a time, others in
-    # a ring, in few flows. A local cluster is one machine.
+    # Small instances exhaust their network burst within minutes, so the sustained rate counts. SMDDP sends to all nodes
+    # at once; other libraries use a ring with few flows. Local jobs have no network.
     gbps = 8.0 if instance is None else instance.sustained_gbps or instance.network_gbps
-    has_flows = gbps < _EFA_GBPS or share.on_processor  # processors exchange with gloo, which knows TCP alone
+    has_flows = gbps < _EFA_GBPS or share.on_processor  # CPUs use gloo, which supports only TCP
     by_tcp = instance is not None and has_flows and spec.strategy != "smddp"
     kind = "" if instance is None else kind_of(instance)
     before = BOOT_SECONDS + usual("data", kind).seconds + usual("image", kind).seconds if kind else _STARTUP_LOCAL_S
     before += _COMPILING_S if spec.is_compiled else 0.0
-    # A constant is shared within one division of the devices only.
+    # Jobs share a cluster's constant only if they divide the devices in the same way.
     values = {name: getattr(spec, name) for name, usually in _DIVISIONS.items() if getattr(spec, name) != usually}
     divided = "".join(f" {name}={spell(value)}" for name, value in values.items())
     cluster = f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{divided}"
@@ -160,7 +162,7 @@ def describe(setting: Setting, *, stack: str = "own") -> Work:
 
 
 def _arithmetic(share: DeviceShare, formats: Formats) -> float:
-    """Return the FLOP/s that products reach on a device."""
+    """Return the FLOP/s that matrix products reach on a device."""
     device = share.device
     if formats.is_half:
         return _MATMUL * device.half_flops * device.sustained
@@ -168,7 +170,7 @@ def _arithmetic(share: DeviceShare, formats: Formats) -> float:
 
 
 def _constants(setting: Setting, cluster: str, stack: str, *, by_tcp: bool) -> dict[str, str]:
-    """Return the name of the constant for each role in the time of a job, or an empty text."""
+    """Return the name of the fitted constant for each role in a job's time; empty if the role does not apply."""
     spec, share = setting.spec, setting.share
     device, instance, is_local = share.device, share.instance, not spec.has_instances
     is_alone, is_gpu = share.instances * share.devices == 1, not share.on_processor
@@ -192,30 +194,31 @@ def _constants(setting: Setting, cluster: str, stack: str, *, by_tcp: bool) -> d
 
 
 def _sent(setting: Setting) -> dict[str, float]:
-    """Count the bytes that devices exchange: fields of Work.
+    """Count the bytes that devices exchange, by field of `Work`.
 
     An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
-    all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009). Shards are gathered for the
-    forward and again for the backward pass, and gradients scattered, in every micro-batch; else gradients are reduced
-    once a step. So are those of copies of shards, over the links of a machine and the network between machines. Devices
-    of a tensor group all-reduce activations twice forward and twice backward in every layer (Shoeybi et al., arXiv
-    1909.08053, section 3), stages of a pipeline hand them on and gradients back.
+    all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009).
+
+    With sharding, every micro-batch gathers the shards for the forward and again for the backward pass, and scatters
+    gradients. Without it, gradients are reduced once per step; so are the gradients of replicated shards. Tensor groups
+    all-reduce activations twice forward and twice backward per layer (Shoeybi et al., arXiv 1909.08053, section 3).
+    Pipeline stages pass activations forward and gradients back.
     """
     spec, plan, built = setting.spec, setting.plan, setting.built
     work, formats = setting.work, setting.formats
     degrees, is_sharded, bytes_each = spec.degrees, spec.strategy in SHARDED, BYTES[formats.compute]
     tensor, stages, trained = degrees.tensor, degrees.pipeline, work.trained_parameters
     of_stage = degrees.devices // stages
-    here = max(1, min(degrees.per_instance, of_stage) // tensor)  # devices of an instance with rows of their own
+    here = max(1, min(degrees.per_instance, of_stage) // tensor)  # devices per instance that process different rows
     members = degrees.sharers if is_sharded else degrees.data
     within, across, copies = min(members, here), math.ceil(members / here), degrees.data // members
     # Each of `tensor` rings has a part of the weights, and all share the connection of an instance.
     link, network = (within - 1) / within / (tensor * stages), (across - 1) / across / stages
-    gathers = 1 if stages > 1 else 2  # a pipeline keeps what it has gathered for the way back
+    gathers = 1 if stages > 1 else 2  # a pipeline keeps gathered weights for the backward pass
     sharded = gathers * gathered_bytes(work.packed_weights, built, formats) + 4 * trained if is_sharded else 0.0
     # DDP reduces gradients in the format of the weights, FSDP in fp32.
     reduced = 0.0 if is_sharded else 2 * BYTES[formats.weights] * trained
-    near = max(1, here // members)  # copies of an instance
+    near = max(1, here // members)  # replicas of the shards within one instance
     far = copies / near
     copied_link = 8 * trained / members * (near - 1) / near / (tensor * stages)
     copied_network = 8 * trained * min(1.0, here / members) * (far - 1) / far / stages

@@ -1,6 +1,6 @@
-"""The command `estimate`: seconds, dollars and memory of jobs before they are paid for.
+"""The command `estimate`: predicts seconds, dollars and memory of jobs before you pay for them.
 
-This module selects the jobs; `estimate` makes the table.
+This module selects the jobs; `estimate.py` makes the table.
 """
 
 import itertools
@@ -40,7 +40,7 @@ class EstimateRequest:
     """The jobs to estimate, in the order in which they were typed."""
 
     specs: tuple[JobSpec, ...]
-    like: str = ""  # names a training that has run: then `texts` holds the typed changes to it, and `specs` is empty
+    like: str = ""  # a training that has run; then `texts` holds the typed changes, and `specs` is empty
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

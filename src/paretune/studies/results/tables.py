@@ -15,14 +15,14 @@ from paretune.studies.results.trials import PREDICTED, Trial
 
 
 def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None = None) -> str:
-    """Return the text of pareto.csv: a row per trial, by number, then per predicted point; unknown cells are empty.
+    """Return the text of pareto.csv: one row per trial in order of number, then one row per predicted point.
 
-    `levels` has the level of each factor of a trial of a design. `repeats` is the number of the first trial with the
-    same job and another seed.
+    Unknown values are empty. `levels` maps a trial of a design to the level of each factor. The column `repeats` names
+    the first trial with the same job but another seed.
 
-    A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
-    probability `front.INTERVAL`, what its configuration reaches in the mean over seeds when it trains; both
-    are empty after one run.
+    Each row has the trial's own values, not means. `_low` and `_high` bound the interval that contains the
+    configuration's mean over seeds (collapsed runs excluded) with probability `front.INTERVAL`; they are empty after a
+    single run.
     """
     in_time = sorted(front.trials, key=lambda trial: trial.ended_at)
     spent = accumulate(trial.cost_usd or 0.0 for trial in in_time)
@@ -60,7 +60,7 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mappi
 
 
 def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
-    """Return the front without these numbers, cheapest first, with the known standard errors."""
+    """Return the front as a table, cheapest first, with standard errors where known; skips the trials in `without`."""
     rows = []
     for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
@@ -73,7 +73,7 @@ def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFram
 
 
 def trials_table(front: StudyFront) -> pd.DataFrame:
-    """Return all trials with their own values, by number."""
+    """Return all trials with their own values, in order of number."""
     rows = []
     for trial in front.trials:
         values = {name: value_of(trial, name) for name in dict.fromkeys([*front.objectives, metrics.COST_USD])}
