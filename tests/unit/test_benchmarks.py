@@ -53,6 +53,23 @@ def test_the_figures_in_the_table_of_searches_are_stored() -> None:
             assert f"| {figure} |" in summary
 
 
+def test_the_sentences_about_published_jobs_have_the_stored_figures() -> None:
+    import published
+
+    faq, evidence = ((REPOSITORY / "docs" / name).read_text() for name in ("faq.md", "evidence.md"))
+    errors = published.blocks((RESULTS / "estimate_error.txt").read_text())["estimate_error"]
+    alone, others = re.findall(r"^\| published: (?:nothing|other shapes) known \| ([\d.]+)%", errors, re.MULTILINE)
+    memory = (RESULTS / "estimate_error_cold.txt").read_text()
+    ((too_large, jobs),) = re.findall(r"(\d+) of (\d+) jobs, all of which have run, are said not to fit", memory)
+    simulated = (RESULTS / "public_jobs.txt").read_text()
+    (admitted, over) = re.findall(r"^  jobs (?:admitted|beyond their worst case) +([\d,]+)$", simulated, re.MULTILINE)
+
+    assert f"{alone} % from data sheets alone and {others} % with jobs on other clusters known" in " ".join(faq.split())
+    assert f"{too_large} of the {jobs} published jobs do not fit into memory" in " ".join(evidence.split())
+    for page in (faq, (REPOSITORY / "README.md").read_text()):
+        assert re.search(rf"\b{admitted}\s+simulated\s+jobs,.*\b{over}\s(jobs\s)?cost\s+more", page, re.DOTALL)
+
+
 def test_readme_shows_searches_that_are_stored_and_counts_all_of_them() -> None:
     import published
 

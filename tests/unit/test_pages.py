@@ -10,7 +10,8 @@ import pytest
 from nbclient import NotebookClient
 
 from paretune.cli import main
-from tests.support.pages import commands_of, job_of
+from paretune.studies.results.front import UNKNOWN_ERROR
+from tests.support.pages import PAGES, commands_of, job_of
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
@@ -62,6 +63,21 @@ def test_every_message_that_the_page_of_errors_explains_is_one_of_the_code() -> 
 
     assert quotes
     assert not [pattern for pattern in patterns if not re.search(pattern, texts)]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_table_of_a_page_has_a_heading(path: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+
+    assert not [table for table in tables if not re.match(r"\|.*\|\n\|(?: ?:?-+:? ?\|)+\n", table)]
+
+
+def test_the_tutorial_shows_the_words_of_an_answer_about_one_run() -> None:
+    page = (ROOT / "docs" / "tutorial.md").read_text()
+
+    assert re.findall(r"\((± [^)\d]+.*?)\)", page) == [UNKNOWN_ERROR]
+    assert f"**{UNKNOWN_ERROR}**" in page
 
 
 def command_in(text: str, name: str) -> list[str]:
