@@ -74,7 +74,7 @@ WITHOUT: Mapping[str, Part] = {
     _WHOLE: Part(attributes={}),
     "its own model (the plain process chooses)": _without(Decision, _worthiest=lambda self: None),
     "the second opinion": _without(Decision, _by_opinion=lambda self: None, next_gain=0.0),
-    "what one run can tell": _without(decision, _told_by_a_run=_as_it_is),
+    "what one run can tell": _without(decision, _moved_by_a_run=_as_it_is),
     "no job that will likely collapse": _without(decision, LIKELY=-1.0),
     "a front that may grow in dollars": _without(decision, REACH=1.0),
     "an end when the front is worth less": _without(decision, FRONT_JOBS=1e12),
