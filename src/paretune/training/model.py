@@ -12,8 +12,6 @@ from unittest.mock import patch
 import torch
 import transformers
 from huggingface_hub import snapshot_download
-from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
@@ -395,6 +393,10 @@ def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
     is_whole = longest <= (getattr(config, "sliding_window", None) or longest)
     if is_causal and is_whole and formats.compute == "bf16" and config._attn_implementation == "sdpa":
+        # Preparing a job needs neither, and they take as long to import as torch.
+        from transformers import AttentionInterface
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
         AttentionInterface.register(_CAUSAL, sdpa_attention_forward)
         model.set_attn_implementation(_CAUSAL)
 

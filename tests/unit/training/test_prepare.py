@@ -50,6 +50,20 @@ def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
     assert [fault[: len(beginning)] for fault, beginning in zip(faults, expected, strict=True)] == expected
 
 
+@pytest.mark.slow
+def test_rows_and_model_are_prepared_without_the_code_that_trains(
+    run_prepare: Callable[..., Any], tiny_model: Path, reviews: Path
+) -> None:
+    job = {"model": str(tiny_model), "dataset": str(reviews), "max_seq_length": "16"}
+
+    prepared = run_prepare({"PYTHONPROFILEIMPORTTIME": "1"}, **job)
+
+    imported = {line.rpartition("|")[2].strip() for line in prepared.output.splitlines() if "import time:" in line}
+    assert prepared.code == 0
+    assert {"torch", "transformers"} <= imported
+    assert not {"transformers.modeling_utils", "accelerate", "peft"} & imported  # seconds of each first launch
+
+
 def test_roberta_has_fewer_positions_than_its_configuration_says(
     faults_of: Callable[..., list[str]], tiny_model: Path, reviews: Path, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef, ObjectTypeDef
 
 LARGEST_READ = 2**28  # bytes: events of a million steps, or the confusion matrix of 5,000 classes
+_LARGE = 2**24  # bytes, which take milliseconds to hash: more than a step of the file system's clock
 _OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
 """Prefix of an output's files. AWS documents that they are loose files, and not where below output/."""
 
@@ -140,12 +142,22 @@ def _objects(s3: "S3Client", bucket: str, prefix: str) -> "list[ObjectTypeDef]":
 
 
 def _digest(files: dict[str, Path]) -> str:
+    """Return a hash of the names and contents of files."""
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
-        digest.update(f"\0{name}\0{path.stat().st_size}\0".encode())
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: digest)  # updates the digest chunk by chunk
+        status = path.stat()
+        digest.update(f"\0{name}\0{status.st_size}\0".encode())
+        # A small file may change again within the same step of the file system's clock, and is read each time.
+        read = _content_digest if status.st_size >= _LARGE else _content_digest.__wrapped__
+        digest.update(read(path.absolute(), status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
     return digest.hexdigest()[:32]
+
+
+@lru_cache(maxsize=1024)
+def _content_digest(path: Path, *_state: int) -> bytes:
+    """Return a hash of a file, which is not read again while its state is the same, as by each trial of a study."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def absent(account: Account, parameter: str, address: str) -> str:

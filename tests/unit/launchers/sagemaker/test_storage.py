@@ -1,8 +1,10 @@
 """Uploads by content, once and completely; and objects of S3 as files, fetched once and never in part."""
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,29 @@ def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
 
     assert set(keys(aws)[before:]) == {f"{prefix}dataset.json", f"{prefix}rows.arrow"}
     assert aws.objects[f"{prefix}rows.arrow"] == b"x" * 1000
+
+
+def test_the_weights_of_a_model_are_read_once_for_all_trials_of_a_study_and_again_when_they_change(
+    storage: Storage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, digest = list[str](), hashlib.file_digest
+
+    def reading(file: Any, name: str) -> Any:
+        read.append(Path(file.name).name)
+        return digest(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", reading)
+    weights, storage.dry = folder / "weights", True
+    weights.touch()
+    os.truncate(weights, 2**24)
+    first, second = storage.upload("models", folder), storage.upload("models", folder)
+    with weights.open("r+b") as file:
+        file.write(b"other")
+    changed = storage.upload("models", folder)
+
+    assert first == second != changed
+    assert read.count("weights") == 2
+    assert read.count("rows.arrow") == 3  # a small file may change within a step of the file system's clock
 
 
 def put(aws: Aws, *keys: str) -> None:
