@@ -74,9 +74,26 @@ def commands_by_page() -> dict[str, list[tuple[str, dict[str, str]]]]:
 COMMANDS = commands_by_page()
 
 
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    """Return an emulated account. The pages start no job in it, so that one is enough for all of them."""
+    with Emulator(tmp_path_factory.mktemp("account")) as emulator:
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of prepared inputs, which pages that name the same rows and model share."""
+    return tmp_path_factory.mktemp("prepared")
+
+
 @pytest.fixture
-def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def user(workplace: Path, account: Emulator, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with the files that the pages name, with an emulated account."""
+    (workplace / ".paretune").mkdir()
+    for folder in ("datasets", "prepared"):
+        (prepared / folder).mkdir(exist_ok=True)
+        (workplace / ".paretune" / folder).symlink_to(prepared / folder)
     for folder in ("studies", "examples"):
         (workplace / folder).symlink_to(REPOSITORY / folder)
     write([line(job_name("1" * 32, 1), 1.4), later()], workplace / "bill.csv")
@@ -98,36 +115,29 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         f"{runs}\nml.p3.2xlarge,1,32,5e-5,65000,0.94,3.825\nml.p3.16xlarge,2,32,5e-5,5000,0.93,28.152\n"
     )
     monkeypatch.setenv("PARETUNE_PRICES", str(REPOSITORY / "studies" / "polarity_prices.csv"))  # as a page recommends
-    with Emulator(workplace / "account") as emulator:
-        for name, text in emulator.environment.items():
-            monkeypatch.setenv(name, text)
-        monkeypatch.setenv("PARETUNE_BUCKET", emulator.bucket)
-        monkeypatch.setenv("PARETUNE_ROLE", emulator.role)
-        yield workplace
+    for name, text in account.environment.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.setenv("PARETUNE_BUCKET", account.bucket)
+    monkeypatch.setenv("PARETUNE_ROLE", account.role)
+    return workplace
 
 
-def train_for_reports(model: Path) -> None:
-    """Run a job here, and two that differ in their compiler, for the reports that compare them."""
-    data = ["--dataset", "rows.csv", "--max_seq_length", "32", "--register", "sentiment-en"]
-    assert main(["train", "--model", str(model), *data, "--learning_rate", "1e-2", "--num_train_epochs", "3"]) == 0
+def simulate_for_reports() -> None:
+    """Simulate two jobs that differ in their compiler, for the reports that compare them."""
     for compiler in ("false", "true"):
         simulated = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge"]
         assert main(["train", *simulated, "--training_arguments.torch_compile", compiler]) == 0
 
 
 @pytest.mark.parametrize("page", COMMANDS)
-def test_every_command_of_the_pages_runs(
-    page: str, user: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_of_the_pages_runs(page: str, user: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unexpected: dict[str, tuple[int, str]] = {}
     if any(entry_point == "report" for entry_point, _ in COMMANDS[page]):
-        train_for_reports(tiny_model)
+        simulate_for_reports()
     for entry_point, parameters in COMMANDS[page]:
         if is_run_elsewhere(entry_point, parameters):
             continue
         request = dict(parameters)
-        if request.get("dataset") == "amazon_polarity":  # both are on the hub
-            request |= {"model": str(tiny_model), "dataset": "rows.csv", "max_seq_length": "32"}
         if needs_an_account(entry_point, parameters):
             request.pop("role", None)  # the role of the account
         words = spelled(entry_point, request)
