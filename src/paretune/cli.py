@@ -170,10 +170,10 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
     return command.run(request)
 
 
-def command_named(name: str) -> "Command":
+def command_named(name: str) -> "Command[Any]":
     """Import the command with this name."""
     module = importlib.import_module(f"paretune.commands.{COMMANDS[name].module}")
-    return cast("Command", getattr(module, name.upper()))
+    return cast("Command[Any]", getattr(module, name.upper()))
 
 
 def overview() -> str:

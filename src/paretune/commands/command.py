@@ -7,10 +7,10 @@ MLflow, boto3, pandas or torch, so these are imported in functions.
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import collecting, refuse
+from paretune.core.errors import BadInput, collecting
 from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import markdown
 from paretune.specification.declaration import Parameters
@@ -18,42 +18,47 @@ from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import with_profile
 
+Request = TypeVar("Request")
+Options = TypeVar("Options", bound=Parameters)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(Generic[Request]):
     """One command of `paretune`.
 
     `read` makes the request from the typed texts and raises BadInput with all its faults; `run` does the work. The
     options are the fields of `options`, and also those of a job if the command `takes_jobs`.
     """
 
-    read: Callable[[Mapping[str, str]], Any]
-    run: Callable[[Any], CommandOutput | Result]
+    read: Callable[[Mapping[str, str]], Request]
+    run: Callable[[Request], CommandOutput | Result]
     options: type[Parameters] | None = None
     takes_jobs: bool = False
     excluded: tuple[str, ...] = ()  # fields of `options` and parameters of a job that cannot be typed
 
-    def models(self) -> dict[str, Any]:
-        """Name of each option to the model that declares it, the command's own first."""
-        options = dict.fromkeys(self.options.model_fields if self.options else (), self.options)
-        job = dict.fromkeys(JobSpec.model_fields if self.takes_jobs else (), JobSpec)
-        return {name: model for name, model in {**options, **job, **options}.items() if name not in self.excluded}
+    def models(self) -> dict[str, type[Parameters]]:
+        """Return the name of each option with the model that declares it, the command's own first."""
+        own, models = self.options, dict[str, type[Parameters]]()
+        models |= {} if own is None else dict.fromkeys(own.model_fields, own)
+        models |= {name: JobSpec for name in JobSpec.model_fields if self.takes_jobs and name not in models}
+        return {name: model for name, model in models.items() if name not in self.excluded}
 
 
-def command_of(options: type[Parameters], run: Callable[[Any], CommandOutput | Result]) -> Command:
+def command_of(options: type[Options], run: Callable[[Options], CommandOutput | Result]) -> Command[Options]:
     """Create a command whose options are the fields of a model."""
     return Command(read=options.read, run=run, options=options)
 
 
-def read_with_profile(read: Callable[[Mapping[str, Any]], Any], texts: Mapping[str, str]) -> Any:
+def read_with_profile(read: Callable[[Mapping[str, Any]], Request], texts: Mapping[str, str]) -> Request:
     """Make a request from the typed texts, completed by the profile; BadInput with the faults of files, too."""
-    faults, completed, request = list[str](), dict[str, Any](texts), None
+    faults, completed = list[str](), dict[str, Any](texts)
     with collecting(faults):
         completed = with_profile(texts, os.environ)
     with collecting(faults):
         request = read(completed)
-    refuse([*faults, *missing_files(texts)] if faults else [])
-    return request
+        if not faults:
+            return request
+    raise BadInput([*faults, *missing_files(texts)])
 
 
 def describe_opened_run(kind: str, answer: str) -> None:
