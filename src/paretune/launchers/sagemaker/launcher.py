@@ -210,8 +210,8 @@ class SageMakerLauncher(Launcher):
         return replace(setup, volume_gib=pooled_volume_gib(spec, inputs) if pooled else needed_gib)
 
     def _limits_broken(self, request: Mapping[str, Any]) -> list[str]:
-        model = self.account.client("sagemaker").meta.service_model.operation_model("CreateTrainingJob")
-        return request_faults(request, model.input_shape)
+        model = self.account.client("sagemaker").meta.service_model
+        return request_faults(request, model.shape_for("CreateTrainingJobRequest"))
 
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name.
@@ -572,7 +572,7 @@ def own_image_faults(spec: JobSpec, region: str) -> list[str]:
 def _types_of_one_request(spec: JobSpec, images: Mapping[str, Image]) -> tuple[str, ...]:
     clusters = spec.clusters()[: 1 if spec.spot or spec.sagemaker.keep_alive_minutes else _MOST_PREFERENCES]
 
-    def rest(each: JobSpec) -> tuple[Any, ...]:
+    def rest(each: JobSpec) -> tuple[object, ...]:
         instance = each.instance()
         is_rdma, has_disks = instance.family in _RDMA_FAMILIES, bool(instance.local_storage_gib)
         return each.plan(), images[each.instance_type], is_rdma, has_disks

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
+
 _PARAMETERS = {  # request member to the job parameter that sets it
     "RoleArn": "role",
     "AlgorithmSpecification.TrainingImage": "sagemaker.training_image",
@@ -38,7 +40,7 @@ _CLASSES = {  # Java character classes to Python equivalents
 _SHOWN = 60  # most characters of a value that a message quotes
 
 
-def request_faults(request: Mapping[str, Any], shape: Any) -> list[str]:
+def request_faults(request: Mapping[str, Any], shape: Shape) -> list[str]:
     """Return a request's faults, with the user's parameter names; `shape` is the request's shape in botocore."""
     faults = list(_faults(shape, request, ()))
     if request.get("EnableManagedSpotTraining") and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
@@ -48,17 +50,16 @@ def request_faults(request: Mapping[str, Any], shape: Any) -> list[str]:
     return list(dict.fromkeys(faults))
 
 
-def _faults(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
+def _faults(shape: Shape, value: Any, path: tuple[str, ...]) -> Iterator[str]:
     kind, least, most = shape.type_name, shape.metadata.get("min"), shape.metadata.get("max")
-    if kind in ("structure", "list", "map"):
-        yield from _of_members(shape, value, path)
+    yield from _of_members(shape, value, path)
     if kind != "structure" and kind in (*_UNITS, "integer", "long"):
         size = value if kind not in _UNITS else len(value)
         if (least is not None and size < least) or (most is not None and size > most):
             allowed = _bounds(least, most, kind)
             yield f"{_name(path)} must {allowed}, got {size}{_own_part(path)}: AWS rejects anything else"
             return
-    if kind != "string" or path[-1:] == (_NOT_CHECKED,):
+    if not isinstance(shape, StringShape) or path[-1:] == (_NOT_CHECKED,):
         return
     if shape.enum and value not in shape.enum:
         yield f"{_name(path)} must be one of {', '.join(shape.enum)} for AWS, got {value[:_SHOWN]!r}"
@@ -66,8 +67,8 @@ def _faults(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
         yield f"{_name(path)} must match {shape.metadata['pattern']} for AWS, got {value[:_SHOWN]!r}"
 
 
-def _of_members(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
-    if shape.type_name == "structure":
+def _of_members(shape: Shape, value: Any, path: tuple[str, ...]) -> Iterator[str]:
+    if isinstance(shape, StructureShape):
         for name in shape.required_members:
             if name not in value:
                 others = " and ".join(_name((*path, other)) for other in value) if path else ""
@@ -78,11 +79,11 @@ def _of_members(shape: Any, value: Any, path: tuple[str, ...]) -> Iterator[str]:
                 yield from _faults(shape.members[name], member, (*path, name))
             else:
                 yield f"{_name((*path, name))} is unknown to the installed boto3: update boto3"
-    elif shape.type_name == "list":
+    elif isinstance(shape, ListShape):
         for item in value:
             key = item.get("Key", "") if isinstance(item, Mapping) else ""
             yield from _faults(shape.member, item, (*path, key) if key else path)
-    else:
+    elif isinstance(shape, MapShape):
         for key, item in value.items():
             yield from _faults(shape.key, key, (*path, key))
             yield from _faults(shape.value, item, (*path, key))
