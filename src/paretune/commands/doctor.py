@@ -69,7 +69,7 @@ class DoctorRequest:
     machine without credentials is no fault."""
 
     @classmethod
-    def from_text(cls, texts: Mapping[str, Any], environment: Mapping[str, str]) -> "DoctorRequest":
+    def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":
         """Read the typed texts, completed by the profile; raises BadInput with all faults."""
         faults, paid, spec, profile = list[str](), False, JobSpec(), dict[str, Any]()
         with collecting(faults):

@@ -290,7 +290,7 @@ def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def _texts(parameters: Mapping[str, Any], reads: Collection[str]) -> dict[str, str]:
+def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str, str]:
     """Return values as a user would type them, lists separated by commas. Raises BadInput for forbidden parameters.
 
     Unknown names are refused by the reader of the values. A path must lie below the current folder or one of the
@@ -311,7 +311,7 @@ def _texts(parameters: Mapping[str, Any], reads: Collection[str]) -> dict[str, s
     return texts
 
 
-def _argument_faults(given: Any) -> Iterator[str]:
+def _argument_faults(given: object) -> Iterator[str]:
     """Return what an agent may not set in training_arguments, which is a mapping or its JSON."""
     if isinstance(given, str):
         with suppress(ValueError):
@@ -327,7 +327,7 @@ def _argument_faults(given: Any) -> Iterator[str]:
             yield f"training_arguments.{name} must be {_KINDS[kind]}, got {str(value)[:60]}"
 
 
-def _is_plain(value: Any, kind: type) -> bool:
+def _is_plain(value: object, kind: type) -> bool:
     """Return whether a value, or its text, has this kind, so that no list or mapping hides in it."""
     if kind is str:
         return isinstance(value, str) and bool(re.fullmatch(r"\w+", value, re.ASCII))

@@ -7,7 +7,7 @@ missing in its own words; `doctor` shows it as not checked.
 import contextlib
 import io
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from json import dumps
@@ -232,7 +232,7 @@ def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     yield failed(ROLE, f"role {role} must trust {SAGEMAKER}, or no job can use it: allow that with `aws iam {allow}`")
 
 
-def _policy(statements: list[Any]) -> str:
+def _policy(statements: Sequence[object]) -> str:
     return dumps({"Version": "2012-10-17", "Statement": statements})
 
 
@@ -271,7 +271,7 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     job, there = {"TrainingJobName": _NO_JOB}, {"Bucket": account.bucket(spec), "Key": f"{PREFIX}/doctor"}
     key = account.usual(spec)["sagemaker.kms_key_id"]
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
-    calls: list[tuple[str, str, Mapping[str, Any]]] = [
+    calls: list[tuple[str, str, Mapping[str, object]]] = [
         ("sagemaker", "describe_training_job", job),
         ("sagemaker", "stop_training_job", job),
         ("sagemaker", "list_training_jobs", {"NameContains": _NO_JOB}),

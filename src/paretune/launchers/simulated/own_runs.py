@@ -66,7 +66,7 @@ class OwnRuns:
         )
 
 
-def _settings(spec: JobSpec) -> dict[str, Any]:
+def _settings(spec: JobSpec) -> dict[str, object]:
     # A table has the launcher and the seeds of its own runs.
     given = {name: value for name, value in spec.given().items() if name not in ("launcher", "seed")}
     return {"instance_count": 1, **given, "instance_type": spec.instance_type, **spec.training_arguments}
@@ -77,7 +77,7 @@ def _value(text: str) -> Any:
     return float(value) if type(value) is int else value
 
 
-def _words(settings: Mapping[str, Any]) -> str:
+def _words(settings: Mapping[str, object]) -> str:
     return ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in settings.items()
     )
