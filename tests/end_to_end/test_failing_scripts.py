@@ -28,19 +28,20 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "out of memory": (
         f"print('epoch 1: loss 0.7')\nraise RuntimeError({NO_MEMORY!r})",
         {},
-        "out of memory: let train.py need less memory, such as by a smaller batch, or use a larger instance",
+        "out of memory: reduce the memory that train.py needs, for example with a smaller batch, "
+        "or use a larger instance",
         "epoch 1: loss 0.7",
     ),
     "exit code": (
         "raise SystemExit(3)",
         {},
-        "train.py ended with exit code 3, and printed nothing: look where it calls sys.exit",
+        "train.py ended with exit code 3 without printing anything: check where it calls sys.exit",
         "",
     ),
     "signal": (
         "import os\nprint('epoch 1: loss 0.9', flush=True)\nos.kill(os.getpid(), 9)",
         {},
-        "its process was killed by SIGKILL, most often because memory was used up: let it need less",
+        "its process was killed by SIGKILL, usually because the machine ran out of memory: reduce its memory use",
         "epoch 1: loss 0.9",
     ),
     "child": (
@@ -58,7 +59,7 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "endless": (
         "import time\nwhile True:\n    print('loss: 0.5', flush=True)\n    time.sleep(0.1)",
         {"max_runtime_minutes": 0.1},
-        "it ran longer than 0.1 minutes: raise max_runtime_minutes, or let it train less",
+        "it ran longer than 0.1 minutes: raise max_runtime_minutes, or train for fewer steps or rows",
         "loss: 0.5",
     ),
 }

@@ -172,7 +172,7 @@ def test_status_logs_and_stop_in_another_terminal(home: Path, job: dict[str, obj
     (run,) = _recorded()
     assert (run.info.status, run.data.tags["paretune.state"]) == ("KILLED", "Stopped")
     assert run.data.metrics["cost_usd"] > 0
-    assert "no job runs" in _answer("status", home)
+    assert "no jobs are running" in _answer("status", home)
     assert not working_in(home)
 
 

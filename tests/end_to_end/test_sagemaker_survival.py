@@ -35,7 +35,7 @@ def test_the_same_command_and_sync_adopt_what_runs_and_collect_what_has_ended(
     job = tiny_job | {"num_train_epochs": 25, "training_arguments": {"eval_strategy": "no", "logging_steps": 5}}
     cloud.start_and_kill(**job)
     with cloud.start(**job) as again:
-        wait_until(lambda: "watching it" in again.text, within_s=WITHIN_S, what="the same command finds the job")
+        wait_until(lambda: "following it" in again.text, within_s=WITHIN_S, what="the same command finds the job")
         again.process.kill()
         again.process.wait()
 

@@ -71,7 +71,7 @@ def _status(_: Parameters) -> CommandOutput:
         "of": [job["owner"] for job in jobs],
     }
     remarks = [f"{job['run_id'][:8]}: {job['remark']}" for job in jobs if job["remark"]]
-    text = "\n".join([aligned(columns), *remarks]) if jobs else "no job runs"
+    text = "\n".join([aligned(columns), *remarks]) if jobs else "no jobs are running"
     return CommandOutput(text=text, document={"running": jobs})
 
 
@@ -124,7 +124,7 @@ def _sync(_: Parameters) -> CommandOutput:
         {"run_id": job.run_id, "remark": job.remark or None, "result": job.result and job.result.to_dict()}
         for job in jobs
     ]
-    return CommandOutput(text="\n".join(lines) or "nothing to do: no run is unfinished", document={"runs": runs})
+    return CommandOutput(text="\n".join(lines) or "nothing to do: every run is finished", document={"runs": runs})
 
 
 class CleanOptions(Parameters):

@@ -47,15 +47,17 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
     if not path:
         raise BadInput(
             [
-                "study must name a file, such as studies/smoke.yaml, or a script; without one, give a data set and "
-                "dollars: `paretune study --dataset reviews.csv --budget_usd 20`"
+                "study must name a study file, such as studies/smoke.yaml, or a script; or give a data set and a "
+                "budget: `paretune study --dataset reviews.csv --budget_usd 20`"
             ]
         )
     if texts.get("metric", "").strip():
         raise BadInput(["metric is for a study without a file: write it into the file's objectives"])
     with collecting(faults):
         if ignored := sorted(read_profile(os.environ).keys() - set(CHARGED)):
-            print(f"{FILE}: {', '.join(ignored)} without effect on a study: write them into its job", file=sys.stderr)
+            which, pronoun = ", ".join(ignored), "it" if len(ignored) == 1 else "them"
+            note = f"{FILE}: a study file ignores {which}; put {pronoun} under `job` in the study file"
+            print(note, file=sys.stderr)
     refuse(faults)
     return StudyFile.read(path, {key: text for key, text in texts.items() if key != "study"})
 
@@ -81,10 +83,10 @@ def _wished(texts: Mapping[str, str]) -> Wish:
         spec = JobSpec.read(with_profile(job, os.environ))
         faults += missing_files(spec.as_text()) or data_faults(spec)
     if spec is not None and spec.entry_script is not None and not metric:
-        shown = ", ".join(read_own_script(at_home(spec.entry_script)).metrics) or "none that its text shows"
+        shown = ", ".join(read_own_script(at_home(spec.entry_script)).metrics) or "none"
         name = Path(spec.entry_script).name
         faults.append(
-            f"metric is missing: name what measures the model of {name}, such as --metric val_f1; it reports: {shown}"
+            f"say which metric judges the model of {name}, such as --metric val_f1; found in the script: {shown}"
         )
     if spec is not None and spec.entry_script is not None and metric:
         faults += _metric_faults(at_home(spec.entry_script), metric)
@@ -109,7 +111,7 @@ def _metric_faults(script: Path, metric: str) -> list[str]:
     is_there = metric in reported or all(word in text for word in re.findall(r"[A-Za-z0-9]+", metric))
     if not question or is_there:
         return []
-    return [f"metric {metric} is none that {script.name} reports: {question} It reports {', '.join(reported)}"]
+    return [f"{script.name} does not report {metric}: {question} It reports {', '.join(reported)}"]
 
 
 def _run(study: StudyFile | Wish) -> CommandOutput | Result:

@@ -304,10 +304,10 @@ def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | Non
         opened.end("FINISHED")
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))
     record.adopt()
-    note = "; Ctrl-C leaves it to the process that watches it, too" if record.is_watched_elsewhere else ""
+    note = "; Ctrl-C here does not stop it, because another process also watches it" * record.is_watched_elsewhere
     workplace.say(
-        f"job {job_name(record.job, 1)}: this command has started it before; watching it, so that nothing is paid "
-        f"twice (force=again starts another){note}"
+        f"job {job_name(record.job, 1)}: an earlier run of this command started this job; following it, so that "
+        f"nothing is paid twice (force=again starts another){note}"
     )
     return record
 

@@ -336,22 +336,24 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
         kinds = {"full": "set fine_tuning to lora, qlora or head, ", "lora": "set fine_tuning to qlora, "}
         advice = f"lower max_seq_length, {kinds.get(spec.fine_tuning, '')}"
         if spec.entry_script is not None:
-            advice = f"let {at_home(spec.entry_script).name} need less memory, such as by a smaller batch, "
+            advice = (
+                f"reduce the memory that {at_home(spec.entry_script).name} needs, for example with a smaller batch, "
+            )
         after = f", {why_not_smaller}" if why_not_smaller else ""
         return f"out of memory{after}: {advice}or use a larger instance ({reason})"
     remedies = {
         FailureKind.CAPACITY: f"AWS has no capacity for {' or '.join(spec.instance_types())}: set "
         "fallback_instance_types to try others, or another region",
-        FailureKind.OUT_OF_MEMORY: "use a larger instance, or let the command need less memory",
+        FailureKind.OUT_OF_MEMORY: "use a larger instance, or reduce the memory that the command needs",
         FailureKind.DISK_FULL: spec.runs_on.disk_remedy,
         FailureKind.DIVERGED: "lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32",
     }
     if kind in remedies:
         return f"{reason}: {remedies[kind]}"
     if "MaxRuntimeExceeded" in reason and "raise max_runtime_minutes" not in reason:
-        return f"{reason}: raise max_runtime_minutes, or let it train less"
+        return f"{reason}: raise max_runtime_minutes, or train for fewer steps or rows"
     if spec.runs_user_code and ENDED_WITHOUT_REASON.search(reason):
-        return f"{reason}, and printed nothing: look where it calls sys.exit"
+        return f"{reason} without printing anything: check where it calls sys.exit"
     return reason
 
 
@@ -362,7 +364,7 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     lost = ", ".join(report.not_finite)
     remarks = [f"not recorded, because the last value was NaN or infinite: {lost}"] if lost else []
     if spec.project is not None:
-        no_metric = f"the command has left no metric in {LOGGERS}: {ADD_A_METRIC}, {_DEFINITION}"
+        no_metric = f"no metric of the command was found in {LOGGERS}: {ADD_A_METRIC}, {_DEFINITION}"
         return remarks if report.metrics or lost else [no_metric]
     evaluated, of_training = ("eval", "val_", "valid", "test"), ("train_", "throughput_")
     names = [*report.metrics, *report.not_finite]
@@ -372,7 +374,7 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
     switches = json.dumps({"do_train": True, "do_eval": True})
     return [
         *remarks,
-        f"{at_home(str(spec.entry_script)).name} has left no metric of an evaluation in {LOGGERS}: {ADD_A_METRIC}, "
+        f"no evaluation metric of {at_home(str(spec.entry_script)).name} was found in {LOGGERS}: {ADD_A_METRIC}, "
         f"{_DEFINITION}; Hugging Face's examples evaluate with {options(training_arguments=switches)}",
     ]
 
@@ -391,9 +393,13 @@ def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
     if trivial is not None and measured <= trivial:
         name, baseline, meaning = task.trivial, trivial, "the model has learned nothing"
     elif counted is not None and measured < counted:
-        name, baseline, meaning = task.baseline, counted, "the model has not learned more than single words show"
+        name, baseline, meaning = (
+            task.baseline,
+            counted,
+            "the model is no better than a simple word-count (TF-IDF) baseline",
+        )
         if rows > 0 and counted - measured < binomial_error(measured, rows):
-            meaning = "it is unknown whether the model has learned more than single words show"
+            meaning = "it is unknown whether the model is better than a simple word-count (TF-IDF) baseline"
     else:
         return []
     (words,) = metrics.in_words({str(name): baseline}, spec.task)

@@ -50,7 +50,10 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     links = _leading_out(folder, files)
     if travels and links:
         raise BadInput(
-            [f"{', '.join(links)} in {folder} leads out of it, and would be uploaded: copy what is meant into it"]
+            [
+                f"{', '.join(links)} in {folder} {'links' if len(links) == 1 else 'link'} outside that folder, and "
+                "what is there would be uploaded: copy it into the folder instead"
+            ]
         )
     size = sum(path.stat().st_size for path in files.values())
     if travels and size > LARGEST_MIB * 2**20:

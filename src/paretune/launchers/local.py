@@ -137,7 +137,7 @@ class LocalJob(FolderJob):
         if code == errno.ENOSPC:
             return FailureKind.DISK_FULL, f"the disk that holds {self.folder.root} is full"
         if code < 0:
-            why = ", most often because memory was used up: let it need less" * (code == -signal.SIGKILL)
+            why = ", usually because the machine ran out of memory: reduce its memory use" * (code == -signal.SIGKILL)
             return FailureKind.ERROR, f"its process was killed by {signal.Signals(-code).name}{why}"
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
 

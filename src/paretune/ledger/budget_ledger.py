@@ -79,7 +79,7 @@ class BudgetStatus:
         """Return why a job does not fit the budget in the file `path`, and what helps; empty if it fits."""
         name, limit = self.budget.name, f"{self.budget.usd_per_month:g} USD a month"
         if request.worst_usd is None:
-            consequence = f"it fits no budget, such as {name} ({limit}, {path})"
+            consequence = f"it cannot be charged to a budget, such as {name} ({limit}, {path})"
             return unknown_price(request.instance_type, request.region, consequence)
         if self.balance.covers(request.worst_usd, self.budget.usd_per_month):
             return ""

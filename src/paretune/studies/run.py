@@ -410,7 +410,7 @@ class StudyRun:
         ended = self.driver.ended
         if not final.front.points and ended.has_enough():
             more = f"--n_trials {ended.counted + (self._file.n_trials or 0)}"
-            again += f"; failed trials count: fix the cause, and the same command with {more} continues"
+            again += f"; failed trials count toward n_trials: fix the cause, then run the same command with {more}"
         self._tracking.offer_view(self.run_id, f"study {self._file.name}")
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)
         return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=open_command)
@@ -518,7 +518,7 @@ def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list
     refusals = [text for job in estimated if (text := limit_refusal(job))]
     if is_new and len(refusals) == len(estimated) and all(map(limit_refusal, foresee(jobs))):
         raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
-    count = f"{len(refusals)} of {len(estimated)} points looked at are not tried, the first: "
+    count = f"{len(refusals)} of the {len(estimated)} points checked will not be tried; the first one because: "
     warnings = [*warnings_of(estimated, only_common=True), *(f"{count}{text}" for text in refusals[:1])]
     prices = {job.spec.instance_type: job.price for job in estimated if job.spec.has_instances and job.price}
     hourly = ", ".join(f"{name} {price.usd_per_hour:g}" for name, price in prices.items())

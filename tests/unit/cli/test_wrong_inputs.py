@@ -82,7 +82,7 @@ WRONG = {  # words to sentences of the one message
     "train --dataset pairs.csv --max_seq_length 600 --model ./short": ["max_seq_length must be at most 64 for ./short"],
     "train broken.py": ["entry_script broken.py, line 2: Python cannot read it: '(' was never closed"],
     "study metric.py --metric val_f2 --budget_usd 5": [
-        "metric val_f2 is none that metric.py reports: did you mean val_f1? It reports val_f1"
+        "metric.py does not report val_f2: did you mean val_f1? It reports val_f1"
     ],
     "train --missing_rows skip": ["missing_rows must be one of refuse, drop, got 'skip'"],
     "train --training_arguments.weight_decy 0.1": ["no argument weight_decy that a training reads: did you mean"],
@@ -104,7 +104,7 @@ WRONG = {  # words to sentences of the one message
     "train seed=1 more": ["unexpected 'more'"],
     "train -seed 1": ["unexpected '-seed'"],
     "trian": ["unknown command 'trian': did you mean train?"],
-    "study": ["study must name a file, such as studies/smoke.yaml, or a script"],
+    "study": ["study must name a study file, such as studies/smoke.yaml, or a script"],
     "study smoek": ["smoek does not exist", "did you mean smoke?"],
     "study .": ["study must name a YAML file, and . is a folder"],
     "study binary.csv": ["binary.csv is not UTF-8"],
@@ -112,7 +112,7 @@ WRONG = {  # words to sentences of the one message
     "estimate --instance_type ml.g5.xlarge,": ["instance_type must have a value before and after each comma"],
     "estimate --instance_type ml.p9.huge --instance_count 1,x": ["instance_count must be a whole number"],
     "estimate --seed 1 --dataset some/reviews --text_column body": [
-        "dataset some/reviews: nobody knows its rows yet",
+        "the number of rows of dataset some/reviews is not known yet",
         "train --dataset some/reviews --text_column body --dry_run true`",
     ],
     "estimate --model nobody/knows": ["model nobody/knows is not well known, and its config.json is needed"],

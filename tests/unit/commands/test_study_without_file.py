@@ -81,10 +81,10 @@ def test_a_study_without_a_file_runs_to_its_answer_within_its_dollars(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "study must name a file, such as studies/smoke.yaml, or a script"),
+        ([], "study must name a study file, such as studies/smoke.yaml, or a script"),
         (["train.py", "--metric", "val_f1"], "budget_usd is missing: say how many dollars the study may spend"),
-        (["train.py", "--budget_usd", "3"], "metric is missing: name what measures the model of train.py"),
-        (["train.py", "--budget_usd", "3"], "it reports: val_f1"),
+        (["train.py", "--budget_usd", "3"], "say which metric judges the model of train.py"),
+        (["train.py", "--budget_usd", "3"], "found in the script: val_f1"),
         (["--dataset", "no.csv", "--budget_usd", "3"], "no.csv"),
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "x"], "budget_usd must be a number"),
         (["--dataset", "bundled:rotten_tomatoes", "--budget_usd", "3", "--metric", "f1"], "metric is for a script"),

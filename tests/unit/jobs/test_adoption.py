@@ -37,7 +37,7 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
 
     assert result.run_id == run_id
     assert len(user.launcher.created) == 1
-    assert "watching it, so that nothing is paid twice (force=again starts another)" in user.messages[0]
+    assert "following it, so that nothing is paid twice (force=again starts another)" in user.messages[0]
     assert user.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
     assert user.type().run_id != run_id  # the job has ended
 
@@ -164,7 +164,7 @@ def test_who_follows_the_job_that_a_living_process_watches_leaves_it_to_that_one
     assert not user.launcher.jobs[user.job_of(run_id)].stopped
     run = user.client.get_run(run_id)
     assert (run.info.status, run.data.tags["paretune.watched_by"]) == ("RUNNING", first)
-    assert "Ctrl-C leaves it to the process that watches it, too" in user.messages[0]
+    assert "Ctrl-C here does not stop it, because another process also watches it" in user.messages[0]
     assert user.type().run_id == run_id
     assert len(user.launcher.created) == 1
 

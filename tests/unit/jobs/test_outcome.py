@@ -150,7 +150,7 @@ def test_a_script_gets_a_hint_only_if_it_has_left_no_metric_of_an_evaluation(
 
     assert len(remarks) == lacks
     for text in remarks:
-        assert text.startswith("train.py has left no metric of an evaluation in MLflow, W&B, TensorBoard, Lightning's ")
+        assert text.startswith("no evaluation metric of train.py was found in MLflow, W&B, TensorBoard, Lightning's ")
         assert ': log it with MLflow, mlflow.log_metric("val_f1", value), or with W&B, ' in text
 
 
@@ -176,7 +176,11 @@ def test_the_sources_of_metrics_do_not_name_what_only_a_bill_knows() -> None:
     [
         (JobSpec(), FailureKind.OUT_OF_MEMORY, "out of memory, with batch 8: lower max_seq_length, set fine_tuning to"),
         (JobSpec(fine_tuning="qlora"), FailureKind.OUT_OF_MEMORY, "lower max_seq_length, or use a larger instance"),
-        (JobSpec(entry_script="a.py"), FailureKind.OUT_OF_MEMORY, "with batch 8: let a.py need less memory, such as"),
+        (
+            JobSpec(entry_script="a.py"),
+            FailureKind.OUT_OF_MEMORY,
+            "with batch 8: reduce the memory that a.py needs, for example",
+        ),
         (ON_SAGEMAKER, FailureKind.CAPACITY, "ml.g5.xlarge or ml.g5.2xlarge: set fallback_instance_types"),
         (ON_SAGEMAKER, FailureKind.DISK_FULL, "sagemaker.volume_size_in_gb"),
         (JobSpec(), FailureKind.DISK_FULL, "the reason: make room, or set PARETUNE_HOME to another disk"),
@@ -195,9 +199,12 @@ def test_the_reason_of_a_failure_comes_with_what_helps_there(spec: JobSpec, kind
 @pytest.mark.parametrize(
     ("reason", "remedy"),
     [
-        ("MaxRuntimeExceeded: it ran longer than 2 minutes", ": raise max_runtime_minutes, or let it train less"),
+        (
+            "MaxRuntimeExceeded: it ran longer than 2 minutes",
+            ": raise max_runtime_minutes, or train for fewer steps or rows",
+        ),
         ("MaxRuntimeExceeded: it stopped itself: raise max_runtime_minutes", ""),
-        ("a.py ended with exit code 3", ", and printed nothing: look where it calls sys.exit"),
+        ("a.py ended with exit code 3", " without printing anything: check where it calls sys.exit"),
         ("a.py ended with exit code 3: no rows", ""),
     ],
 )

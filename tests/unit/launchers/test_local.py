@@ -212,7 +212,7 @@ def test_the_attempts_of_a_run_share_its_checkpoints_until_it_completes(workshop
     ("number", "reason"),
     [
         (signal.SIGSEGV, "killed by SIGSEGV"),
-        (signal.SIGKILL, "killed by SIGKILL, most often because memory was used up: let it need less"),
+        (signal.SIGKILL, "killed by SIGKILL, usually because the machine ran out of memory: reduce its memory use"),
     ],
 )
 def test_a_job_whose_process_was_killed_has_failed_by_that_signal(

@@ -22,7 +22,7 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     output = capsys.readouterr()
     assert codes[-1] == 0
     assert len(codes) > 3
-    assert "has not ended: 0 trials have ended, 2 are under way: call again" in output.err
+    assert "has not ended (0 trials done, 2 running): run the same command again later" in output.err
     storage = f"sqlite:///{workplace / '.paretune' / 'studies.db'}"
     running, ended, balance = records_of(path, storage)
     assert 0 < sum(trial.counts for trial in ended) <= 4

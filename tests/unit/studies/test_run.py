@@ -144,7 +144,7 @@ def test_a_study_whose_trials_have_all_failed_says_how_it_continues(
 
     assert main(["study", "--study", str(path)]) == 3
 
-    ending = "failed trials count: fix the cause, and the same command with --n_trials 4 continues"
+    ending = "failed trials count toward n_trials: fix the cause, then run the same command with --n_trials 4"
     assert ending in capsys.readouterr().out
 
 

@@ -280,8 +280,8 @@ def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
         if rows is None and spec.dataset not in BUNDLED_ROWS and spec.max_train_samples is None:
             of_data = {name: text for name, text in spec.changed().items() if name in OF_THE_DATA}
             yield (
-                f"dataset {spec.dataset}: nobody knows its rows yet: give max_train_samples (and max_seq_length), or "
-                f"prepare it once with `{command_line('train', of_data | {'dry_run': 'true'})}`"
+                f"the number of rows of dataset {spec.dataset} is not known yet: give max_train_samples (and "
+                f"max_seq_length), or prepare it once with `{command_line('train', of_data | {'dry_run': 'true'})}`"
             )
 
 
@@ -289,7 +289,7 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     remarks = []
     if any(item.spec.spot for item in estimates):
         remarks.append(
-            "spot: dollars and seconds are those of a job on demand; AWS bills less, and interruptions make it longer"
+            "spot: estimates assume an on-demand job; spot costs less, but interruptions can make it take longer"
         )
     if any(not item.measured_here for item in estimates):
         remarks.append(

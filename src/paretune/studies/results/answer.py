@@ -87,12 +87,12 @@ class StudyAnswer:
         """Return sentences to read before following the first recommendation."""
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
         lines = [self.picks[0].risk] * bool(self.picks[0].risk) + [over] * bool(self.over_budget_usd)
-        lines += [f"Of its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
+        lines += [f"Warning about its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
         doubt = self.prices.get(self.picks[0].point.trial.spec.instance_type)
         lines += [f"Its dollars are in doubt: {doubt}."] * bool(doubt)
         types = [trial.spec.instance_type for trial in self.front.trials]
         if not self.front.is_foreign and not any(owner(name).is_billed for name in types):
-            lines.append("Its dollars are notional: this machine's seconds at a cloud price, which nobody bills.")
+            lines.append("Its dollars are notional: this machine's time at a cloud price. You are not billed for it.")
         return lines
 
     @property
@@ -139,7 +139,7 @@ class StudyAnswer:
         return "\n\n".join(blocks) + "\n"
 
     def _described(self, pick: Pick) -> str:
-        none = "" if self.front.is_foreign else "its parameters do not make a job that can be launched"
+        none = "" if self.front.is_foreign else "there is no command: a job with these parameters cannot be launched"
         commands = list(filter(None, [pick.command or none]))
         if pick.real_command:
             commands = [f"again in the simulation: {pick.command}", f"for real, which costs money: {pick.real_command}"]

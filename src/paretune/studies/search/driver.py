@@ -230,7 +230,7 @@ class Driver:
             spent_usd = self.table.balance().spent_usd
             self._say(f"study {self.file.name} continues: {counted(ended)} made, {usd(spent_usd)} spent")
         for trial in running:
-            self._say(f"trial {trial.number}: taken over")
+            self._say(f"trial {trial.number}: its job is already running; following it")
             self._begin(trial, adopt=True)
 
     def run(self, propose: Propose) -> str:
@@ -254,8 +254,8 @@ class Driver:
                 return reason
             self.workplace.interruption.check()
             if self.file.once:
-                counts = f"{len(self.trials)} trials have ended, {len(self._jobs)} are under way"
-                raise CallAgain(f"study {self.file.name} has not ended: {counts}: call again")
+                counts = f"{len(self.trials)} trials done, {len(self._jobs)} running"
+                raise CallAgain(f"study {self.file.name} has not ended ({counts}): run the same command again later")
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
 
     def _may_start(self) -> bool:
@@ -300,7 +300,7 @@ class Driver:
                 self.workplace.launcher.check(spec)
             fault = "".join(faults[:1])
             if fault and fault not in self._faults.values():
-                self._say(f"some jobs are left out: {fault}")
+                self._say(f"some jobs are skipped: {fault}")
             self._faults[identity] = fault
         return self._faults[identity]
 

@@ -135,7 +135,7 @@ class EndedTrials:
     def hopeless(self) -> str:
         """Explain why no further job can complete, and what to change; empty while one may.
 
-        No trial has completed, and several that are not `assumed_fixed` have failed with the same error of the code, or
+        No trial has completed, and several that are not `assumed_fixed` have failed with the same error in the code, or
         were ended at the study's own limit of runtime. They have no searched value in common that other points lack:
         otherwise, a job with another value may complete. A limit that ends jobs on some instance types says nothing
         about the others.
@@ -159,7 +159,7 @@ class EndedTrials:
             none = "and no trial has completed, so no more are started"
             if reason:
                 fix = "correct the code, or add the missing package to its requirements.txt"
-                return f"{numbers} failed with the same error of the code, {none}: {last.reason}; {fix}"
+                return f"{numbers} failed with the same error in the code, {none}: {last.reason}; {fix}"
             fix = f"give them more, such as --max_runtime_minutes {4 * most:g}, or less work"
             return (
                 f"{numbers} were ended at max_runtime_minutes {most:g}, {none}: {fix}, such as fewer max_train_samples"

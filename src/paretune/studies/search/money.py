@@ -99,7 +99,7 @@ class Money:
         for each in spec.clusters() if self.has_budget else ():
             if self._workplace.launcher.price(each) is None:
                 region = self._workplace.launcher.region(each)
-                raise BadInput([unknown_price(each.instance_type, region, "it fits no budget")])
+                raise BadInput([unknown_price(each.instance_type, region, "it cannot be charged to a budget")])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
         """Return dollars at the limit on the most expensive type, or None; BudgetRefused above max_cost_usd.

@@ -79,13 +79,20 @@ class Sampled:
             is_too_long = self._money.exceeds_limit(spec)
             too_long, too_expensive = too_long + is_too_long, too_expensive + (not is_too_long)
         tried = f"every {'other ' * bool(too_long)}point was tried"
-        reason = tried if self._is_exact else "no point was found that was not tried"
+        reason = tried if self._is_exact else "no new point was found"
         if too_expensive:
-            none_fits = "no untried point fits" if self._is_exact else f"none of {too_expensive:,} points drawn fits"
-            fix = "raise that, or lower max_runtime_minutes, which bounds each job"
-            reason = f"{none_fits} {self._money.tightest_budget() or 'max_cost_usd'} with its worst case: {fix}"
-        limit = "that max_runtime_minutes would cut off, according to their estimates (raise it, or set force=limit)"
-        return f"{reason}; not tried: {too_long:,} {limit}" if too_long else reason
+            none_fits = f"none of the {too_expensive:,} points drawn has a worst case that fits"
+            if self._is_exact:
+                none_fits = "no remaining point's worst case fits"
+            budget = self._money.tightest_budget()
+            fix = f"raise {'the budget' if budget else 'it'}, or lower max_runtime_minutes, which bounds each job"
+            reason = f"{none_fits} {budget or 'max_cost_usd'}: {fix}"
+        if not too_long:
+            return reason
+        skipped = "1 point was skipped because its estimate exceeds"
+        if too_long > 1:
+            skipped = f"{too_long:,} points were skipped because their estimates exceed"
+        return f"{reason}; {skipped} max_runtime_minutes (raise it, or set force=limit)"
 
     def _is_open(self, spec: JobSpec) -> bool:
         return spec.spec_hash() not in self._driver.ended.failed and not self._driver.why_not(spec)
@@ -214,7 +221,8 @@ class Split:
         driver = self._driver
         if self._is_short and (left := driver.money.tightest_budget()):
             if not driver.ended.completed:
-                return f"the worst case of no job fits {left}: raise that, or lower max_runtime_minutes"
+                fix = "raise the budget, or lower max_runtime_minutes, which bounds each job"
+                return f"no job's worst case fits {left}: {fix}"
             return f"no worthwhile job's worst case fits {left}, which must also cover repeats of recommended points"
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""

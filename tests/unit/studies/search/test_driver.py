@@ -101,7 +101,7 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     assert len(driver.trials) == len({tuple(trial.point.items()) for trial in driver.trials.values()})
     assert {trial.state.name for trial in driver.table.study.get_trials()} == {"COMPLETE"}  # also for known points
     assert desk.said == ["study scripted: 8 points; trial 0 runs: ml.g5.xlarge, rate 1e-5, batch 16"]
-    assert "no untried point fits what is left of the budget" in reason
+    assert "no remaining point's worst case fits what is left of the budget" in reason
 
 
 def test_a_type_without_a_price_is_left_out_and_named(desk: Desk) -> None:
@@ -111,7 +111,8 @@ def test_a_type_without_a_price_is_left_out_and_named(desk: Desk) -> None:
     assert searched(driver) == "every point was tried"
 
     assert {trial.point["instance_type"] for trial in driver.trials.values()} == {SMALL}
-    text = "some jobs are left out: the price of ml.p3.2xlarge in us-east-1 is not known, so it fits no budget: "
+    text = "some jobs are skipped: the price of ml.p3.2xlarge in us-east-1 is not known, "
+    text += "so it cannot be charged to a budget: "
     assert any(line.startswith(text) for line in desk.said)
 
 
@@ -156,7 +157,7 @@ def test_two_equal_errors_of_the_code_end_a_study(desk: Desk, n_trials: int | No
 
     assert len(desk.launcher.asked) == 2
     assert failed.value.exit_code == 3
-    assert "trials 0 and 1 failed with the same error of the code, and no trial has completed" in str(failed.value)
+    assert "trials 0 and 1 failed with the same error in the code, and no trial has completed" in str(failed.value)
     assert str(failed.value).endswith(f"to its requirements.txt; then the same command{more} continues")
     desk.launcher.judge = always_done  # the package was added
     driver = desk.next_driver(job=job)
@@ -249,7 +250,7 @@ def test_an_option_that_cannot_run_does_not_end_a_study_in_which_others_can(desk
     assert len(rates(driver)) == 6
 
     desk.launcher.judge = lambda spec, times: missing
-    with pytest.raises(JobFailed, match="failed with the same error of the code"):
+    with pytest.raises(JobFailed, match="failed with the same error in the code"):
         searched(desk.driver(name="broken", job=job, search={**options, "learning_rate": Choices(values=RATES[:3])}))
 
 
@@ -378,7 +379,10 @@ def test_what_a_dead_driver_was_running_is_taken_over(
     assert [job.number for job in second.running] == [0]
     assert desk.tracking.run(run.info.run_id).tags()["paretune.watched_by"] == process_text()
     assert MlflowClient().get_run(run.info.run_id).info.status == "RUNNING"
-    assert desk.said[-2:] == ["study scripted continues: 0 trials made, 0.00 USD spent", "trial 0: taken over"]
+    assert desk.said[-2:] == [
+        "study scripted continues: 0 trials made, 0.00 USD spent",
+        "trial 0: its job is already running; following it",
+    ]
     searched(second)
     assert len(desk.launcher.created) == 4
     assert rates(second) == list(RATES)
