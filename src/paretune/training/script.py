@@ -129,7 +129,7 @@ def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:
 def finish_loggers() -> None:
     """Write what the script's loggers write when Python ends, which this process does not wait for."""
     with suppress(Exception):  # a logger's fault is not a fault of the training
-        if (mlflow := sys.modules.get("mlflow")) is not None:
+        if (mlflow := sys.modules.get("mlflow")) is not None and not _is_missing(mlflow.get_tracking_uri()):
             mlflow.flush_async_logging()
             while mlflow.active_run() is not None:
                 mlflow.end_run()
@@ -141,6 +141,12 @@ def finish_loggers() -> None:
             for item in gc.get_objects():
                 if issubclass(type(item), tensorboard.EventFileWriter):  # isinstance asks lazy objects, which may raise
                     item.flush()
+
+
+def _is_missing(store: str) -> bool:
+    """Return whether a script that has imported MLflow has logged nothing: asking would make the tables, in seconds."""
+    scheme, _, path = store.partition(":///")
+    return scheme == "sqlite" and not Path(path).exists()
 
 
 @contextmanager

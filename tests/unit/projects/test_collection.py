@@ -9,21 +9,21 @@ from mlflow.entities import LoggedModelStatus
 
 from paretune.core.script_metrics import Point, write_curves
 from paretune.projects.collection import artifacts_of, collect, read_runs
+from tests.support.stores import copy_store
 
 PLANTED = {"hub_token": "hf_abcdefghijklmnopqrstuvwxyz", "wandb_api_key": "0123456789abcdef", "db.password": "hunter2"}
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> MlflowClient:
+def outside(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> MlflowClient:
     """Return the user's own tracking store."""
-    folder = tmp_path_factory.mktemp("outside")
-    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    client = MlflowClient(copy_store(empty_store, folder := tmp_path_factory.mktemp("outside")))
     client.create_experiment("mine", artifact_location=str(folder / "files"))
     return client
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tuple[str, Path]:
+def store(tmp_path_factory: pytest.TempPathFactory, empty_store: Path, outside: MlflowClient) -> tuple[str, Path]:
     """Return a run outside, and what its command has recorded in the job."""
     folder = tmp_path_factory.mktemp("job")
     experiment = outside.get_experiment_by_name("mine")
@@ -36,7 +36,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tu
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         (folder / "mlruns").symlink_to(workspace / "mlruns")
-        _record(MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}"), folder)
+        _record(MlflowClient(copy_store(empty_store, workspace)), folder)
     return run_id, workspace
 
 

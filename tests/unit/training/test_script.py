@@ -67,6 +67,8 @@ def test_the_report_says_whether_mlflow_can_load_what_a_script_has_left(
     assert report is not None
     assert report.model_fault == fault
     assert report.not_finite == ("f1",)
+    assert "mlflow" in sys.modules
+    assert not list(tmp_path.rglob("mlflow.db")), "a script that logs nothing to MLflow needs no store"
 
 
 def test_a_script_logs_into_the_folder_of_its_job_and_what_it_writes_elsewhere_is_read(
