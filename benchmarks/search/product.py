@@ -12,7 +12,8 @@ import optuna
 from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
-from paretune.core.clock import Interruption, SystemClock
+from paretune.core.clock import SystemClock
+from paretune.core.interruption import Interruption
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher, VirtualClock
 from paretune.launchers.simulated.recorded_runs import COMPLETED, OUT_OF_MEMORY

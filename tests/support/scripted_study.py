@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paretune.core.clock import Interruption
+from paretune.core.interruption import Interruption
 from paretune.estimating.estimator import Forecast
 from paretune.jobs.attempts import WATCH_INTERVAL_S
 from paretune.launchers.base import Job, JobSetup

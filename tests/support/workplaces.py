@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from paretune.core.clock import Clock, Interruption, SystemClock
+from paretune.core.clock import Clock, SystemClock
+from paretune.core.interruption import Interruption
 from paretune.jobs.preview import Admitted
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import Launcher

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import dropwhile
 from typing import Any
 
-from paretune.core.clock import Clock, Interruption
+from paretune.core.clock import Clock
 from paretune.core.errors import (
     BudgetRefused,
     Interrupted,
@@ -20,6 +20,7 @@ from paretune.core.errors import (
     ParetuneError,
     TrackingUnavailable,
 )
+from paretune.core.interruption import Interruption
 from paretune.core.shell import command_line
 from paretune.core.untrusted import at_home
 from paretune.jobs.bill import Bill, price_tags

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from paretune.core.clock import Interruption
 from paretune.core.errors import (
     BadInput,
     Interrupted,
@@ -13,6 +12,7 @@ from paretune.core.errors import (
     TrackingUnavailable,
     first_line,
 )
+from paretune.core.interruption import Interruption
 from paretune.core.shell import command_line
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.bill import Bill, recorded_price

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted
+from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import WATCH_INTERVAL_S, Attempts
 from paretune.jobs.bill import record_pools
 from paretune.jobs.model import overdue, register

@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paretune.core.clock import Clock, Interruption, SystemClock
+from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact
+from paretune.core.interruption import Interruption
 from paretune.core.shell import command_line
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home, exists, is_folder

@@ -11,8 +11,8 @@ from typing import Any
 import mlflow
 import pytest
 
-from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted, LaunchRefused, LostContact
+from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
 from paretune.launchers.base import Job
 from paretune.launchers.processes import process_text

@@ -8,8 +8,8 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.interruption import Interruption
 from paretune.jobs.bill import Bill
 from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord

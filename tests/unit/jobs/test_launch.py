@@ -11,7 +11,8 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli import main
-from paretune.core.clock import Interruption, SystemClock
+from paretune.core.clock import SystemClock
+from paretune.core.interruption import Interruption
 from paretune.jobs.launch import launch, run_job
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.job import JobSpec

@@ -8,8 +8,9 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from paretune.core.clock import Interruption, SystemClock
+from paretune.core.clock import SystemClock
 from paretune.core.errors import Interrupted, JobFailed, LaunchRefused
+from paretune.core.interruption import Interruption
 from paretune.jobs.preparation import cache_inputs, inputs_of, load_cached_inputs
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec

@@ -9,8 +9,8 @@ import pytest
 
 from paretune.commands.reconcile import reconciled
 from paretune.commands.reconcile.bill import read_bill
-from paretune.core.clock import Interruption
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
+from paretune.core.interruption import Interruption
 from paretune.jobs.attempts import Attempts
 from paretune.jobs.launch import begin_job
 from paretune.jobs.standing import find_run, followed, lines_of, standing, stop

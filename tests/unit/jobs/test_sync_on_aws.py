@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.core.clock import Interruption
 from paretune.core.errors import LostContact
+from paretune.core.interruption import Interruption
 from paretune.jobs.launch import begin_job
 from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplaces

@@ -8,7 +8,6 @@ import pytest
 from mlflow import MlflowClient
 from sqlalchemy.exc import SQLAlchemyError
 
-from paretune.core.clock import Interruption
 from paretune.core.errors import (
     BadInput,
     BudgetRefused,
@@ -18,6 +17,7 @@ from paretune.core.errors import (
     LostContact,
     TrackingUnavailable,
 )
+from paretune.core.interruption import Interruption
 from paretune.jobs.sync import Sync
 from paretune.jobs.workplace import Workplace
 from paretune.launchers import deadlines

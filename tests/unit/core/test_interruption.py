@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from paretune.core.clock import Interruption
 from paretune.core.errors import Interrupted
+from paretune.core.interruption import Interruption
 from tests.support.processes import wait_until
 
 
