@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 GRACE_S = 110.0  # seconds from SIGTERM until a command that goes on is killed
 REQUIREMENTS = ".paretune-requirements.txt"
-_INSTALLER = "input/data/code/start_job.py"
+_INSTALLER = "input/data/code/container_start.py"
 _LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
 
 
@@ -141,7 +141,7 @@ def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
 
 
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
-    """Exit code of the installer of start_job.py, run in the folder where relative paths of the list start."""
+    """Exit code of the installer of container_start.py, run in the folder where relative paths of the list start."""
     say("installing what the project depends on")
     path = folder / REQUIREMENTS
     path.write_text("\n".join(requirements) + "\n", encoding="utf-8")
@@ -153,7 +153,7 @@ def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervi
 
 
 def is_first() -> bool:
-    """Return whether this is the cluster's first instance (start_job.py numbers them), or a local job's machine."""
+    """Return whether this is the first instance of the cluster (container_start.py numbers them), or a local job."""
     return os.environ.get("SM_CURRENT_HOST_RANK", "0") == "0"
 
 

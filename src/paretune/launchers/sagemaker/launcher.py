@@ -1,10 +1,9 @@
-"""The launcher of SageMaker training jobs: from a job document to a CreateTrainingJob request, and to its job.
+"""The launcher of SageMaker training jobs: checks, uploads, creates and finds jobs; `request.py` builds their requests.
 
 Images and their versions come from the list in the SageMaker SDK (sagemaker-core 2.27.0), read 2026-11-20.
 """
 
 import json
-import math
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
 from paretune.core.packages import pinned
 from paretune.core.shell import command_line
-from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import without_secrets
 from paretune.estimating.hardware import accelerator_of
 from paretune.launchers import SAGEMAKER, archive
@@ -32,7 +30,6 @@ from paretune.launchers.base import (
     JobSetup,
     Launcher,
     Surroundings,
-    checkpoint_folder,
     job_name,
     job_of,
 )
@@ -40,13 +37,22 @@ from paretune.launchers.deadlines import billed_after_limit_s, deadline_s
 from paretune.launchers.disk import LARGEST_VOLUME_GIB, bytes_on_disk, pooled_volume_gib, volume_for_gib
 from paretune.launchers.sagemaker.account import PREFIX, Account, account_faults
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to, was_heard
-from paretune.launchers.sagemaker.jobs import NOT_DESCRIBED, OUR_TRAINING, RUN_VARIABLE, SageMakerJob, described
+from paretune.launchers.sagemaker.jobs import NOT_DESCRIBED, OUR_TRAINING, SageMakerJob, described
+from paretune.launchers.sagemaker.request import (
+    ANY_BUCKET,
+    ANY_ROLE,
+    RDMA_FAMILIES,
+    build_request,
+    channels_of,
+    owner_tags,
+    shell_words,
+)
 from paretune.launchers.sagemaker.request_rules import request_faults
 from paretune.launchers.sagemaker.storage import Storage, absent
 from paretune.pricing import Price, PriceList
-from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs, UserCode
+from paretune.specification.container import JobDocument, JobInputs, UserCode
 from paretune.specification.declaration import affecting
-from paretune.specification.inputs import CHANNELS, INPUT_FILES
+from paretune.specification.inputs import INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED
 from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
@@ -54,26 +60,11 @@ from paretune.specification.rules import IN_SECRETS_MANAGER, launch_faults
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
 
-# Stand for those of the account in a request that is checked and not sent; `account_faults` checks theirs.
-_ANY_ROLE, _ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
-_ANY_CHANNELS = {"code": f"s3://{_ANY_BUCKET}/code"}
-_WHOLE = ("code", "job", "model")  # channels that are downloaded whatever sagemaker.input_mode is
-_CODE = f"{CHANNELS}/code"
-_STARTERS = [Path(__file__).with_name(name) for name in ("start_job.sh", "start_job.py", "with_secrets.py")]
+_STARTERS = [Path(__file__).with_name(name) for name in ("container_start.sh", "container_start.py", "with_secrets.py")]
 _OURS = "pydantic>=2.10"  # required by our own code in a job; AWS's images have it with the SageMaker SDK
 _READS_SECRETS = "boto3"  # in AWS's images
 _PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # of an address, where a password could stand
-_SPOT_WAIT_S = 3600.0
-_PENDING_S = 1800  # AWS, StoppingCondition: the least
 _MOST_PREFERENCES = 5  # AWS, InstancePreferences
-_LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
-_RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
-_RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}  # as the SDK's driver sets them
-_SMP = {  # parameter to its name in SMP v2
-    "hybrid_shard_degree": "hybrid_shard_degree",
-    "tensor_parallel_degree": "tensor_parallel_degree",
-    "seed": "random_seed",
-}
 _CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
 # The newest Hugging Face image for CUDA 12, which needs driver 525, or its compatibility package. The next one, with
 # transformers 5.3 for CUDA 13, needs 580, and AWS names 470 to 550 (SageMaker Developer Guide, inference-gpu-drivers,
@@ -158,15 +149,14 @@ class SageMakerLauncher(Launcher):
             with collecting(faults):
                 made.append(self._setup(spec, is_sound=not of_account))
                 document = JobDocument.first(job_name("RUN", 1), made[0].spec, run_id="RUN")
-                faults += self._limits_broken(
-                    self._body(document, made[0], _shell_words(OUR_TRAINING), volume_for_gib(0.0))
-                )
+                command, needed_gib = shell_words(OUR_TRAINING), volume_for_gib(0.0)
+                faults += self._limits_broken(self._body(document, made[0], command, needed_gib))
         refuse([*faults, *of_account])
         return made[0]
 
     def _setup(self, spec: JobSpec, *, is_sound: bool) -> SageMakerSetup:
         """Choose role, bucket, network and images of a job; any role and bucket if those of the account are faulty."""
-        of_any = {"role": _ANY_ROLE, "sagemaker.s3_bucket": _ANY_BUCKET}
+        of_any = {"role": ANY_ROLE, "sagemaker.s3_bucket": ANY_BUCKET}
         settings = self.account.settings(spec) if is_sound else {**self.account.usual(spec), **of_any}
         recorded = {name: settings[name] for name in ("sagemaker.s3_bucket", "tags")}
         return replace(self._images(spec.replace(**settings)), recorded=recorded)
@@ -281,9 +271,9 @@ class SageMakerLauncher(Launcher):
         if first is None:
             chosen = self._with_volume(setup or JobSetup(spec=document.spec), inputs)
             program = inputs.code.program if inputs.code is not None else ""
-            command = _shell_words(f"python3 {program} /opt/ml" if program else OUR_TRAINING)
+            command = shell_words(f"python3 {program} /opt/ml" if program else OUR_TRAINING)
             volume_gib = chosen.volume_gib
-        else:  # the next ones run what that has sent
+        else:  # later attempts run what the first one sent
             chosen = self._images(document.spec.replace(**_settings_of(first.description)))
             command = first.description["AlgorithmSpecification"]["ContainerArguments"]
             volume_gib = int(first.document["volume_gib"])
@@ -312,7 +302,7 @@ class SageMakerLauncher(Launcher):
         if first is not None and spec.instance_type == _type_that_ran(first):
             job["packages"] = first.document["packages"]
         channels["job"] = storage.text(f"{PREFIX}/jobs/{document.job_name}/job.json", json.dumps(job, indent=2))
-        body["InputDataConfig"] = _channels(channels, settings.input_mode)
+        body["InputDataConfig"] = channels_of(channels, settings.input_mode)
         if first is not None and spec.instance_type == _type_that_ran(first):
             algorithm = first.description["AlgorithmSpecification"]
             body["AlgorithmSpecification"]["TrainingImage"] = algorithm["TrainingImage"]
@@ -321,70 +311,14 @@ class SageMakerLauncher(Launcher):
     def _body(
         self, document: JobDocument, setup: SageMakerSetup, command: Sequence[str], needed_gib: int
     ) -> dict[str, Any]:
-        """Return the request of a job with a command of `_shell_words`. Its channels are those of any job."""
-        spec, settings = document.spec, document.spec.sagemaker
-        smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
-        smp = {name: value for name, value in smp.items() if value is not None and value is not False}
-        runtime_s = max(1, math.ceil(document.max_seconds))
-        wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # and running, together
-        types = setup.types
-        # AWS provisions no volume for an instance with its own NVMe disks (ResourceConfig, botocore 1.44.5).
-        most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
-        if settings.keep_alive_minutes and spec.instance().local_storage_gib:  # the same for all, as of a volume
-            needed_gib = most_gib
-        volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
-        network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
-        own = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
-        tags = {**own, **_owner_tags(document)}
-        request = {
-            "TrainingJobName": document.job_name,
-            "RoleArn": spec.role,
-            "AlgorithmSpecification": {
-                "TrainingImage": setup.images[spec.instance_type].uri,
-                "TrainingInputMode": "File",
-                "ContainerEntrypoint": ["/bin/bash"],
-                "ContainerArguments": [*command],
-            },
-            "HyperParameters": {"mp_parameters": json.dumps(smp) if spec.strategy == "smp" else None},
-            # DescribeTrainingJob shows it to everybody who may call that.
-            "Environment": {
-                **_environment(spec, self._environment),
-                **spec.environment,
-                RUN_VARIABLE: document.run_id,
-            },
-            "InputDataConfig": _channels(_ANY_CHANNELS, settings.input_mode),
-            "OutputDataConfig": {
-                "S3OutputPath": f"s3://{settings.s3_bucket}/{PREFIX}/jobs",
-                "CompressionType": "NONE",  # so that MLflow loads the model in place
-                "KmsKeyId": settings.kms_key_id,
-            },
-            "CheckpointConfig": {
-                "S3Uri": f"s3://{settings.s3_bucket}/{PREFIX}/checkpoints/{checkpoint_folder(document)}/",
-                "LocalPath": "/opt/ml/checkpoints",
-            },
-            "ResourceConfig": {
-                "InstanceType": spec.instance_type if len(types) == 1 else None,
-                "InstancePreferences": [{"InstanceType": name} for name in types] if len(types) > 1 else None,
-                "InstanceCount": spec.instance_count,
-                "VolumeSizeInGB": volume_gib,
-                "KeepAlivePeriodInSeconds": int(settings.keep_alive_minutes * 60),
-                # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
-                "VolumeKmsKeyId": None if spec.instance().local_storage_gib else settings.kms_key_id,
-            },
-            "StoppingCondition": {
-                "MaxRuntimeInSeconds": runtime_s,
-                "MaxWaitTimeInSeconds": wait_s if spec.spot else None,
-                # A GPU job waits for capacity as Pending; with other types to try after it, no longer than it must.
-                "MaxPendingTimeInSeconds": _PENDING_S if types != spec.instance_types() and not spec.spot else None,
-            },
-            "EnableManagedSpotTraining": spec.spot,
-            "VpcConfig": network if any(network.values()) else None,
-            "EnableNetworkIsolation": settings.network_isolation or None,
-            "EnableInterContainerTrafficEncryption": settings.encrypt_traffic or None,
-            "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
-        }
-        whole: dict[str, Any] = _without_unset(request)
-        return {**whole, "Environment": request["Environment"]}  # whose values may be empty
+        return build_request(
+            document,
+            image=setup.images[document.spec.instance_type].uri,
+            types=setup.types,
+            command=command,
+            needed_gib=needed_gib,
+            environment=self._environment,
+        )
 
     def _uploaded(self, inputs: JobInputs, storage: Storage) -> tuple[dict[str, str], dict[str, Any]]:
         """Upload data and code; return their channels, and what the document says of them: a command, or paths."""
@@ -456,11 +390,6 @@ class _FirstAttempt(NamedTuple):
     document: Mapping[str, Any]  # the job.json that was sent with it
 
 
-def _shell_words(program: str) -> list[str]:
-    """Return the arguments of bash that unpack the code and run a program in its folder, which receives SIGTERM."""
-    return ["-c", f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash start_job.sh {program}"]
-
-
 def _settings_of(description: "Description") -> dict[str, Any]:
     """Return role, bucket, key and network of a job that AWS describes, by parameter."""
     output, network = description["OutputDataConfig"], description.get("VpcConfig") or {}
@@ -488,14 +417,9 @@ def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, st
     return channels, {"spec": moved, "script_options": first.document["script_options"]}
 
 
-def _owner_tags(document: JobDocument) -> dict[str, str]:
-    """Return the AWS tags that name the job's owner, and the user's own tags."""
-    return {f"{AWS_PREFIX}run": document.run_id, **document.attribution.aws_tags(), **document.spec.tags}
-
-
 def _request_key(document: JobDocument) -> str:
     """Return a digest of a job's given parameters and tags, equal for all its attempts."""
-    parts = [document.request_key, _owner_tags(document)]
+    parts = [document.request_key, owner_tags(document)]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -574,7 +498,7 @@ def _types_of_one_request(spec: JobSpec, images: Mapping[str, Image]) -> tuple[s
 
     def rest(each: JobSpec) -> tuple[object, ...]:
         instance = each.instance()
-        is_rdma, has_disks = instance.family in _RDMA_FAMILIES, bool(instance.local_storage_gib)
+        is_rdma, has_disks = instance.family in RDMA_FAMILIES, bool(instance.local_storage_gib)
         return each.plan(), images[each.instance_type], is_rdma, has_disks
 
     if len(clusters) == 1:
@@ -601,39 +525,7 @@ def isolation_faults(setup: SageMakerSetup, inputs: JobInputs) -> Iterator[str]:
             yield f"{read}, which has no network with sagemaker.network_isolation: leave one of them out"
 
 
-def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
-    variables = {"PYTHONUNBUFFERED": "1", **(_RDMA if spec.instance().family in _RDMA_FAMILIES else {})}
-    if spec.sagemaker.package_index:
-        variables["PIP_INDEX_URL"] = spec.sagemaker.package_index
-    if spec.project is not None:
-        return variables
-    variables |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    if ALLOW_NO_GPU in environment:
-        variables[ALLOW_NO_GPU] = environment[ALLOW_NO_GPU]
-    if spec.entry_script is None:
-        variables["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
-    if spec.strategy == "smddp":
-        variables["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-    return variables
-
-
 def _type_that_ran(first: "_FirstAttempt") -> str:
     """Return the instance type of a job; "" if AWS has chosen none of its types."""
     resources = first.description["ResourceConfig"]
     return str(resources.get("SelectedInstanceType", resources.get("InstanceType", "")))
-
-
-def _channels(uris: Mapping[str, str], data_mode: str) -> list[dict[str, Any]]:
-    def channel(name: str, uri: str) -> dict[str, Any]:
-        source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
-        mode = "File" if name in _WHOLE else data_mode
-        return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": mode}
-
-    return [channel(name, uri) for name, uri in uris.items()]
-
-
-def _without_unset(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    members = {name: _without_unset(member) for name, member in value.items()}
-    return {name: member for name, member in members.items() if member is False or member}

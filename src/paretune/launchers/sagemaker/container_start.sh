@@ -5,7 +5,7 @@
 # The libraries of CUDA's compatibility package, for an image that is newer than the driver of the instance.
 compatibility=/usr/local/bin/start_cuda_compat.sh
 [ -f "$compatibility" ] || compatibility=$(type -P start_cuda_compat.sh)
-start() { exec python3 start_job.py "$@"; }
+start() { exec python3 container_start.py "$@"; }
 use_compatibility() { source "$compatibility"; }
 [ -f "$compatibility" ] && use_compatibility
 start "$@"

@@ -15,7 +15,7 @@ import pytest
 
 import paretune.launchers.sagemaker.launcher as request_module
 
-SCRIPT = Path(request_module.__file__).with_name("start_job.sh")
+SCRIPT = Path(request_module.__file__).with_name("container_start.sh")
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def ml(tmp_path: Path) -> Path:
     ):
         (folder / "input" / "config" / f"{name}.json").write_text(json.dumps(content))
     (folder / "input" / "data" / "job" / "job.json").write_text('{"packages": []}')
-    for name in ("start_job.sh", "start_job.py", "with_secrets.py"):
+    for name in ("container_start.sh", "container_start.py", "with_secrets.py"):
         shutil.copy(SCRIPT.with_name(name), code)
     return folder
 
 
 def run(ml: Path, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     whole = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment}
-    words = ["bash", "start_job.sh", *command, str(ml)]
+    words = ["bash", "container_start.sh", *command, str(ml)]
     return subprocess.run(words, env=whole, capture_output=True, text=True, check=False, cwd=ml.parent / "code")
 
 
@@ -59,7 +59,7 @@ def test_the_cuda_compatibility_script_of_the_image_is_sourced_first(ml: Path) -
 def test_the_command_runs_unchanged_as_the_same_process_with_sagemaker_s_variables(ml: Path) -> None:
     ask = "import os, sys; print(os.getpid(), sys.argv[1], *(os.environ[name] for name in sys.argv[2].split()))"
     names = "SM_MODEL_DIR SM_CHANNEL_TRAIN SM_CURRENT_HOST_RANK SM_HP_NAME SM_HP_MP_PARAMETERS SM_HOSTS SM_NUM_GPUS"
-    words = ["bash", "start_job.sh", "python3", "-c", ask, "two words", names, str(ml)]
+    words = ["bash", "container_start.sh", "python3", "-c", ask, "two words", names, str(ml)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ml.parent / "code")
 
     pid, *rest = process.communicate()[0].strip().split(" ", 1)
@@ -103,7 +103,7 @@ def test_an_index_that_cannot_be_reached_names_what_the_subnets_need(ml: Path) -
 def test_driver_and_cuda_are_printed_and_without_a_usable_gpu_the_job_ends_in_its_first_seconds(
     ml: Path, is_available: bool, computes: bool, environment: dict[str, str], runs: bool
 ) -> None:
-    script, tools = ml.parent / "code" / "start_job.py", ml.parent / "tools"
+    script, tools = ml.parent / "code" / "container_start.py", ml.parent / "tools"
     script.write_text(script.read_text().replace('list(Path("/dev").glob("nvidia[0-9]*"))', '[Path("/dev/nvidia0")]'))
     tools.mkdir()
     (tools / "nvidia-smi").write_text("#!/bin/sh\necho 470.57, Tesla T4\n")
@@ -205,7 +205,7 @@ def test_no_form_of_a_secret_is_readable_in_the_log(ml: Path, secrets: dict[str,
 
 def test_a_stopped_command_with_secrets_may_end_in_peace(ml: Path, secrets: dict[str, str]) -> None:
     code = "import signal; signal.signal(15, lambda *_: exit(3)); print('ready', flush=True); signal.pause()"
-    words = ["bash", "start_job.sh", "python3", "-c", code, str(ml)]
+    words = ["bash", "container_start.sh", "python3", "-c", code, str(ml)]
     options = {"env": {"PATH": os.environ["PATH"], **secrets}, "cwd": ml.parent / "code"}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **options) as process:
         assert process.stdout is not None

@@ -1,7 +1,7 @@
 """Prepares the container of a training job and becomes the job's command; runs in the job, without paretune.
 
-    python3 start_job.py COMMAND... ML        set SageMaker's variables, install packages, look at the GPU, run it
-    python3 start_job.py --install FILE ML    install a file of requirements
+    python3 container_start.py COMMAND... ML        set SageMaker's variables, install packages, look at the GPU, run it
+    python3 container_start.py --install FILE ML    install a file of requirements
 
 ML is the folder /opt/ml of the job.
 """

@@ -1,0 +1,161 @@
+"""Builds the CreateTrainingJob request of a job from its document; `request_rules.py` finds its faults."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paretune.core.tags import AWS_PREFIX
+from paretune.launchers import archive
+from paretune.launchers.base import checkpoint_folder
+from paretune.launchers.disk import LARGEST_VOLUME_GIB
+from paretune.launchers.sagemaker.account import PREFIX
+from paretune.launchers.sagemaker.jobs import RUN_VARIABLE
+from paretune.specification.container import ALLOW_NO_GPU, JobDocument
+from paretune.specification.inputs import CHANNELS
+from paretune.specification.job import JobSpec
+
+# Placeholders in a request that is checked but not sent; `account_faults` checks the real role and bucket.
+ANY_ROLE, ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
+_ANY_CHANNELS = {"code": f"s3://{ANY_BUCKET}/code"}
+_WHOLE = ("code", "job", "model")  # channels that are downloaded before the start, whatever sagemaker.input_mode is
+_CODE = f"{CHANNELS}/code"
+_SPOT_WAIT_S = 3600.0  # longest wait for spot instances, besides the time that the job runs
+_PENDING_S = 1800  # AWS, StoppingCondition: the shortest value of MaxPendingTimeInSeconds
+_LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
+RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
+# Variables for EFA, as the SDK's driver sets them.
+_RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
+_SMP = {  # parameter to its name in SMP v2
+    "hybrid_shard_degree": "hybrid_shard_degree",
+    "tensor_parallel_degree": "tensor_parallel_degree",
+    "seed": "random_seed",
+}
+
+
+def build_request(
+    document: JobDocument,
+    *,
+    image: str,
+    types: Sequence[str],
+    command: Sequence[str],
+    needed_gib: int,
+    environment: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return a job's request; its channels are placeholders, which the launcher replaces after the upload.
+
+    Args:
+        document: the job, with its complete specification.
+        image: address of the training image.
+        types: instance types that AWS may choose from, best first.
+        command: arguments of bash, from `shell_words`.
+        needed_gib: GiB that the job needs on each instance.
+        environment: variables of this process, of which a few reach the job.
+    """
+    spec, settings = document.spec, document.spec.sagemaker
+    smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
+    smp = {name: value for name, value in smp.items() if value is not None and value is not False}
+    runtime_s = max(1, math.ceil(document.max_seconds))
+    wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # waiting and running together
+    # AWS provisions no volume for an instance with its own NVMe disks (ResourceConfig, botocore 1.44.5).
+    most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
+    if settings.keep_alive_minutes and spec.instance().local_storage_gib:  # all of them, so that kept instances match
+        needed_gib = most_gib
+    volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
+    network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
+    own = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
+    tags = {**own, **owner_tags(document)}
+    request = {
+        "TrainingJobName": document.job_name,
+        "RoleArn": spec.role,
+        "AlgorithmSpecification": {
+            "TrainingImage": image,
+            "TrainingInputMode": "File",
+            "ContainerEntrypoint": ["/bin/bash"],
+            "ContainerArguments": [*command],
+        },
+        "HyperParameters": {"mp_parameters": json.dumps(smp) if spec.strategy == "smp" else None},
+        # Everyone who may call DescribeTrainingJob sees these variables.
+        "Environment": {
+            **_environment(spec, environment),
+            **spec.environment,
+            RUN_VARIABLE: document.run_id,
+        },
+        "InputDataConfig": channels_of(_ANY_CHANNELS, settings.input_mode),
+        "OutputDataConfig": {
+            "S3OutputPath": f"s3://{settings.s3_bucket}/{PREFIX}/jobs",
+            "CompressionType": "NONE",  # so that MLflow loads the model in place
+            "KmsKeyId": settings.kms_key_id,
+        },
+        "CheckpointConfig": {
+            "S3Uri": f"s3://{settings.s3_bucket}/{PREFIX}/checkpoints/{checkpoint_folder(document)}/",
+            "LocalPath": "/opt/ml/checkpoints",
+        },
+        "ResourceConfig": {
+            "InstanceType": spec.instance_type if len(types) == 1 else None,
+            "InstancePreferences": [{"InstanceType": name} for name in types] if len(types) > 1 else None,
+            "InstanceCount": spec.instance_count,
+            "VolumeSizeInGB": volume_gib,
+            "KeepAlivePeriodInSeconds": int(settings.keep_alive_minutes * 60),
+            # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
+            "VolumeKmsKeyId": None if spec.instance().local_storage_gib else settings.kms_key_id,
+        },
+        "StoppingCondition": {
+            "MaxRuntimeInSeconds": runtime_s,
+            "MaxWaitTimeInSeconds": wait_s if spec.spot else None,
+            # A GPU job waits for capacity as Pending: as short as AWS allows if there are other types to try after it.
+            "MaxPendingTimeInSeconds": _PENDING_S if types != spec.instance_types() and not spec.spot else None,
+        },
+        "EnableManagedSpotTraining": spec.spot,
+        "VpcConfig": network if any(network.values()) else None,
+        "EnableNetworkIsolation": settings.network_isolation or None,
+        "EnableInterContainerTrafficEncryption": settings.encrypt_traffic or None,
+        "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+    }
+    whole: dict[str, Any] = _without_unset(request)
+    return {**whole, "Environment": request["Environment"]}  # values of variables may be empty
+
+
+def shell_words(program: str) -> list[str]:
+    """Return the arguments of bash that unpack the code and run a program in its folder, which receives SIGTERM."""
+    return ["-c", f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash container_start.sh {program}"]
+
+
+def owner_tags(document: JobDocument) -> dict[str, str]:
+    """Return the AWS tags that name the job's owner, and the user's own tags."""
+    return {f"{AWS_PREFIX}run": document.run_id, **document.attribution.aws_tags(), **document.spec.tags}
+
+
+def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str]:
+    variables = {"PYTHONUNBUFFERED": "1", **(_RDMA if spec.instance().family in RDMA_FAMILIES else {})}
+    if spec.sagemaker.package_index:
+        variables["PIP_INDEX_URL"] = spec.sagemaker.package_index
+    if spec.project is not None:
+        return variables
+    variables |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    if ALLOW_NO_GPU in environment:
+        variables[ALLOW_NO_GPU] = environment[ALLOW_NO_GPU]
+    if spec.entry_script is None:
+        variables["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
+    if spec.strategy == "smddp":
+        variables["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
+    return variables
+
+
+def channels_of(uris: Mapping[str, str], data_mode: str) -> list[dict[str, Any]]:
+    """Return the channels of a request from their addresses in S3; data are read as `data_mode` says."""
+
+    def channel(name: str, uri: str) -> dict[str, Any]:
+        source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+        mode = "File" if name in _WHOLE else data_mode
+        return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": mode}
+
+    return [channel(name, uri) for name, uri in uris.items()]
+
+
+def _without_unset(value: Any) -> Any:
+    """Leave out members that are None, zero or empty, but not those that are False."""
+    if not isinstance(value, dict):
+        return value
+    members = {name: _without_unset(member) for name, member in value.items()}
+    return {name: member for name, member in members.items() if member is False or member}
