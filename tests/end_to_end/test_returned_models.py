@@ -17,7 +17,7 @@ from paretune.core.clock import SystemClock
 from paretune.jobs.model import record_model
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.job import JobSpec
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 from tests.support.sentences import sentences
 from tests.support.stores import copy_store
 

@@ -201,7 +201,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
     from mlflow import MlflowClient
     from mlflow.entities import Dataset, DatasetInput, LoggedModelOutput, Metric, Param, RunTag
 
-    from paretune.tracking.run import TROUBLE
+    from paretune.tracking.run_writer import TROUBLE
 
     allow = "jobs need that; allow it there, on a managed server with sagemaker-mlflow:*"
     try:

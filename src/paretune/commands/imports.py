@@ -34,7 +34,7 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_run import DATASET_SIZE
 
 if TYPE_CHECKING:
-    from paretune.tracking.run import Run
+    from paretune.tracking.run_writer import Run
     from paretune.tracking.store import Tracking
 
 _REQUIRED = {

@@ -40,7 +40,7 @@ from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 from paretune.tracking.store import alone_with, is_absent_file, require_answer, tracking_uri
 
 

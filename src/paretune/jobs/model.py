@@ -11,7 +11,7 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.models import CANDIDATE
 from paretune.tracking.recorded_run import RecordedRun
-from paretune.tracking.run import TROUBLE, Run
+from paretune.tracking.run_writer import TROUBLE, Run
 from paretune.tracking.store import Tracking
 
 

@@ -28,7 +28,7 @@ from paretune.specification.job import JobSpec, default_learning_rate
 from paretune.specification.script_arguments import ADD_A_METRIC
 from paretune.tracking import schema
 from paretune.tracking.figures import classification_report, confusion_figure, label_table
-from paretune.tracking.run import EndStatus, Run, name_for_mlflow
+from paretune.tracking.run_writer import EndStatus, Run, name_for_mlflow
 
 _DEFINITION = """such as --metric_definitions '[{"Name": "accuracy", "Regex": "acc ([0-9.]+)"}]'"""
 RUN_STATUS: Mapping[JobState, EndStatus] = {

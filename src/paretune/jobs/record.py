@@ -32,7 +32,7 @@ from paretune.specification.parallelism import OF_THE_BATCH, BatchPlan
 from paretune.specification.script_arguments import takes_seed
 from paretune.tracking import schema
 from paretune.tracking.data_sets import data_sets_of
-from paretune.tracking.run import TROUBLE, Run
+from paretune.tracking.run_writer import TROUBLE, Run
 
 ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state's tag for a job that has ended."""

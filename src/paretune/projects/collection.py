@@ -22,7 +22,7 @@ from paretune.core.script_metrics import read_curves
 from paretune.core.untrusted import masked, printable, without_secrets
 from paretune.specification.metrics import OF_THE_BILL
 from paretune.tracking import schema
-from paretune.tracking.run import name_for_mlflow
+from paretune.tracking.run_writer import name_for_mlflow
 
 _MOST_RUNS = 50_000  # MLflow's limit of one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000

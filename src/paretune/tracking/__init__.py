@@ -1,7 +1,7 @@
-"""Runs in MLflow: written, read back and found. MLflow is imported here, and for projects of other people elsewhere.
+"""Runs in MLflow: `store` opens and finds them, `run_writer` writes one, `recorded_run` is one that was read back.
 
-`store`, `run` and `models` import MLflow, which takes two seconds of CPU: other folders import them in functions where
-a command may not need them.
+MLflow is imported only here, and in `projects` for other people's MLflow projects. `store`, `run_writer` and `models`
+import it, which takes two seconds of CPU: other folders import them in functions where a command may not need them.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Reads a recorded run and its job back from MLflow."""
+"""A run that was read back from MLflow, and the job that it records."""
 
 import math
 from collections.abc import Mapping

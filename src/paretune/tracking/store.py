@@ -28,7 +28,7 @@ from paretune.storage.database import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.models import register_model
 from paretune.tracking.recorded_run import RecordedRun
-from paretune.tracking.run import TROUBLE, Run, is_refused
+from paretune.tracking.run_writer import TROUBLE, Run, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
 _MOST_RUNS = 100_000

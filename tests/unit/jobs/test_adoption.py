@@ -17,7 +17,7 @@ from paretune.jobs.launch import run_job
 from paretune.launchers.base import Job
 from paretune.launchers.processes import process_text
 from paretune.specification.container import Event
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 from tests.support.scripted_jobs import DONE, ENDLESS, INTERNAL, SMALL, ScriptedLauncher
 from tests.support.stand_ins.mlflow_store import denying_batches
 from tests.support.users import User

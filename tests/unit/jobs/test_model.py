@@ -15,7 +15,7 @@ from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.models import logged_model_of
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 
 NO_FAULT = JobReport(metrics={"f1": 0.75})

@@ -19,7 +19,7 @@ from paretune.launchers.base import Job, JobSetup, JobState
 from paretune.specification.container import JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import schema
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
 from tests.support.scripted_jobs import (

@@ -184,7 +184,7 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
 ) -> None:
     run_id = desk.leave(DONE, model="s3://mine/output/model/", entry_script=None, register="sentiment-en")
     with monkeypatch.context() as away:
-        away.setattr("paretune.tracking.run.log_model", artifacts_away)
+        away.setattr("paretune.tracking.run_writer.log_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)
         for _ in range(2):
             outcome = desk.sync()[run_id].result
@@ -213,7 +213,7 @@ def test_a_job_keeps_the_price_it_was_launched_at_however_late_its_record_is_com
         monkeypatch.setitem(PRICES, SMALL, usd_today)
         with monkeypatch.context() as away:
             if usd_today == 1.0:
-                away.setattr("paretune.tracking.run.log_model", artifacts_away)
+                away.setattr("paretune.tracking.run_writer.log_model", artifacts_away)
             outcome = desk.sync()[run_id].result
         assert outcome is not None
         assert outcome.price is not None

@@ -22,7 +22,7 @@ from paretune.studies.run import StudyRun, run_study, run_study_file
 from paretune.studies.search.driver import Start
 from paretune.studies.search.table import StudyTable
 from paretune.tracking import schema
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.fake_clock import FakeClock
 from tests.support.scripted_jobs import SMALL

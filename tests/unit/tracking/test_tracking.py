@@ -25,7 +25,7 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import schema
 from paretune.tracking.data_sets import dataset_input
 from paretune.tracking.recorded_run import RecordedRun
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.processes import free_port
 from tests.support.stand_ins.mlflow_store import denying_batches
@@ -353,7 +353,7 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     run.log_events(losses(4))
 
     assert [step for step, _ in history_of(store, run, "train/loss")] == [1, 2, 3, 4]
-    actual = [record for record in caplog.records if record.name == "paretune.tracking.run"]
+    actual = [record for record in caplog.records if record.name == "paretune.tracking.run_writer"]
     assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
     assert "\n" not in actual[0].getMessage()
 

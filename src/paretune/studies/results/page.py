@@ -26,7 +26,7 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.tables import front_table, pareto_csv, trials_table
 from paretune.studies.results.trials import label
 from paretune.tracking import schema
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 
 _MOST_POINTS = 30  # rows of the table of the front

@@ -50,7 +50,7 @@ from paretune.studies.search.money import Money
 from paretune.studies.search.table import Accepts, StudyTable
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 
 ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
 _RETRIED_BY_ANYBODY = frozenset({FailureKind.CAPACITY, FailureKind.INTERNAL})

@@ -30,7 +30,7 @@ from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import MOST_FAILURES, MOST_REFUSED, MOST_TRIES
-from paretune.tracking.run import Run
+from paretune.tracking.run_writer import Run
 from paretune.tracking.store import Tracking
 from tests.support.scripted_jobs import (
     BROKEN,
