@@ -1,13 +1,13 @@
-"""Drives a study: starts proposed jobs, polls them, records their ends and stops them.
+"""Drives a study: starts the proposed jobs, polls them, records how they ended, and stops them.
 
-The order of writing lets another driver replace one that is killed at any moment:
+Because records are written in this order, another driver can take over from one that is killed at any moment:
 
     asked in Optuna -> reserved -> run created in MLflow -> job named -> job created -> run filled -> recorded
     -> reported to Optuna
 
-A local job has died with its driver: its trial ends as failed, its cost is recorded, and its job is started again
-from its checkpoint. One driver at a time works on a study, see `ledger.lock`. With `once` a driver does what can be
-done now, leaves its jobs to the next one, and raises CallAgain.
+A local job dies with its driver: its trial ends as failed, its cost is recorded, and its job is started again from its
+checkpoint. Only one driver at a time works on a study (see `ledger.lock`). With `once`, a driver does what can be done
+now, leaves its jobs to the next driver, and raises CallAgain.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,12 +52,12 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
 
-ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
+ROUND_S = 600.0  # virtual seconds between two calls with `once`, in a study of simulated jobs
 _RETRIED_BY_ANYBODY = frozenset({FailureKind.CAPACITY, FailureKind.INTERNAL})
 
 
 class TrialJob:
-    """A trial under way."""
+    """A running trial and its job."""
 
     def __init__(self, trial: Trial, run: Run, workplace: Workplace, file: StudyFile) -> None:
         self.trial, self._objectives = trial, file.goals
@@ -66,14 +66,15 @@ class TrialJob:
         self._workplace = workplace
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
         self.record.retries = _RETRIED_BY_ANYBODY
-        # A batch that is searched or given is measured as it is; any other may be halved, but only by the study.
+        # A batch size that is searched or given is measured unchanged. Any other may be halved, but only by the study.
         smaller = () if trial.spec.per_device_train_batch_size is not None else (FailureKind.OUT_OF_MEMORY,)
         self._job = Attempts(self.record, decides=smaller)
 
     def begin(self, *, adopt: bool = False) -> Trial | None:
-        """Open its record and start its job, unless that is `adopt`ed; the ended trial where it could not be started.
+        """Open the trial's record and start its job; with `adopt`, follow the job of an earlier driver if there is one.
 
-        Raises LostContact if nobody can see from here whether it was started.
+        Returns the ended trial if the job could not be started, else None. Raises LostContact if it is unknown whether
+        the job was started.
         """
         try:
             tags = self.record.run.tags() if adopt else {}
@@ -89,7 +90,7 @@ class TrialJob:
                 self._job.admitted = replace(admitted, worst_usd=self.trial.worst_usd)
                 self.record.describe(admitted)
             self._job.begin()
-        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # if its preparation dies
+        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # JobFailed: its preparation died
             return self._refused(error)
         return None
 
@@ -97,7 +98,7 @@ class TrialJob:
         """Return the trial once it has ended, or None while its job runs."""
         try:
             end = self._job.poll()
-        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # of the next attempt
+        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # by the next attempt
             return self._refused(error)
         return None if end is None else self._ended(end)
 
@@ -107,7 +108,7 @@ class TrialJob:
             self._job.current.stop()
 
     def end(self, error: BaseException) -> Trial:
-        """Stop the job now, wait until it has stopped, and close its run; raises LostContact if it may still run."""
+        """Stop the job, wait until it has stopped, and close its run. Raises LostContact if it may still run."""
         outcome = self._job.end(error)
         return self._ended(outcome) if outcome.has_completed else self._end(TrialStatus.INTERRUPTED, str(error))
 
@@ -124,7 +125,7 @@ class TrialJob:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
     def _refused(self, error: BadInput | LaunchRefused | BudgetRefused | JobFailed) -> Trial:
-        """Return the end if SageMaker refused the job or an attempt (quota, permission), or its data is unreadable."""
+        """Return the ended trial of a job that was refused (quota, permission) or whose data cannot be read."""
         self._job.end(error, stops=False)
         if isinstance(error, BadInput | JobFailed):
             return self._end(TrialStatus.FAILED, str(error))
@@ -139,7 +140,7 @@ class TrialJob:
         if end.has_completed:
             measured, verdicts = dict(end.metrics), tuple(end.verdicts)
             return self._end(TrialStatus.COMPLETED, "", measured=measured, verdicts=verdicts)
-        # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
+        # A local job adopted from a dead driver died with that driver: its end says nothing about its point.
         is_lost = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
         is_stopped = end.state is JobState.STOPPED
         return self._end(TrialStatus.of_end(kind, end.reason, is_stopped=is_stopped, is_lost=is_lost), end.reason)
@@ -158,9 +159,9 @@ class TrialJob:
 
 
 class Start(NamedTuple):
-    """A job to start: that of a point, with `changes` of its parameters, which may repeat a trial with another seed.
+    """A job to start: the job of a point with `changes` to its parameters; `repeats` is the trial it repeats, if any.
 
-    With `accepts` the point is one that the sampler of the study draws, see `StudyTable.ask`.
+    With `accepts`, the study's sampler draws the point (see `StudyTable.ask`).
     """
 
     point: Point
@@ -170,11 +171,11 @@ class Start(NamedTuple):
 
 
 Propose = Callable[[], Start | str]
-"""The next job of a study, or the reason why none is to be started."""
+"""Returns the next job of a study, or the reason why no job should be started."""
 
 
 class Driver:
-    """One process at work on a study."""
+    """The process that works on a study; there is one at a time."""
 
     def __init__(
         self,
@@ -190,31 +191,30 @@ class Driver:
         self.ended = EndedTrials(file, ())  # made again with each trial that ends
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
-        self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
-        self._pools: dict[
-            int, tuple[Bill, RecordedRun]
-        ] = {}  # warm pools that jobs have left, whichever driver ran them, by trial
-        self._heard: set[int] = set()  # trials whose ends this driver has learned from
-        self._faults: dict[str, str] = {}  # why the launcher refuses a job, by its hash; empty if it takes it
+        self._jobs: dict[int, TrialJob] = {}  # trial number to its job, if that has not ended
+        # Trial number to the warm pool that its job left, whichever driver ran the job.
+        self._pools: dict[int, tuple[Bill, RecordedRun]] = {}
+        self._heard: set[int] = set()  # trials from whose ends this driver has learned
+        self._faults: dict[str, str] = {}  # job hash to the launcher's reason for refusing it; empty if accepted
         self._assumed_fixed = frozenset[int]()  # see `EndedTrials`; with `once` the drivers of all rounds count as one
 
     @property
     def trials(self) -> dict[int, Trial]:
-        """All trials of the study that have ended, in the order in which they were recorded."""
+        """All ended trials of the study, in the order in which they were recorded."""
         return self.ended.trials
 
     @property
     def running(self) -> tuple[TrialJob, ...]:
-        """Jobs that have not ended."""
+        """The jobs that have not ended."""
         return tuple(self._jobs.values())
 
     @property
     def under_way(self) -> list[Trial]:
-        """Trials whose jobs run, or wait for another try."""
+        """Trials whose jobs are running or waiting to be tried again."""
         return [*(job.trial for job in self.running), *(trial for trial, _ in self.ended.retries.values())]
 
     def why_over(self) -> str:
-        """Return why the search of a study starts no further trial; empty while it may."""
+        """Return why the search starts no more trials; empty while it may start some."""
         under_way = sum(trial.repeats is None and not trial.is_probe for trial in self.under_way)
         enough = f"{self.file.n_trials} trials were made" if self.ended.has_enough(under_way) else ""
         return self.ended.lacks_objective() or enough
@@ -234,18 +234,18 @@ class Driver:
             self._begin(trial, adopt=True)
 
     def run(self, propose: Propose) -> str:
-        """Start and poll jobs until none runs and none may be started; returns why not, in words.
+        """Start and poll jobs until none is running and none may be started; returns the reason.
 
-        With `once` CallAgain is raised as soon as no further one can be started now.
+        With `once`, raises CallAgain as soon as no more jobs can be started now.
         """
-        judged, reason = None, ""  # the trials after which nothing was started, and why
+        judged, reason = None, ""  # the ended trials at the last proposal, and why it started nothing
         while True:
             self.poll()
             while self._may_start():
                 self.workplace.interruption.check()
                 if self._start_given():
                     continue
-                if not reason or judged is not self.ended:  # what has ended may have left dollars
+                if not reason or judged is not self.ended:  # a job that ended may have freed part of the budget
                     judged, proposal = self.ended, propose()
                     reason = proposal if isinstance(proposal, str) else self.begin(proposal)
                 if reason:
@@ -265,7 +265,7 @@ class Driver:
         return len(self._jobs) < self.ended.most_running or now >= self.ended.asked_again_at
 
     def begin(self, start: Start) -> str:
-        """Ask for a trial and start its job; why none was started, such as beyond a budget, or an empty text."""
+        """Ask Optuna for a trial and start its job; returns why it was not started, or an empty text."""
         number, point = self.table.ask(start.point, start.changes, start.accepts)
         return self._start(number, point, dict(start.changes), start.repeats)
 
@@ -286,7 +286,7 @@ class Driver:
         return ""
 
     def why_not(self, spec: JobSpec) -> str:
-        """Return why a job need not or must not run now, or would be refused by its launcher; empty if it may run."""
+        """Return why a job should not run now or would be refused by its launcher; empty if it may run."""
         identity, faults = spec.spec_hash(), list[str]()
         if (trial := self.ended.final.get(identity)) is not None:
             return f"trial {trial} had the same job"
@@ -305,7 +305,7 @@ class Driver:
         return self._faults[identity]
 
     def poll(self) -> None:
-        """Record the jobs that have ended. Raises JobFailed if none runs, and another would fail like two before it."""
+        """Record ended jobs. Raises JobFailed if no job is running and the next one would fail like two before it."""
         self.table.look_again()
         for job in self.running:
             if (end := job.poll()) is not None:
@@ -313,19 +313,19 @@ class Driver:
         self._record_pools()
         if not self._jobs and (reason := self.ended.hopeless()):
             again = "the command without once=true" if self.file.once else "the same command"
-            if self.ended.has_enough():  # failed trials count, too
+            if self.ended.has_enough():  # failed trials count too
                 again += f" with --n_trials {self.ended.counted + (self.file.n_trials or 0)}"
             raise JobFailed("of the study", f"{reason}; then {again} continues")
 
     def stop(self, error: BaseException) -> None:
-        """Stop running jobs and record them after Ctrl-C or a decision of the study; after any other error they go on.
+        """Stop and record running jobs after Ctrl-C or a decision of the study.
 
-        They go on as well with `once`.
+        After any other error, and with `once`, the jobs keep running.
         """
         decisions = (Interrupted, KeyboardInterrupt, JobFailed, BudgetRefused)
         stops = isinstance(error, decisions) and not self.file.once
         for job in self.running if stops else ():
-            with suppress(ParetuneError):  # all at once, before one is waited for
+            with suppress(ParetuneError):  # ask all of them before waiting for any
                 job.ask_to_stop()
         for job in self.running:
             try:
@@ -337,11 +337,11 @@ class Driver:
                 self._say(f"trial {job.number}: {failure}")
             job.record.leave()
         with suppress(LostContact), self.table.reachable():
-            if (stops or not self.running) and not self.file.once:  # no job is left that could take them
+            if (stops or not self.running) and not self.file.once:  # no job is left that could use the warm pools
                 self.finish()
 
     def finish(self) -> None:
-        """Give back warm pools and record their cost; say which are still billed."""
+        """Release warm pools, record their cost, and print which ones are still billed."""
         self._record_pools()
         for number, (bill, _) in self._pools.items():
             if fault := bill.release_instances():
@@ -353,15 +353,15 @@ class Driver:
             clock.sleep(WATCH_INTERVAL_S)
             self._record_pools()
         for trial in self.table.trials()[1]:
-            if trial.kept_usd:  # also if MLflow did not show which job has kept them
+            if trial.kept_usd:  # even if MLflow did not show which job kept them
                 text = f"the instances kept after its job are still billed: `{command_line('sync')}`"
                 self._say(f"trial {trial.number}: {text}")
         self._refresh()
 
     def _record_pools(self) -> None:
-        """Record the cost of warm pools that are no longer kept."""
+        """Record the cost of warm pools that have ended."""
         for trial in [trial for trial in self.table.trials()[1] if trial.kept_usd]:
-            # What cannot be looked at is tried again, and `sync` looks, too.
+            # What cannot be read now is read later, also by `sync`.
             with suppress(BadInput, LaunchRefused, TrackingUnavailable, LostContact):
                 if trial.number not in self._pools:
                     run = self.workplace.tracking.runs(f"attributes.run_id = '{trial.run_id}'")[0]
@@ -374,7 +374,7 @@ class Driver:
                     self._say(f"trial {trial.number}: {sentence}")
 
     def _start_given(self) -> bool:
-        """Start what needs no search: a trial that somebody has queued, or a job that is due to be tried again."""
+        """Start what needs no search: a queued trial, or a job that is due for another try."""
         try:
             asked = self.table.ask_waiting()
         except ValueError as error:
@@ -392,7 +392,7 @@ class Driver:
         return False
 
     def _drop_abandoned(self) -> None:
-        for number in self.table.abandoned():  # asked for and never reserved: nothing was started
+        for number in self.table.abandoned():  # asked of Optuna but never reserved, so nothing was started
             self.table.drop(number)
 
     def _begin(self, trial: Trial, *, adopt: bool = False) -> None:
@@ -429,7 +429,7 @@ class Driver:
                 raise LaunchRefused(f"{end.reason} (nothing could be launched {self.ended.refused} times in a row)")
 
     def _conclude(self, number: int, end: Trial) -> None:
-        """Record how a trial ended, then report it to Optuna, so that Optuna knows only recorded ends."""
+        """Record how a trial ended, then report it to Optuna, which so never knows an end that is not recorded."""
         self._jobs.pop(number, None)
         if end.running_when_refused is not None:
             end = replace(end, running_when_refused=len(self._jobs))

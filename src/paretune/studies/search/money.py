@@ -1,7 +1,7 @@
-"""The dollars of a study: what a job can cost at worst, reserved in the study's budget and in those shared with others.
+"""The dollars of a study: the worst case of each job, reserved in the study's own budget and in shared budgets.
 
-The worst case of a job follows from its maximum runtime, so a study with a budget gives each job a runtime that it will
-hardly need. It is reserved before the job is created.
+A job's worst case follows from its maximum runtime. So a study with a budget limits each job to a runtime that the job
+will hardly need, and reserves that worst case before the job is created.
 """
 
 import math
@@ -21,15 +21,15 @@ from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable
 
-# A job that is cut off was paid for and shows nothing, so these are generous.
+# A job that is cut off costs money and shows nothing, so these factors are generous.
 _OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with another seed
-OF_ESTIMATES = 4.0  # times what is estimated at most, whether or not the model has run there
-_AGAIN = 2.0  # times the last limit, once a job was cut off there
-_SLOW_START_S = 300.0  # added for an exceptionally slow start; no more than the job itself takes
+OF_ESTIMATES = 4.0  # times the upper end of the estimate, whether or not the model has run on that cluster
+_AGAIN = 2.0  # times the last limit, after a job was cut off at it
+_SLOW_START_S = 300.0  # added for an exceptionally slow start, but at most the seconds of the job itself
 
 
 class Money:
-    """Gives jobs their limits, reserves their worst cases, and knows what the budgets still cover."""
+    """Limits the runtime of jobs, reserves their worst cases, and checks what the budgets still cover."""
 
     def __init__(self, file: StudyFile, table: StudyTable, workplace: Workplace) -> None:
         self._file, self._table, self._workplace = file, table, workplace
@@ -37,8 +37,8 @@ class Money:
         self._longest_s: Mapping[str, float] = {}
         self._estimates: dict[str, tuple[float, bool]] = {}
         self._doublings = 0
-        self._slower = 1.0  # times its estimate that a job may take, beyond what is usual
-        self._has_seen_upload = False  # whether a job has completed, so that its upload shows what such jobs leave
+        self._slower = 1.0  # factor on later limits, above 1 after a job was cut off
+        self._has_seen_upload = False  # whether a job has completed and so shown how long its upload takes
 
     @property
     def has_budget(self) -> bool:
@@ -46,7 +46,7 @@ class Money:
         return self._file.budget_usd is not None or self._shared is not None
 
     def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
-        """Update the estimates each time the number of trials has doubled. For `longest_s` see `EndedTrials`."""
+        """Renew the estimates each time the number of trials has doubled. `longest_s` comes from `EndedTrials`."""
         self._longest_s = longest_s
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()
@@ -60,7 +60,7 @@ class Money:
         """
         launcher, spec = self._workplace.launcher, trial.spec
         if trial.status is TrialStatus.CUT_OFF and not trial.is_probe:
-            # Twice what this job had: of several that ran with one wrong estimate, none raises what another has raised.
+            # Twice this job's own factor: several jobs cut off by the same wrong estimate raise it only once.
             had = spec.max_runtime_minutes / self._usual_minutes(spec)
             self._slower = max(self._slower, _AGAIN * had)
             self._estimates.clear()
@@ -79,11 +79,11 @@ class Money:
         launcher.exceeded_s = max(launcher.exceeded_s, (trial.cost_usd - usual_usd) / per_second)
         return (
             f"trial {trial.number} cost {trial.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
-            "charged in full, and later jobs reserve as much more"
+            "charged in full, and later jobs reserve that much more"
         )
 
     def limited(self, spec: JobSpec) -> JobSpec:
-        """Return the job with a maximum runtime from an equal job or its estimate, to reserve less of a budget."""
+        """Return the job with a shorter limit, from an equal job or its estimate, so that it reserves fewer dollars."""
         if self._file.budget_usd is None:
             return spec
         longest_s = self._longest_s.get(spec.spec_hash(but=["seed"]))
@@ -91,7 +91,7 @@ class Money:
         return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def exceeds_limit(self, spec: JobSpec) -> bool:
-        """Return whether a job's own limit would end it, by its estimate; never if an equal job was measured."""
+        """Return whether the estimate exceeds the job's own limit; always False if an equal job was measured."""
         return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
     def check_prices(self, spec: JobSpec) -> None:
@@ -102,9 +102,9 @@ class Money:
                 raise BadInput([unknown_price(each.instance_type, region, "it cannot be charged to a budget")])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
-        """Return dollars at the limit on the most expensive type, or None; BudgetRefused above max_cost_usd.
+        """Return the job's dollars at its limit on its most expensive instance type, or None without prices.
 
-        With an upload of unknown length until one has been seen.
+        Includes an upload of unknown length until a job has completed. Raises BudgetRefused above max_cost_usd.
         """
         launcher = self._workplace.launcher
         usd = launcher.admit(spec)
@@ -114,9 +114,9 @@ class Money:
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
     def reserve(self, trial: Trial) -> Trial:
-        """Reserve the worst case of a trial's job in the study's budget; the trial with it. Raises BudgetRefused.
+        """Reserve the worst case of a trial's job in the study's budget and return the trial. Raises BudgetRefused.
 
-        Budgets that it shares with others are asked only: the job reserves there once it has a run, as any other does.
+        Shared budgets are only checked: like any other job, this one reserves there once it has a run.
         """
         spec, worst_usd = trial.spec, self.worst_usd(trial.spec)
         if self._file.budget_usd is not None:
@@ -125,16 +125,16 @@ class Money:
                 raise BudgetRefused(f"worst case {needed_usd:.4g} USD does not fit {self.tightest_budget()}")
         try:
             self._workplace.check_budgets(spec, self._file.name, worst_usd)
-        except LaunchRefused as error:  # their storage does not answer; jobs go on
+        except LaunchRefused as error:  # the storage of the budgets does not answer; running jobs continue
             raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
         self._table.save(trial)
         return trial
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
-        """Return a test of jobs with limits: whether the budgets, which are read now, cover the worst case.
+        """Return a function that checks whether the budgets, as they are now, cover the worst case of a limited job.
 
-        `keep_usd` are dollars of the study's own budget that must be left after that.
+        `keep_usd` dollars of the study's own budget must be left after that.
         """
         budget_usd, status = self._file.budget_usd, self._shared_status()
         limits = [] if budget_usd is None else [(self._table.balance(), budget_usd - keep_usd)]
@@ -144,7 +144,7 @@ class Money:
             self._workplace.interruption.check()
             try:
                 worst_usd = self.worst_usd(spec)
-            except BudgetRefused:  # above max_cost_usd, or its price is unknown
+            except BudgetRefused:  # above max_cost_usd, or the price is unknown
                 return False
             return all(worst_usd is not None and spent.covers(worst_usd, most_usd) for spent, most_usd in limits)
 
@@ -159,7 +159,7 @@ class Money:
         return "" if budget_usd is None else f"what is left of the budget ({left_usd:.4g} USD)"
 
     def _estimated(self, spec: JobSpec) -> tuple[float, bool]:
-        """Return minutes that bound a job by its estimate, and whether they begin above its own limit."""
+        """Return a limit in minutes from a job's estimate, and whether the estimate exceeds the job's own limit."""
         identity = spec.spec_hash()
         if identity not in self._estimates:
             estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
@@ -169,7 +169,7 @@ class Money:
         return self._estimates[identity]
 
     def _usual_minutes(self, spec: JobSpec) -> float:
-        """Return minutes that would bound a job by its estimate if no job had been cut off."""
+        """Return the limit in minutes that the estimate would give if no job had been cut off."""
         estimate = self._workplace.estimate(spec, known_inputs(spec, self._workplace))
         return math.inf if estimate is None else _minutes(OF_ESTIMATES, estimate.time.seconds_high)
 
@@ -185,6 +185,6 @@ class Money:
 
 
 def _minutes(times: float, seconds: float) -> float:
-    """Return this multiple of a job's seconds, plus a slow start, in minutes, to a tenth."""
+    """Return a multiple of a job's seconds plus a slow start, in minutes, rounded up to a tenth."""
     limit_s = times * seconds + min(_SLOW_START_S, seconds)
     return math.inf if math.isinf(limit_s) else math.ceil(limit_s / 6) / 10
