@@ -1,14 +1,17 @@
-"""The front of a study: trials that differ only in their seed, merged into configurations, and their Pareto ranks.
+"""The front of a study: trials that differ only in their seed are merged into configurations, which get Pareto ranks.
 
-Seconds and dollars are means over all runs on the same cluster with the same batch, because they do not depend on the
-learning rate. Quality is that of the runs that trained: a run that collapsed to what the majority class gets counts
-towards the probability of a collapse instead. There is one number for each metric of a point: the mean of its runs.
-The best of many noisy values is partly best by luck, so what is recommended is run again with other seeds.
+For each metric, a configuration has one number: the mean of its runs. The best of many noisy values is best partly by
+luck, so recommended configurations are run again with other seeds.
 
-The value of one run is normal around the mean of its job, with an unknown variance that is the same for all jobs. It
-has a scaled inverse chi-square prior; repeats make its posterior, and a mean has Student's t distribution (Gelman et
-al., Bayesian Data Analysis, 3rd edition, section 3.2). Only if validation rows are so few that one row matters, the
-prior is as wide as their binomial error.
+- Seconds and dollars do not depend on the learning rate, so they are means over all runs on the same cluster with the
+  same batch.
+- Quality is the mean of the runs that trained. A run that collapsed (reached no more than the majority class) counts
+  towards the probability of a collapse instead.
+
+The value of one run is assumed normal around the mean of its job, with an unknown variance that all jobs share. The
+variance has a scaled inverse chi-square prior, which repeats update, and a mean has Student's t distribution (Gelman et
+al., Bayesian Data Analysis, 3rd edition, section 3.2). If there are so few validation rows that a single one matters,
+the prior is as wide as their binomial error.
 """
 
 import math
@@ -45,27 +48,27 @@ from paretune.studies.results.trials import AS_RUN, FOREIGN, Trial, label
 from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_numbers, scaled
 
 UNKNOWN_ERROR = "± unknown after one run"
-INTERVAL = 0.8  # probability that a stated interval holds the mean of a job over all seeds
+INTERVAL = 0.8  # probability that a stated interval contains a job's mean over all seeds
 _ONE = float(ndtr(1.0))  # probability below one standard deviation
 _USUAL_SHARE = 0.4
-"""Prior noise as a share of the largest noise seen: the median pair of repeated jobs differs by a tenth of the largest
-difference."""
+"""Prior noise, as a share of the largest noise seen: the median difference between two repeats is a tenth of the
+largest one."""
 _QUALITY_DEGREES = 1
-"""Degrees of freedom of the assumed noise of quality: one repeat weighs as much, because models differ five-fold in it.
-Chosen, as the share above, on the development worlds of benchmarks/search."""
-_FEWEST_DEGREES = 2  # degrees of freedom of Student's t at least: with one, no two values would ever be distinguished
-FEWEST_EQUAL = 2  # repeats that must all give exactly the same value before a training counts as one without chance
+"""Degrees of freedom of the prior noise of quality: it weighs as little as one repeat, because this noise differs
+five-fold between models. Chosen, like the share above, on the development worlds of benchmarks/search."""
+_FEWEST_DEGREES = 2  # least degrees of freedom of Student's t: with one, no two values would ever be distinguished
+FEWEST_EQUAL = 2  # equal repeats after which a training counts as deterministic
 _OF_THE_SPREAD = 0.1
-"""Assumed deviation of one run of an unknown metric, as a share of the spread between configurations: with more noise a
-search would find nothing."""
-_OF_THE_VALUE = 0.01  # the same as a share of the value, if all configurations are equal
-_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # the quality of a constant answer
-_MOST_JUDGED = 120  # best points, whose collapses are looked for
+"""Assumed standard deviation of one run in an unknown metric, as a share of the spread between configurations: with
+more noise, a search would find nothing."""
+_OF_THE_VALUE = 0.01  # the same, as a share of the value, if all configurations are equal
+_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # quality metric to the metric of a constant answer
+_MOST_JUDGED = 120  # number of the best points that are searched for collapses
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunNoise:
-    """Scatter of one objective between runs that differ only in the seed."""
+    """The noise of one objective between runs that differ only in the seed."""
 
     deviation: float  # standard deviation of one run; a share of the value if `is_relative`
     degrees: float  # degrees of freedom of that deviation
@@ -76,19 +79,19 @@ class RunNoise:
         return self.deviation * (abs(value) if self.is_relative else 1.0)
 
     def standard_error(self, value: float, runs: float) -> float:
-        """Return the standard error of the mean `value` of this many runs; see `widened`."""
+        """Return the widened standard error of `value`, the mean of this many runs."""
         return self.widened(self.of_one_run(value) / math.sqrt(runs))
 
     def widened(self, error: float) -> float:
-        """Widen a standard error so that it holds 68 % although the deviation is uncertain."""
+        """Widen a standard error so that it covers 68 %, although the deviation itself is uncertain."""
         return error * float(stdtrit(self.degrees, _ONE))
 
     def margin(self, error: float) -> float:
-        """Return half the width of the interval with probability INTERVAL around a mean with this widened error."""
+        """Return half the width of the interval (probability INTERVAL) around a mean with this widened error."""
         return self._quantile(error, 0.5 + INTERVAL / 2)
 
     def at_most(self, error: float) -> float:
-        """Return by how much a mean with this widened error is exceeded at most, with probability INTERVAL."""
+        """Return by how much the truth may exceed a mean with this widened error, with probability INTERVAL."""
         return self._quantile(error, INTERVAL)
 
     def _quantile(self, error: float, probability: float) -> float:
@@ -104,8 +107,8 @@ def pooled_noise(
 ) -> RunNoise:
     """Estimate the noise of one objective from groups of values that differ only in their seed.
 
-    `validation_rows` are the rows that F1 was measured on, if known; `quality` is the metric that models are judged by;
-    `fewest` repeats that are all equal show that there is none.
+    `validation_rows` is the number of rows that F1 was measured on, if known. `quality` is the metric that judges
+    models. If at least `fewest` repeats are all equal, there is no noise.
     """
     metric = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
     is_relative = metric is not None and metric.is_relative
@@ -113,12 +116,12 @@ def pooled_noise(
     if objective in metrics.OF_THE_CLUSTER:
         prior, degrees = SECONDS_NOISE, SECONDS_DEGREES
     else:
-        if here.degrees >= fewest and not here.squares:  # it does not depend on the seed
+        if here.degrees >= fewest and not here.squares:  # the metric does not depend on the seed
             return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)
         if metric is None or metric.noise is None:
             means = [fmean(group) for group in groups if group] or [0.0]
             prior, degrees = _OF_THE_VALUE * (abs(median(means)) or 1.0), F1_DEGREES
-            if max(means) > min(means):  # the median deviation does not move with a run that diverged
+            if max(means) > min(means):  # unlike the standard deviation, this ignores a run that diverged
                 prior = _OF_THE_SPREAD * float(median_abs_deviation(means, scale="normal") or np.std(means))
         else:
             prior, degrees = _USUAL_SHARE * metric.noise, _QUALITY_DEGREES
@@ -134,33 +137,33 @@ class Configuration:
     """A configuration with at least one completed run, merged with its repeats with other seeds."""
 
     trial: Trial  # the first of its trials, whose parameters stand for all
-    trials: tuple[Trial, ...]  # all of its completed trials, those that collapsed last
-    means: Mapping[str, float]  # metric to its estimated mean over seeds; only measured metrics
-    errors: Mapping[str, float]  # metric to the standard error of that mean; an assumed one if there is one run
+    trials: tuple[Trial, ...]  # all of its completed trials; those that collapsed come last
+    means: Mapping[str, float]  # measured metric to its estimated mean over seeds
+    errors: Mapping[str, float]  # metric to the standard error of that mean, an assumed one after one run
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
-    collapses: int = 0  # number of its runs that collapsed; its quality is that of the others, if there are any
-    collapse_probability: float | None = None  # that a further run of it collapses; None if not estimated
-    unmet: tuple[tuple[str, str], ...] = ()  # metric and end, min or max, of each constraint that its means miss
+    collapses: int = 0  # number of its runs that collapsed; quality is the mean of the other runs, if any
+    collapse_probability: float | None = None  # probability that another run collapses; None if not estimated
+    unmet: tuple[tuple[str, str], ...] = ()  # metric and end (min or max) of each constraint that the means violate
     rank: int | None = None
-    """0 on the front, 1 on the front of the other points, and so on; None if a constraint is not met or an objective
-    was not measured."""
+    """0 on the front, 1 on the front of the remaining points, and so on; None if a constraint is violated or an
+    objective was not measured."""
 
     @property
     def number(self) -> int:
-        """The number of its first trial, which names the point."""
+        """The number of its first trial, which identifies the point."""
         return self.trial.number
 
     @property
     def trained(self) -> int:
-        """Number of its runs that did not collapse."""
+        """The number of its runs that did not collapse."""
         return len(self.trials) - self.collapses
 
     @property
     def stated_errors(self) -> dict[str, float]:
-        """Metric to the standard error of its mean, unless it is unknown because the point has run only once.
+        """Metric to the standard error of its mean; metrics whose error is unknown after a single run are absent.
 
-        Seconds and dollars have an error only after two runs of the point itself, although their means are over all
-        jobs on the same cluster.
+        Seconds and dollars also need two runs of the point itself, although their means include all jobs on the same
+        cluster.
         """
         is_repeated = len(self.trials) > 1
         known = {name for name, count in self.counts.items() if is_repeated and count > 1}
@@ -178,8 +181,8 @@ def merge(
 ) -> tuple[list[Configuration], dict[str, RunNoise]]:
     """Merge trials into points without ranks, and estimate the noise of one run by metric. Takes up to a second.
 
-    `trials` are sorted by number. Metrics that are no objectives are averaged too. `quality` is the metric that
-    measures models, by default F1.
+    `trials` are sorted by number. Metrics that are not objectives are averaged too. `quality` is the metric that
+    judges models, F1 by default.
     """
     families, judged = _families(trials), quality or OBJECTIVES[metrics.F1]
     judged_runs, collapsed, model = _judged_runs(families, judged), set[int](), None
@@ -187,7 +190,7 @@ def merge(
         model = _model_of(judged_runs, judged)
         collapsed = {trial.number for trial in compress(judged_runs, model.collapsed)}
     recorded = [name for runs in families for trial in runs for name in trial.values]
-    # Validation rows of all trials if their parameters say so.
+    # The number of validation rows, if the parameters of all trials agree on it.
     counts = {each.spec.max_eval_samples or (each.spec.max_train_samples or 0) // 9 for each, *_ in families}
     rows, fewest = next(iter(counts)) or None if len(counts) == 1 else None, _fewest_equal(families)
     noises, values_of = dict[str, RunNoise](), [dict[str, list[float]]() for _ in families]
@@ -195,7 +198,9 @@ def merge(
         alike = [
             (first.seconds_key if name in metrics.OF_THE_CLUSTER else None) or first.number for first, *_ in families
         ]
-        groups = defaultdict[object, list[float]](list)  # of runs that differ in nothing that matters to this metric
+        groups = defaultdict[object, list[float]](
+            list
+        )  # values of runs that differ in nothing that affects this metric
         for key, runs in zip(alike, families, strict=True):
             groups[key] += _values(runs, name, without=collapsed if name == judged.metric else ())
         noises[name] = pooled_noise(name, list(groups.values()), rows, quality, fewest)
@@ -221,13 +226,13 @@ def merge(
 
 
 def value_of(trial: Trial, objective: str) -> float | None:
-    """Return the trial's value of an objective, or None; dollars are known even if they are no objective."""
+    """Return the trial's value of an objective, or None; dollars are known even if they are not an objective."""
     value = trial.values.get(objective)
     return trial.cost_usd if value is None and objective == metrics.COST_USD else value
 
 
 def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
-    """Group the completed runs of each job, whatever their seeds."""
+    """Group completed runs by job, ignoring the seed."""
     families = defaultdict[object, list[Trial]](list)
     for trial in trials:
         if trial.status is TrialStatus.COMPLETED:
@@ -236,9 +241,9 @@ def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
 
 
 def _fewest_equal(families: Iterable[Sequence[Trial]]) -> float:
-    """Return how many equal repeats show that training has no noise: fewer for a script without a seed.
+    """Return how many equal repeats show that training is deterministic: one for a script without a seed, else two.
 
-    Infinite if any repeats differ in any metric of their models: F1 of few rows is often equal by coincidence.
+    Infinite if repeats differ in any metric of their models, because F1 on few rows is often equal by coincidence.
     """
     repeated = [runs for runs in families if len(runs) > 1]
     if any(trial.qualities != runs[0].qualities for runs in repeated for trial in runs):
@@ -252,9 +257,9 @@ def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()
 
 
 def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
-    """Return the standard error of a point's mean, by the noise of all runs.
+    """Return the standard error of a point's mean from the noise of all runs.
 
-    Seconds and dollars that disagree by far more, as when a neighbor kept the machine busy, have their own scatter.
+    Seconds and dollars that vary far more, as when a neighbor kept the machine busy, have their own noise.
     """
     mean, count = fmean(values), len(values)
     if metric in metrics.OF_THE_CLUSTER and count > 1:
@@ -265,7 +270,7 @@ def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
 
 
 def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> list[Trial]:
-    """Return the runs of the best points that have measured the quality."""
+    """Return the runs of the best points, of those runs that measured the quality."""
     of_points = [[trial for trial in runs if quality.metric in trial.values] for runs in families]
     best_first = sorted(
         filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[quality.metric] for trial in runs)
@@ -281,16 +286,16 @@ def _model_of(runs: Sequence[Trial], quality: Objective) -> QualityModel:
 
 
 def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
-    """Return the usual spread of quality between configurations; None to learn it."""
+    """Return the usual spread of quality between configurations, or None to learn it from the runs."""
     return F1_SPREAD if quality.is_share and not any(trial.spec.runs_user_code for trial in runs) else None
 
 
 def _with_collapses(
     points: Sequence[Configuration], runs: Sequence[Trial], model: QualityModel, noise: RunNoise, quality: Objective
 ) -> list[Configuration]:
-    """Return the points with their runs that collapsed last, counted, and the probability that a further one does.
+    """Return the points with the collapsed runs moved last and counted, and the probability that another run collapses.
 
-    `model` knows which of the `runs` have collapsed.
+    `model.collapsed` marks the `runs` that collapsed.
     """
     index_of = {trial.number: index for index, trial in enumerate(runs)}
     judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
@@ -331,21 +336,21 @@ def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[tuple[
     return tuple((name, end) for name, end in missed)
 
 
-CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front
+CREDIBLE_ERRORS = 1.0  # an advantage of this many standard errors may keep a point on the front
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFront:
-    """All points of a study and the quantities derived from them."""
+    """All points of a study, their ranks, and the values that pages and tables show of them."""
 
     objectives: Mapping[str, str]
     constraints: Constraints
-    trials: tuple[Trial, ...]  # all trials, by number
-    points: tuple[Configuration, ...]  # points with a completed run, by number
+    trials: tuple[Trial, ...]  # all trials, in order of number
+    points: tuple[Configuration, ...]  # points with a completed run, in order of number
     noises: Mapping[str, RunNoise]  # metric to the noise of one run
-    predicted: tuple[Trial, ...] = ()  # predicted points that no point, run or predicted, beats
-    judged_by: Objective | None = None  # metric of models; None if a study has only seconds and dollars
-    is_floor: bool = False  # whether the quality is asked for by a constraint only: what meets it is good enough
+    predicted: tuple[Trial, ...] = ()  # predicted points that no other point, run or predicted, beats
+    judged_by: Objective | None = None  # metric that judges models; None in a study of only seconds and dollars
+    is_floor: bool = False  # whether quality appears only in a constraint, so that whatever meets it is good enough
 
     @classmethod
     def of(
@@ -358,9 +363,9 @@ class StudyFront:
         quality: Objective | None = None,
         is_floor: bool = False,
     ) -> "StudyFront":
-        """Return the front of these trials; of the `predicted` points the best stay.
+        """Return the front of these trials; only `predicted` points that nothing beats are kept.
 
-        `quality` is by default the best known quality metric among the objectives.
+        `quality` defaults to the quality metric among the objectives.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         quality = quality or judged_by(objectives)
@@ -379,7 +384,7 @@ class StudyFront:
         )
 
     def unmet(self, point: Configuration) -> list[str]:
-        """Return a sentence for each constraint that the means of a point do not meet."""
+        """Return a sentence for each constraint that the means of a point violate."""
         sentences = []
         for name, end in point.unmet:
             if name not in point.means:
@@ -397,7 +402,7 @@ class StudyFront:
 
     @cached_property
     def feasible(self) -> list[Configuration]:
-        """Points with a rank: every objective is measured and every constraint met."""
+        """Points with a rank: every objective is measured and every constraint is met."""
         return [point for point in self.points if point.rank is not None]
 
     @cached_property
@@ -407,7 +412,7 @@ class StudyFront:
 
     @cached_property
     def shown(self) -> list[str]:
-        """The parameters that a table shows: all that any trial has varied, and of a job the batch as it ran."""
+        """The parameters that a table shows: those that any trial varied, and the batch as it ran."""
         as_run = () if self.is_foreign else AS_RUN
         return list(dict.fromkeys([*(name for trial in self.trials for name in trial.point), *as_run]))
 
@@ -418,7 +423,7 @@ class StudyFront:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether its trials were run by others than paretune, who knows nothing of their jobs and dollars."""
+        """Whether its trials were not run by paretune, which then knows nothing about their jobs and dollars."""
         return any(trial.given == FOREIGN for trial in self.trials)
 
     @property
@@ -428,9 +433,9 @@ class StudyFront:
 
     @cached_property
     def main_pair(self) -> tuple[str, str] | None:
-        """The pair that shows the trade-off: the objective that spreads most along its front with quality, and quality.
+        """The pair that shows the trade-off: quality, and the objective that varies most along its front with quality.
 
-        Dollars come first among equals. Without quality, dollars and the next objective; None with one objective.
+        Dollars win a tie. Without quality, the pair is dollars and the next objective; None if there is one objective.
         """
 
         def spread(pair: tuple[str, str]) -> float:
@@ -443,7 +448,7 @@ class StudyFront:
 
     @property
     def spent_usd(self) -> float:
-        """Dollars recorded by the study."""
+        """The dollars that the study has recorded."""
         return sum(trial.cost_usd or 0.0 for trial in self.trials)
 
     def rank(self, trial: Trial) -> int | None:
@@ -453,17 +458,17 @@ class StudyFront:
 
     @cached_property
     def point_of(self) -> dict[int, Configuration]:
-        """The number of each completed trial to its point."""
+        """Number of each completed trial to its point."""
         return {trial.number: point for point in self.points for trial in point.trials}
 
     def unit(self, name: str) -> tuple[float, str]:
-        """Return the divisor with which a value is shown, and its unit: all times of a study share one."""
+        """Return the divisor and the unit with which a value is shown; all times of a study share one unit."""
         unit = OBJECTIVES[name].unit if name in OBJECTIVES else ""
         return self._time_unit if unit == "s" else self._money_unit if unit == "USD" else (1.0, unit)
 
     @cached_property
     def _money_unit(self) -> tuple[float, str]:
-        """Notional dollars of a small job are stated for a thousand of them."""
+        """The divisor and unit of dollars; the cost of very small jobs is stated per thousand jobs."""
         usd = [trial.values[metrics.COST_USD] for trial in self.trials if metrics.COST_USD in trial.values]
         return (0.001, "USD per 1,000 jobs") if usd and median(usd) < 0.01 else (1.0, "USD")
 
@@ -473,12 +478,12 @@ class StudyFront:
         return time_unit(median(next(filter(None, seconds), [1.0])))
 
     def heading(self, name: str) -> str:
-        """Name and unit of a quantity, such as job time (h)."""
+        """Return the name and unit of a quantity, such as job time (h)."""
         unit = self.unit(name)[1]
         return f"{label(name)} ({unit})" if unit else label(name)
 
     def number(self, name: str, value: float, error: float | None = None) -> str:
-        """Format a value in its unit, with its error if given (2.310 ± 0.032), else as precisely as one run can."""
+        """Format a value in its unit, with its error if given (2.310 ± 0.032), else as precisely as one run allows."""
         size = self.unit(name)[0]
         if error is None and name in self.noises:
             return to_error(value / size, self.noises[name].of_one_run(value) / size)
@@ -489,17 +494,17 @@ class StudyFront:
         return f"{self.number(name, value, error)} {self.unit(name)[1]}".strip()
 
     def stated(self, point: Configuration, name: str) -> str:
-        """Return the mean of a point with its unit and its standard error, or that the error is unknown."""
+        """Return a point's mean with its unit and its standard error, or with a note that the error is unknown."""
         error = point.stated_errors.get(name)
         return self.text(name, point.means[name], error) + f" ({UNKNOWN_ERROR})" * (error is None)
 
     def figures(self, point: Configuration) -> dict[str, str]:
-        """Return name to value with unit, and standard error if known: the objectives, and what a run costs."""
+        """Return name to value with unit and known standard error, for the objectives and the cost of a run."""
         names = self._stated_names(point)
         return {label(name): self.text(name, point.means[name], point.stated_errors.get(name)) for name in names}
 
     def doubt(self, point: Configuration) -> str:
-        """Return what is to be said once about the errors that `figures` lacks; empty if it lacks none."""
+        """Return the remark on the errors missing from `figures`, or an empty text if none is missing."""
         return "" if point.stated_errors.keys() >= {*self._stated_names(point)} else UNKNOWN_ERROR
 
     def in_words(self, point: Configuration) -> str:
@@ -511,22 +516,23 @@ class StudyFront:
         return [name for name in dict.fromkeys([*self.objectives, metrics.COST_USD]) if name in point.means]
 
     def best_in_pair(self, pair: Sequence[str]) -> list[Configuration]:
-        """Return the points of the front that no other one beats in these objectives alone."""
+        """Return the points on the front that no other point beats in these objectives alone."""
         goal = {name: self.objectives[name] for name in pair}
         is_best = pareto.front([costs(point.means, goal) for point in self.best], [False] * len(goal))
         return list(compress(self.best, is_best))
 
     def cost_of(self, point: Configuration) -> tuple[float, ...]:
-        """Sort key for "cheapest": dollars; without prices, the study's objectives, minimized ones first."""
+        """Return a sort key, cheapest first: dollars, or without prices the objectives, minimized ones first."""
         if all(metrics.COST_USD in each.means for each in self.feasible):
             return (point.means[metrics.COST_USD], *costs(point.means, self.objectives))
         return costs(point.means, dict(sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")))
 
     @cached_property
     def hypervolume(self) -> float:
-        """Volume that the feasible points dominate, up to a point that the first of them fixes; 0 without any.
+        """Volume that the feasible points dominate, up to a reference point; 0 without feasible points.
 
-        That point is ten times its dollars or seconds, and no quality at all: the volume grows with what is found.
+        The reference is ten times the dollars or seconds of the first feasible point, and no quality at all. It stays
+        the same, so the volume grows with every improvement.
         """
         if not self.feasible:
             return 0.0
@@ -537,12 +543,12 @@ class StudyFront:
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """Return the exact volume that N >= 0 points of M minimized objectives dominate, up to the reference point."""
+    """Return the exact volume that N points in M minimized objectives dominate, up to the reference; 0 if N is 0."""
     return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
 
 
 def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constraints) -> bool:
-    """Return whether every objective is among the trial's values, and every constraint is met."""
+    """Return whether the trial has a value of every objective and meets every constraint."""
     is_met = all(amount <= 0 for amount in violations(trial.values, constraints).values())
     return is_met and set(objectives) <= set(trial.values)
 
@@ -550,7 +556,7 @@ def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constr
 def _unbeaten(
     points: Sequence[Configuration], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
 ) -> tuple[Trial, ...]:
-    """Return predicted points that meet the constraints and are not dominated by predicted or completed ones."""
+    """Return the predicted points that meet the constraints and that no predicted or completed point dominates."""
     feasible = [trial for trial in predicted if is_feasible(trial, objectives, constraints)]
     values = [costs(point.means, objectives) for point in points]
     values += [costs(trial.values, objectives) for trial in feasible]
@@ -561,16 +567,16 @@ def _unbeaten(
 def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> list[int]:
     """Rank points by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
 
-    A point is dominated by one that is at least as good in every objective and better in one. It is also dominated by
-    one that is better in an objective by TELLING_ERRORS standard errors of the difference, unless the point is better
-    in another objective by CREDIBLE_ERRORS. Otherwise a dollar less by chance would keep a useless model on the front.
-    Points with exactly the same means do not dominate each other.
+    A point is dominated by another that is at least as good in every objective and better in one. It is also dominated
+    by another that is better in one objective by TELLING_ERRORS standard errors of the difference, unless the point
+    itself is better in another objective by CREDIBLE_ERRORS. Without this second rule, costing a dollar less by chance
+    would keep a useless model on the front. Points with exactly the same means do not dominate each other.
     """
     if not points:
         return []
     values = np.array([costs(point.means, objectives) for point in points])
     errors = np.array([[point.errors[name] for name in objectives] for point in points])
-    excess = values[None, :] - values[:, None]  # by how much the second is worse than the first
+    excess = values[None, :] - values[:, None]  # [i, j]: by how much point j is worse than point i
     spread = np.sqrt(errors[None, :] ** 2 + errors[:, None] ** 2)
     dominates = (excess > TELLING_ERRORS * spread).any(axis=2) & (excess >= -CREDIBLE_ERRORS * spread).all(axis=2)
     dominates |= (excess > 0).any(axis=2) & (excess >= 0).all(axis=2)
@@ -578,7 +584,7 @@ def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> lis
     for rank in range(len(points)):
         left = rank_of < 0
         free = left & ~dominates[left].any(axis=0)
-        if left.any() and not free.any():  # dominance beyond noise can form a circle, exact dominance cannot
+        if left.any() and not free.any():  # dominance beyond noise can be circular, exact dominance cannot
             free = left & (exact == exact[left].min())
         rank_of[free] = rank
     return rank_of.tolist()

@@ -1,4 +1,4 @@
-"""What a search believes after some jobs, and which job it would begin next."""
+"""Chooses the next job of a search from the outcomes of its earlier jobs, or decides that the search is over."""
 
 import itertools
 import math
@@ -21,42 +21,44 @@ from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, Qual
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 _USD_NODES, _USD_WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
-LEAST_GAIN = 0.0005  # of the front's hypervolume: less is within the models' own errors
-LIKELY = 0.6  # chance not to collapse, from which on a job is worth its dollars
-FRONT_JOBS = 1000.0  # times the median dollars of the jobs on the front: what all of it is worth
-SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6  # deviation of log seconds, and of quality in noises: as good as measured
-MOST_TRIES = 2  # of a job that fails by itself
-MOST_FAILING = 3  # different points that fail with a value, after which it is left out if jobs with others complete
+LEAST_GAIN = 0.0005  # share of the front's hypervolume; a smaller gain is within the models' own errors
+LIKELY = 0.6  # least chance not to collapse with which a job is worth its dollars
+FRONT_JOBS = 1000.0  # the whole front is worth this many times the median dollars of its jobs
+# Standard deviations of log seconds, and of quality in noises of one run, below which a job counts as measured.
+SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6
+MOST_TRIES = 2  # tries of a job that fails by itself
+# Different points that must fail with a value before it is skipped, if jobs with other values complete.
+MOST_FAILING = 3
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
 REACH = 3.0
-"""Times the least cost of the front, up to which it may grow although no better quality is expected there: a model that
-is sure too early never looks."""
-ENOUGH = 10.0  # median jobs that are paid at least before a search ends, without growth of the front
-LEAST_GROWTH = 0.005  # of the front's hypervolume: less is no growth
-LEAST_NEXT = 0.1  # of the front, that the next median jobs are expected to add if the search goes on
-_NEAR = 0.3  # of the span of a parameter, within which a failure speaks against a job
-BRIEF = 0.5  # of the seconds of a training, from which on it shows as much as a probe, and quality too
+"""Multiple of the front's least cost up to which jobs count even if no better quality is expected there: a model that
+is sure too early would never look."""
+ENOUGH = 10.0  # a search goes on for at least this many median jobs without growth of the front
+LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
+LEAST_NEXT = 0.1  # the search goes on while the next `ENOUGH` jobs are expected to add this share of the front
+_NEAR = 0.3  # distance, as a share of a parameter's span, within which a failure counts against a job
+BRIEF = 0.5  # share of a training's seconds; a longer probe is not worth it, as the training also shows quality
 
 Expected = tuple[float, float] | None
-"""Seconds of a job and the deviation of their logarithm; None if nobody can know."""
+"""Expected seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""
 Accepts = Callable[[Candidate, Expected], bool]
-"""Whether a job may be begun now, such as within a budget."""
+"""Returns whether a job may start now, for example within a budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aims:
-    """The objectives of a search, of which `metric` measures the model, and the bounds of metrics that it keeps."""
+    """The objectives of a search, the one that measures the model (`metric`), and the constraints."""
 
     objectives: Sequence[str]
     metric: str
     constraints: Constraints
-    spread: float | None  # of quality between configurations; None to learn it
+    spread: float | None  # standard deviation of quality between configurations; None to learn it
     stops: bool  # whether the search ends when the front has stopped growing
 
     @cached_property
     def costs(self) -> list[str]:
-        """The objectives that are minimized: dollars, seconds or both."""
+        """The minimized objectives: dollars, seconds or both."""
         is_about_time = not {*metrics.TIMES}.isdisjoint(self.objectives)
         is_about_usd = metrics.COST_USD in self.objectives or not is_about_time
         return [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
@@ -67,7 +69,7 @@ class Aims:
         return not {*metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
 
     def unmet(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> list[str]:
-        """Describe the bounds that none of N jobs meets; all bounds if only together no job meets them."""
+        """Describe the bounds that none of N jobs meets, or all bounds if each alone can be met."""
         texts = []
         for name, bounds in self.constraints.items():
             for end, bound in bounds.items():
@@ -77,7 +79,7 @@ class Aims:
         return [text for text, is_unmet in texts if is_unmet] or [text for text, _ in texts]
 
     def excess(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """Return by how much each of N jobs misses the constraints, as a share of each bound; 0 if it meets all."""
+        """Return the sum of each job's violations as shares of their bounds, shape (N,); 0 if it meets all."""
         total = np.zeros(len(quality))
         for name, values in self._measures(usd, seconds, quality).items():
             for end, bound in self.constraints.get(name, {}).items():
@@ -85,7 +87,7 @@ class Aims:
         return total
 
     def meets(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """Return which of N jobs meet the constraints on dollars, seconds and quality, each as it is measured."""
+        """Return which of N jobs meet the constraints on dollars, seconds and quality, shape (N,)."""
         meets = np.ones(len(quality), dtype=bool)
         for name, values in self._measures(usd, seconds, quality).items():
             bounds = self.constraints.get(name, {})
@@ -93,7 +95,7 @@ class Aims:
         return meets
 
     def _measures(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what can be predicted of jobs, by metric."""
+        """Return the values that can be predicted, by metric."""
         columns = dict.fromkeys({*metrics.TIMES} - {metrics.THROUGHPUT_SAMPLES}, seconds)
         return columns | {metrics.COST_USD: usd, self.metric: quality}
 
@@ -103,12 +105,14 @@ class Belief:
     """Beliefs about N candidates, each of shape (N,).
 
     Attributes:
-        seconds: billed, and the `log_deviation` of their logarithm.
-        mean: of quality, more being better, and its `deviation`.
-        chance: to train and not to collapse.
-        usable: whether it may be suggested.
-        known: whether it is as good as measured.
-        meets: whether it is expected to meet the constraints.
+        seconds: expected billed seconds.
+        log_deviation: standard deviation of the logarithm of the seconds.
+        mean: expected quality; more is better.
+        deviation: standard deviation of the quality.
+        chance: probability that the job trains and does not collapse.
+        usable: whether the job may be suggested.
+        known: whether both are known as well as if they had been measured.
+        meets: whether the job is expected to meet the constraints.
     """
 
     seconds: np.ndarray
@@ -126,15 +130,15 @@ class Belief:
 
 
 class Decision:
-    """The job that would be begun after jobs with these outcomes.
+    """Chooses the next job after jobs with these outcomes.
 
     Args:
         space: the candidates.
-        aims: what is searched for.
-        rows: jobs that have ended or run.
+        aims: the objectives and constraints.
+        rows: jobs that have ended or are running.
         sign: 1 if more of the metric is better, else -1.
-        accepts: whether a job may be begun now.
-        can_probe: whether a job may be asked to end after a few steps.
+        accepts: returns whether a job may start now.
+        can_probe: whether jobs can be told to end after a few steps.
     """
 
     def __init__(
@@ -148,11 +152,11 @@ class Decision:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing runs and no further job is to be begun."""
+        """Whether no job is running and none should start."""
         return not any(row.is_running for row in self._rows) and self.job is None
 
     def has(self, job: Candidate) -> bool:
-        """Return whether an equal job is running, or has completed."""
+        """Return whether an equal job is running or has completed."""
         equal = [row for row in self._rows if row.job.identity == job.identity]
         return any(row.is_running or row.status is TrialStatus.COMPLETED for row in equal)
 
@@ -162,10 +166,10 @@ class Decision:
 
     @cached_property
     def job(self) -> Candidate | None:
-        """The job; None if none is to be begun, for now or for good."""
+        """The next job; None if no job should start now, or ever."""
         probe = self._probe()
         if probe is not None or any(row.job.is_probe and row.is_running for row in self._rows):
-            return probe  # what a training costs is known when they have ended
+            return probe  # the cost of a training is known when the probes have ended
         if self.has_quality:
             if self._aims.stops and self.why_over:
                 return None
@@ -173,7 +177,7 @@ class Decision:
         return None if any(row.is_training and row.is_running for row in self._rows) else self.first()
 
     def forget_job(self) -> None:
-        """Choose the job again when it is asked for, because the jobs that may begin have changed."""
+        """Choose `job` anew at its next use, because different jobs may start now."""
         self.__dict__.pop("job", None)
 
     def first(self) -> Candidate | None:
@@ -200,7 +204,7 @@ class Decision:
         return None
 
     def predicted(self) -> list[tuple[Candidate, Belief]]:
-        """Return candidates that were not run and are as good as known, with their beliefs."""
+        """Return candidates that have not run but count as known, with the beliefs about them."""
         if not self.has_quality:
             return []
         belief = self._belief
@@ -216,7 +220,7 @@ class Decision:
         return self._may_begin(job, expected)
 
     def _final(self, tries: int) -> set[Any]:
-        """Mark jobs that are not started again: they ran, run, or failed or were cut off `tries` times."""
+        """Return jobs not to start again: completed, running, or failed or cut off `tries` times."""
         counts = Counter[Any]()
         for row in self._rows:
             counts[row.job.identity] += 1 if row.status in _TRIED_AGAIN else tries
@@ -224,7 +228,7 @@ class Decision:
 
     @cached_property
     def _blame(self) -> Counter[tuple[str, Any]]:
-        """Parameter and value, with which no job has completed, to the number of different points that failed."""
+        """(parameter, value) with which no job has completed, to the number of different points that failed with it."""
         completed = {
             each for row in self._rows if row.status is TrialStatus.COMPLETED for each in row.job.point.items()
         }
@@ -233,13 +237,13 @@ class Decision:
 
     @cached_property
     def _is_hopeless(self) -> np.ndarray:
-        """Candidates with a value with which all jobs fail, while jobs with another value of it complete."""
+        """Candidates with a value that all jobs fail with, while jobs with another value of the parameter complete."""
         names = {n for row in self._rows if row.status is TrialStatus.COMPLETED for n in row.job.point}
         values = {each for each, count in self._blame.items() if count >= MOST_FAILING and each[0] in names}
         return np.array([not values.isdisjoint(job.point.items()) for job in self._jobs])
 
     def _probe(self) -> Candidate | None:
-        """Choose a probe that has not run, of a job that fits and takes much longer; failed values come last."""
+        """Choose a probe that has not run, of a job that fits and takes much longer; values that failed come last."""
         if self._space.is_own or not self._can_probe:
             return None
         final = self._final(MOST_TRIES)
@@ -255,7 +259,7 @@ class Decision:
         return None
 
     def _unlike(self) -> Iterator[Candidate]:
-        """Choose each type's smallest and largest batch that fits, then one change of every other parameter."""
+        """Yield the smallest and largest batch that fits on each type, then jobs with one other parameter changed."""
         space, limits_time = self._space, self._aims.limits_time
         cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
         others = min(
@@ -280,7 +284,7 @@ class Decision:
                 yield from self._on_more(cheapest.spec.instance_type)
 
     def _on_more(self, cheapest: str) -> Iterator[Candidate]:
-        """Choose, for dollars, the largest batch on more instances; on all types if it pays on the cheapest."""
+        """Yield the largest batch on more instances; on all types if more instances pay on the cheapest type."""
         for kind in self._space.types if self._saves.get(cheapest) else [cheapest]:
             ran = [row.job for row in self._rows if row.job.is_probe and row.step_s]
             if here := [job for job in ran if job.spec.instance_type == kind]:
@@ -292,7 +296,7 @@ class Decision:
 
     @cached_property
     def _saves(self) -> dict[str, bool]:
-        """For each type on which a batch has run on two numbers of instances: whether more took fewer dollars."""
+        """Instance type to whether more instances cost less, if one batch has run on two numbers of them."""
         steps: dict[tuple[str, int], dict[int, float]] = {}
         for row in self._rows:
             if row.status is TrialStatus.COMPLETED and row.step_s:
@@ -303,7 +307,7 @@ class Decision:
 
     @cached_property
     def _is_few(self) -> np.ndarray:
-        """Candidates on no more instances of a type than it takes to fit, unless more save dollars or time counts."""
+        """Candidates on the fewest instances that fit, unless more instances save dollars or time counts too."""
         if self._aims.limits_time or self._space.is_own:
             return np.ones(len(self._jobs), dtype=bool)
         fewest = dict[str, int]()
@@ -321,7 +325,7 @@ class Decision:
 
     @cached_property
     def _expected(self) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of each candidate, and the deviations of their logarithms."""
+        """Expected seconds of each candidate, and the standard deviations of their logarithms."""
         return self._seconds.predict(self._space.terms)
 
     @cached_property
@@ -330,19 +334,19 @@ class Decision:
 
     @cached_property
     def _usable(self) -> np.ndarray:
-        """Candidates that fit into memory and are not believed to take longer than they may."""
+        """Candidates that fit into memory and are not expected to exceed their time limit."""
         fits = np.array(list(map(self._fits, self._jobs)))
         return np.asarray(fits & (self._expected[0] <= self._limits_s) & ~self._is_hopeless)
 
     @cached_property
     def _limits_s(self) -> np.ndarray:
-        """Seconds that each candidate may take; no limit while nothing but dollars says how long jobs take."""
+        """Time limit of each candidate in seconds; infinite while times are only inferred from dollars."""
         if not any(row.is_timed for row in self._rows if row.status is TrialStatus.COMPLETED) and self.has_quality:
             return np.full(len(self._jobs), math.inf)
         return np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
 
     def _worthiest(self) -> Candidate | None:
-        """Choose the job with the most expected gain per dollar, by what it adds to the front or reveals."""
+        """Choose the job with the largest expected gain per dollar: what it adds to the front, and what it reveals."""
         belief, usd = self._belief, self._usd
         if not belief.usable.any():
             return None
@@ -354,18 +358,18 @@ class Decision:
         return self._first_accepted(worth / np.maximum(usd, 1e-9))
 
     def _first_accepted(self, worth: np.ndarray) -> Candidate | None:
-        """Return the job with the largest worth above 0 that may start."""
+        """Return the job with the largest positive worth that may start."""
         best_first = np.argsort(-worth, kind="stable")[: np.count_nonzero(worth > 0)]
         return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None)
 
     def _by_opinion(self) -> Candidate | None:
-        """Return the job that a plain Gaussian process over all settings would run."""
+        """Return the job that a plain Gaussian process over all settings would run next."""
         gains, usd = self._opinion
         return self._first_accepted(gains / usd)
 
     @cached_property
     def _opinion(self) -> tuple[np.ndarray, np.ndarray]:
-        """Shares of the front that a plain Gaussian process expects of each candidate, and its expected dollars."""
+        """Share of the front that a plain Gaussian process expects each candidate to add, and expected dollars."""
         measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
         position = self._aims.objectives.index(self._aims.metric)
@@ -405,11 +409,11 @@ class Decision:
         believed = _front_of(np.vstack([np.column_stack([costs, -mean])[usable], paid]))
         span = float(np.prod(reference - believed.min(axis=0)))
         whole = max(float(hypervolume(believed, ref=reference)), 0.2 * span, 1e-12)
-        least = 1e-9 * deviation / deviation.max()  # where it is sure of everything, what it is least sure of
+        least = 1e-9 * deviation / deviation.max()  # if it is sure of everything: the job that it is least sure of
         return np.where(usable & self._is_new, np.maximum(gains / whole, least) * chance, 0.0), mean_usd
 
     def _chance_to_end(self, ran: np.ndarray) -> np.ndarray:
-        """Return the share of trainings near each candidate that have not failed, shrunk to the overall share."""
+        """Return the share of trainings near each candidate that did not fail, shrunk towards the overall share."""
         lost = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
         keys = self._space.axes[0] / _NEAR
         jobs = np.vstack([ran, self._space.axes_of(lost)]) / _NEAR
@@ -420,25 +424,25 @@ class Decision:
 
     @cached_property
     def _median_usd(self) -> float:
-        """Expected dollars of the middle one of the jobs that may run."""
+        """The median of the expected dollars of the jobs that may run."""
         usable = self._usable if self._usable.any() else np.ones(len(self._jobs), dtype=bool)
         return float(np.median(self._usd[usable]))
 
     @cached_property
     def _paid_usd(self) -> np.ndarray:
-        """Dollars of each job that has ended, in the order of the trials."""
+        """Dollars of each ended job, in the order of the trials."""
         return np.array([row.seconds * self._space.price_of(row.job.spec) for row in self._rows if not row.is_running])
 
     @cached_property
     def since_growth_usd(self) -> float:
-        """Dollars that were paid since the measured front last grew by a share that counts."""
+        """Dollars spent since the measured front last grew by at least LEAST_GROWTH."""
         _, jobs, seconds, reached = self._learned
         ended = [row for row in self._rows if not row.is_running]
         usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
         points = np.column_stack([self._costs(usd, seconds), -reached])
         is_met = self._aims.meets(usd, seconds, self._sign * reached)
         is_measured = [bool(row.values) and row.is_training for row in ended]
-        count = sum(is_measured)  # those that run stand behind these
+        count = sum(is_measured)  # running trainings come after these
         front = _front_of(points[:count][is_met[:count]])
         if not len(front):
             return float(self._paid_usd.sum())
@@ -465,7 +469,7 @@ class Decision:
 
     @cached_property
     def why_over(self) -> str:
-        """Why a search that may stop begins no further job, in words; empty while it goes on."""
+        """Why the search is over, in words; empty while it goes on."""
         if not self._may_meet.any():
             return f"no job is expected to meet {' and '.join(self._aims.unmet(*self._expected_at_best))}"
         enough_usd, since_usd = ENOUGH * self._median_usd, self.since_growth_usd
@@ -477,7 +481,7 @@ class Decision:
         )
 
     def _any_left(self) -> Candidate | None:
-        """Return, in a search that never stops, the job that misses its bounds least when no other is left."""
+        """Return the job that violates the constraints least, if the search never stops and no other is left."""
         if self._aims.stops:
             return None
         belief, usd = self._belief, self._usd
@@ -488,7 +492,7 @@ class Decision:
 
     @property
     def why_none(self) -> str:
-        """Why no job is begun, in words; empty if one is, or if no training has ended."""
+        """Why no job starts, in words; empty if one does, or if no training has ended yet."""
         if not self.has_quality or self.job is not None:
             return ""
         if self._aims.stops and self.why_over:
@@ -498,7 +502,7 @@ class Decision:
         return f"no job is left that may run{limit}"
 
     def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return expected shares of hypervolume from knowing each candidate's quality, and from running it."""
+        """Return expected gains, as shares of hypervolume, from knowing a candidate's quality and from running it."""
         belief, noise = self._belief, self._quality.noise
         low, high = front.min(axis=0), front.max(axis=0)
         reference = np.maximum(1.05 * high + 0.1 * (high - low), REACH * low)
@@ -515,17 +519,17 @@ class Decision:
 
     @cached_property
     def has_quality(self) -> bool:
-        """Whether a training has measured the model."""
+        """Whether any training has measured its model."""
         return any(row.values for row in self._rows if row.is_training)
 
     @cached_property
     def _quality(self) -> QualityModel:
-        """The model of quality; a training that runs will show what is expected of it."""
+        """The model of quality; it assumes that running trainings will reach what is expected of them."""
         return self._learned[0]
 
     @cached_property
     def _ran(self) -> np.ndarray:
-        """The front of the trainings that ran or run, with their expected quality."""
+        """The front of the ended and running trainings, with their expected quality."""
         _, jobs, seconds, reached = self._learned
         usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
         points = np.column_stack([self._costs(usd, seconds), -reached])
@@ -533,7 +537,7 @@ class Decision:
 
     @cached_property
     def _learned(self) -> tuple[QualityModel, list[Candidate], np.ndarray, np.ndarray]:
-        """The model of quality, and of all trainings the jobs, their seconds and their expected quality."""
+        """The model of quality, and the jobs, seconds and expected quality of all trainings."""
         measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
         position, sign = self._aims.objectives.index(self._aims.metric), self._sign
@@ -557,28 +561,28 @@ class Decision:
 
     @cached_property
     def _expected_quality(self) -> tuple[np.ndarray, np.ndarray]:
-        """Quality of each candidate, more being better, and the deviations."""
+        """Expected quality of each candidate (more is better), and the standard deviations."""
         return self._quality.predict(self._space.keys)
 
     @property
     def _expected_at_best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Dollars, seconds and quality of each candidate if it does rather well."""
+        """Dollars, seconds and quality of each candidate if it does one standard deviation better than expected."""
         (seconds, log_deviation), (mean, deviation) = self._expected, self._expected_quality
         faster = np.exp(-log_deviation)
         return self._usd * faster, seconds * faster, self._sign * (mean + deviation)
 
     @cached_property
     def _may_meet(self) -> np.ndarray:
-        """Candidates that meet the constraints if they do rather well."""
+        """Candidates that meet the constraints if they do one standard deviation better than expected."""
         usd, seconds, quality = self._expected_at_best
         may_meet = self._aims.meets(usd, seconds, quality)
-        if not may_meet.any():  # according to the runs so far, which may have bad settings
+        if not may_meet.any():  # the runs so far may all have had bad settings
             may_meet = self._aims.meets(usd, seconds, np.full(len(quality), self._sign * math.inf))
         return may_meet
 
     @cached_property
     def _belief(self) -> "Belief":
-        """Beliefs about all candidates."""
+        """The beliefs about all candidates."""
         quality, keys, meets = self._quality, self._space.keys, self._aims.meets
         failed = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
         (seconds, log_deviation), usd, (mean, deviation) = self._expected, self._usd, self._expected_quality
@@ -609,7 +613,7 @@ def _batch(job: Candidate) -> int:
 
 
 def _moved_by_a_run(deviation: np.ndarray, noise: float) -> np.ndarray:
-    """Return by how much one run with this noise is expected to move the posterior means of N candidates."""
+    """Return how far one run with this noise is expected to move the posterior mean of each of N candidates."""
     return np.asarray(deviation**2 / np.sqrt(deviation**2 + noise**2))
 
 
@@ -622,7 +626,7 @@ def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np
     """Compute the hypervolume that each of N points, shape (N, M), adds to K others, shape (K, M).
 
     All objectives are minimized. Points beyond the reference point add nothing. The volume is cut into slabs along the
-    last objective, between which the others are compared in one objective less.
+    last objective; within each slab, the volume of the other objectives is computed recursively.
     """
     if points.shape[1] == 1:
         best = min(float(front.min(initial=math.inf)), float(reference[0]))
@@ -642,7 +646,7 @@ def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np
 def expected_improvement(
     costs: np.ndarray, mean: np.ndarray, deviation: np.ndarray, front: np.ndarray, reference: np.ndarray
 ) -> np.ndarray:
-    """Compute the hypervolume that each of N jobs is expected to add: costs of shape (N, M - 1), quality normal."""
+    """Compute the hypervolume that each of N jobs is expected to add: costs of shape (N, M - 1), normal quality."""
     gains = np.zeros(len(mean))
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
         points = np.column_stack([costs, -(mean + node * deviation)])

@@ -1,9 +1,9 @@
-"""The model of quality: a run collapses to what one answer for all rows gets, or it follows a smooth surface.
+"""The model of quality: a run either collapses (scores like one answer for all rows) or follows a smooth surface.
 
-The surface is a Gaussian process over `Space.quality_keys`, averaged over hypotheses, each with its posterior
-probability. Good learning rates lie along a ridge: they grow with some power of the global batch size. The instance
-type may shift quality, which is likely only where runs say so by far. A run that has collapsed says nothing of the
-surface; it raises the probability of a collapse around it.
+The surface is a Gaussian process over `Space.quality_keys`. It is averaged over hypotheses, weighted by their posterior
+probabilities. In each, good learning rates lie along a ridge: they grow with some power of the global batch size. The
+instance type may shift quality, but this becomes likely only if runs show it clearly. A collapsed run says nothing
+about the surface; it raises the probability of a collapse near it.
 """
 
 import itertools
@@ -16,41 +16,43 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.distance import cdist
 
-_RATIO = 10.0  # between the ends of numbers, from which on they are compared by their logarithms
-CATEGORY = 0.35  # the column of a text, as a share of the span of a number: two that differ are half of it apart
+_RATIO = 10.0  # numbers whose largest is this many times the smallest are compared by their logarithms
+CATEGORY = 0.35  # value of a text's own column, where a number spans 1: two different texts are 0.5 apart
 F1_SPREAD = 0.03  # standard deviation of F1 between configurations
 F1_USUAL_RATE, F1_USUAL_BATCH = 3e-5, 32.0
 """Learning rate of full fine-tuning and global batch size at which BERT is usually trained: 2e-5 to 5e-5 at 16 and 32
 (Devlin et al., 2019, appendix A.3)."""
 _BATCH, _RATE, _EPOCHS, _OTHERS = 6.0, 1.5, 1.0, 0.7  # lengths over which quality changes
 _FALL, _LARGE, _GAIN = 0.13, 0.02, 0.3
-"""Of the spread, measured from the best run: lost at e times the ridge's rate, lost at twice or half the global batch,
-gained by e times the epochs."""
-_LEVEL = 3.0  # spreads that the common level may lie away from the median
+"""Shares of the spread, relative to the best run: lost at e times the ridge's rate, lost at twice or half the global
+batch, gained by e times the epochs."""
+_LEVEL = 3.0  # standard deviation of the common level around the median, in spreads
 _NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
 _RIDGES = (0.5, 0.0, 1.0)  # powers of the global batch with which good learning rates may grow, the usual one first
 _BENDS, _NOISES, _TYPES, _BUMPS = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5), (0.0, 1.0, 3.0)
-"""What hypotheses combine with a ridge: standard deviations of the surface, of a run, of an instance type and of a
-point around all that, in spreads or in usual noises."""
-_NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)  # of a metric whose spread is learned: a bad setting may be far below all others
-_LEAST_SPREAD, _FEW_SPREAD, _FEW = (
-    1e-3,
+"""Values that the hypotheses combine with a ridge: standard deviations of the surface, of one run, of an instance type,
+and of a point around these, in spreads (surface and type) or in usual noises (run and point)."""
+_NOISES_OF_ANY = (
     0.1,
-    5,
-)  # of the largest value, if learned; while there are fewer than five runs
-_UNSURE = (0.7, 1.4)  # times the noise that is known of runs: few repeats have shown it
-_FAILED = 0.8  # of a collapse, that a failed run counts: it is tried again once something near it has trained
-_UNLIKELY = 0.02  # of the likeliest hypothesis: left out
-_ANY, _SAME = 1e9, 1e-9  # lengths over which nothing changes, and everything
+    0.4,
+    1.0,
+    2.0,
+)  # the same for one run, if the spread is learned: a bad setting may be far below all others
+# Least learned spread, as a share of the largest value; the same while there are fewer than _FEW runs.
+_LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5
+_UNSURE = (0.7, 1.4)  # factors on the known noise of runs, which comes from few repeats
+_FAILED = 0.8  # part of a collapse that a failed run counts: it is tried again after something near it has trained
+_UNLIKELY = 0.02  # hypotheses below this share of the likeliest one are dropped
+_ANY, _SAME = 1e9, 1e-9  # lengths over which nothing changes, and over which everything does
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One term of a kernel, whose variance a hypothesis sets: N and M keys to a matrix of shape (N, M).
+    """One term of a kernel, whose variance a hypothesis sets. It maps N and M keys to a matrix of shape (N, M).
 
-    `lengths` of a smooth term are those over which its values change along each column, see `smooth`. Without them a
-    term is linear in the keys if `is_linear`, else a constant. Two keys that agree in the columns `same` have equal
-    values, any others independent ones.
+    With `lengths`, the term is smooth: its values change over these lengths along each column (see `smooth`). With
+    `same`, keys that agree in these columns have equal values, and others have independent ones. Otherwise the term is
+    linear in the keys if `is_linear`, else constant.
     """
 
     lengths: np.ndarray | None = None
@@ -58,7 +60,7 @@ class Part:
     same: np.ndarray | None = None
 
     def between(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return covariances at a variance of 1."""
+        """Return the covariances for a variance of 1."""
         if self.lengths is not None:
             return smooth(left / self.lengths, right / self.lengths)
         if self.same is not None:
@@ -67,17 +69,17 @@ class Part:
         return left @ right.T if self.is_linear else np.ones((len(left), len(right)))
 
     def of_each(self, keys: np.ndarray) -> np.ndarray:
-        """Return variances at N keys."""
+        """Return the variances at N keys for a variance of 1."""
         return (keys**2).sum(axis=1) if self.is_linear else np.ones(len(keys))
 
 
 Hypothesis = tuple[Mapping[Part, float], np.ndarray, float]
-"""Variances of the terms of a kernel, the deviations of the noise of N runs, and by how much it is less likely than
-others before any run, as a logarithm."""
+"""Variances of the kernel's terms, the standard deviations of the noise of N runs, and the negative logarithm of the
+hypothesis's relative prior probability."""
 
 
 class Surface:
-    """Gaussian processes through N values, one for each hypothesis, each weighed by its probability."""
+    """Gaussian processes through N values, one per hypothesis, averaged by the hypotheses' posterior probabilities."""
 
     def __init__(self, keys: np.ndarray, values: np.ndarray, hypotheses: Iterable[Hypothesis]) -> None:
         self._keys, self._values = keys, values
@@ -118,24 +120,27 @@ class Surface:
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """How far each value lies above what all others say of it, and the deviation of that; of the likeliest."""
+        """Return how far each value lies above its leave-one-out prediction, and the prediction's standard deviation.
+
+        Only the likeliest hypothesis counts.
+        """
         _, root, weights = self._fits[int(np.argmax(self.weights))]
         precision = np.diag(cho_solve((root, True), np.eye(len(root))))
         return weights / precision, 1.0 / np.sqrt(precision)
 
 
 class QualityModel:
-    """A surface through N runs, more being better.
+    """A surface through the quality of N runs; more is better.
 
     Args:
         keys: of the runs, shape (N, 4 + D), see `Space.quality_keys`.
-        values: their quality.
-        spread: between configurations, or None to learn it from the runs.
+        values: quality of the runs.
+        spread: standard deviation of quality between configurations, or None to learn it from the runs.
         noise: known standard deviations of the runs, shape (N,), or None to learn one for all. If they are known, a
-            point may differ from the surface, as far as runs scatter more than they should.
-        collapsed: runs that are known to have collapsed. The attribute of that name has those the model finds, too.
+            single point may deviate from the surface, if the runs scatter more than this noise explains.
+        collapsed: runs that are known to have collapsed. The attribute `collapsed` includes those the model finds.
 
-    `noise` becomes the deviation of one run.
+    The attribute `noise` is the standard deviation of one run.
     """
 
     def __init__(
@@ -157,7 +162,7 @@ class QualityModel:
         if self.collapsed.all():
             self.collapsed[:] = False
         self._fit()
-        while noise is None and (found := self._find_collapsed()).any():  # one can hide another
+        while noise is None and (found := self._find_collapsed()).any():  # one collapsed run can hide another
             self.collapsed |= found
             self._fit()
 
@@ -167,7 +172,7 @@ class QualityModel:
         return self._usual(keys) + mean, deviation
 
     def collapse_probability(self, keys: np.ndarray, failed: np.ndarray | None = None) -> np.ndarray:
-        """Return the share of nearby runs that collapsed or failed, shrunk to the overall share."""
+        """Return the share of nearby runs that collapsed or failed, shrunk towards the overall share."""
         failed = self._keys[:0] if failed is None else failed
         runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.full(len(failed), _FAILED))
         overall = (lost.sum() + 0.5) / (len(lost) + 10.0)
@@ -182,7 +187,7 @@ class QualityModel:
         known = None if self._known_noise is None else self._known_noise[runs]
         usual = _NOISE * self._spread if known is None else float(np.mean(known))
         noises, bumps = (self._noises, (0.0,)) if known is None else (_UNSURE, _BUMPS)
-        ridges = range(len(_RIDGES) if self._keys[:, 1].any() else 1)  # a script's batches are among the others
+        ridges = range(len(_RIDGES) if self._keys[:, 1].any() else 1)  # a script has its batch among the other columns
         believed = list(itertools.product(noises, ridges, self._bends, _TYPES, bumps))
         is_type = np.arange(self._keys.shape[1] + len(_RIDGES) - 1) == 0
         level, same_type, same_point = Part(), Part(same=is_type), Part(same=~is_type)
@@ -213,14 +218,14 @@ class QualityModel:
         return np.asarray(is_low | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
 
     def _usual(self, keys: np.ndarray) -> np.ndarray:
-        """Return quality at M keys as its kind is known beforehand, from the best run."""
+        """Return the quality that is expected at M keys before the surface, relative to the best run."""
         off = _ridged(keys - self._top)
         lost = _FALL * off[:, 2] ** 2 + _LARGE * off[:, 1] ** 2
         return np.asarray(self._center + self._spread * (_GAIN * (keys - self._top)[:, 3] - lost))
 
 
 def _ridged(keys: np.ndarray) -> np.ndarray:
-    """Return keys in which learning rates along each ridge replace the third column."""
+    """Return the keys with the third column replaced by the learning rate relative to each ridge."""
     rates = keys[:, 2:3] - math.log(2.0) * keys[:, 1:2] * np.array(_RIDGES)
     return np.hstack([keys[:, :2], rates, keys[:, 3:]])
 
@@ -232,13 +237,13 @@ def _lengths(keys: np.ndarray, ridge: int = 0) -> np.ndarray:
 
 
 def smooth(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the Matern kernel of smoothness 5/2, at keys that are divided by their lengths."""
+    """Return the Matern kernel of smoothness 5/2 for keys that have been divided by their lengths."""
     far = math.sqrt(5.0) * cdist(left, right)
     return np.asarray((1.0 + far + far**2 / 3.0) * np.exp(-far))
 
 
 def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:
-    """Scale N numbers to 0..1 by the span of `among`, by logarithms if it is wide; texts get a column each."""
+    """Scale N numbers to 0..1 by the span of `among`, as logarithms if it is wide. Each text gets its own column."""
     if not are_numbers(among):
         is_it = [[value == each for each in among] for value in values]
         return CATEGORY * np.array(is_it, dtype=float).reshape(len(values), len(among))
@@ -251,5 +256,5 @@ def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False)
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Return whether none of the values is a text, true or false."""
+    """Return whether all values are numbers; text, true and false are not."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
