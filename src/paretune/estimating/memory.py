@@ -1,26 +1,27 @@
-"""Peak memory of a device by a formula; the activations of a model are learned from its measured peaks.
+"""Predicts the peak memory of a device by a formula, whose activations are fitted to a model's measured peaks.
 
     bytes       = framework + weights + training state + activations + gathered
     weights     = 4 T / n,  2 T / n more if fp32 weights are multiplied in half precision,  and f F / n
     state       = 12 T / n            gradient and two moments of AdamW, of T trained weights
-                  12 T                of bf16 weights, with their gradients (2 + 2): masters and moments; in the update,
-                                      without activations, 4 T more for their gradients in fp32
-                  4 T / n             more on a processor, where load_best_model_at_end keeps the best weights
-    activations = a x rows x tokens x layers x hidden size,  and 12 x rows x tokens x vocabulary of a language model,
-                  or 4 x those of an evaluation batch if that is more
-    gathered    = with fsdp two layers as they are computed, all weights that are in no layer, and gradients of these
-                  and of a layer
+                  12 T                for bf16 weights, in addition to 2 + 2 T for them and their gradients: masters
+                                      and moments; during the update, when there are no activations, 4 T more for
+                                      fp32 gradients
+                  4 T / n             more on a CPU with load_best_model_at_end, which keeps the best weights
+    activations = a x rows x tokens x layers x hidden size,  and for a language model 12 x rows x tokens x vocabulary,
+                  or 4 x the same of an evaluation batch if that is more
+    gathered    = with fsdp, the weights of two layers and all weights outside layers in the format of the products,
+                  and the gradients of one layer and of the weights outside layers
 
-F weights are frozen: f = 4 bytes; 2 with adapters if the device multiplies in half precision; half a byte with qlora,
-whose constants, a 32nd of that, each device has in full. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0
-of 2 bytes). n devices share weights and state with fsdp, else 1. About 34 bytes a token, layer and unit of width in
-half precision, without the attention matrix, which modern kernels do not keep (Korthikanti et al., arXiv 2205.05198,
-section 4.1); twice that in fp32.
+F weights are frozen. They take f = 4 bytes each, 2 with adapters if the device multiplies in half precision, and half a
+byte with qlora; its constants, another 32nd of that, are held in full by each device. Autocast keeps no copy of frozen
+weights (measured with torch 2.13: 0 of 2 bytes). With fsdp, n devices share weights and state; otherwise n is 1.
+Activations take about 34 bytes per token, layer and unit of width in half precision (Korthikanti et al., arXiv
+2205.05198, section 4.1; without the attention matrix, which modern kernels do not keep), and twice that in fp32.
 
-Which batches fit is also concluded from jobs that did not fit (`Footprint`). Only jobs with equal values of every
-parameter that affects memory are compared; one with other `training_arguments` (such as gradient_checkpointing) shows
-nothing. Otherwise more rows, longer rows and fp32 instead of bf16 need more, and less memory is harder. Memory is what
-CUDA reports of a device (hardware.py), not its data sheet: two types with "24 GB" differ.
+Jobs that did not fit also show which batches do not fit (`Footprint`). A job is compared only with jobs that have equal
+values of every parameter that affects memory; a job with other `training_arguments` (such as gradient_checkpointing)
+shows nothing. Among these, more rows, longer rows and fp32 instead of bf16 need more memory. The memory of a device is
+what CUDA reports (hardware.py), not the data sheet's figure: two types with "24 GB" differ.
 """
 
 import math
@@ -38,15 +39,16 @@ from paretune.specification.parallelism import SHARDED, BatchPlan
 
 GIB = 2**30
 
-# Bytes of activations a unit, and of the framework, each with the standard deviation of its logarithm. On a device:
-# next to the 34 copies and what is freed late; workspaces of the libraries. On a processor: the same and the process
-# with its libraries, from the peaks of twelve jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON).
+# Bytes of activations per unit, and bytes of the framework, each with the standard deviation of its logarithm. On a
+# GPU: the 34 bytes and what is freed late; workspaces of the libraries. On a CPU: the same and the process with its
+# libraries, from the peaks of twelve jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON).
 _OF_DEVICE = (45.0, 0.3), (0.3 * GIB, 0.6)
 _OF_PROCESSOR = (75.0, 0.3), (0.65 * GIB, 0.3)
 _NOISE = 0.06  # standard deviation of the logarithm of a peak
-_LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
-_KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., table 2)
-_TOLERANCE = 1.001  # for sizes that were summed in different orders
+# Tokens per row in the longest batches, relative to the mean row of a data set that is not padded.
+_LONGEST_OVER_MEAN = 2.5
+_KEPT_OF_A_LAYER = 2 / 34  # share of a layer's activations that its input is (Korthikanti et al., table 2)
+_TOLERANCE = 1.001  # for rounding errors of sizes that were summed in different orders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,25 +57,25 @@ class MemorySetting:
 
     model: str  # model and kind of fine-tuning; each has its own activations
     on_processor: bool  # whether the peak is the resident memory of a process
-    parameters: float  # weights; the optimizer changes `trained_parameters` of them
+    parameters: float  # number of weights, of which the optimizer changes `trained_parameters`
     trained_parameters: float
     half: bool  # whether the device multiplies in bf16 or fp16
     sharers: int  # devices that share weights, gradients and moments; 1 if each holds all
     units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
-    logit_bytes: float  # of a language model; 0 for classification
-    frozen_bytes: float = 4.0  # bytes of a weight that is not trained
-    kept_bytes: float = 0.0  # of a trained weight, for its best value so far
-    state_bytes: float = 16.0  # of a trained weight: it, its gradient, moments, masters or the copy that is multiplied
-    update_bytes: float = 0.0  # of a trained weight, in the update only
-    whole_bytes: float = 0.0  # that each sharer has in full: constants of 4-bit weights, and what it has gathered
-    offloads_weights: bool = False  # whether weights and state are in the memory of the machine
+    logit_bytes: float  # bytes of a language model's logits; 0 for classification
+    frozen_bytes: float = 4.0  # bytes per weight that is not trained
+    kept_bytes: float = 0.0  # bytes per trained weight for the copy of the best weights so far
+    state_bytes: float = 16.0  # bytes per trained weight: itself, gradient, moments, and master or copy for products
+    update_bytes: float = 0.0  # further bytes per trained weight, during the update only
+    whole_bytes: float = 0.0  # held in full by each sharer: constants of 4-bit weights, and gathered weights
+    offloads_weights: bool = False  # whether weights and state are kept in the machine's memory
     usable_gib: float = math.inf  # memory of the device that the job may use
     unsure_gib: float = 0.0  # further memory that a GPU without a data sheet may have
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPrediction:
-    """Peak of one device in GiB, as PyTorch counts it, with an interval that holds 80 % of such jobs."""
+    """Peak memory of one device in GiB, as PyTorch counts it, with an interval that covers 80 % of such jobs."""
 
     gib: float
     gib_low: float
@@ -90,7 +92,7 @@ class MemoryPrediction:
 
 
 def describe(setting: Setting) -> MemorySetting:
-    """Describe what the memory of one device of a job depends on."""
+    """Return the numbers that the memory of one device of a job depends on."""
     spec, plan, built, work = setting.spec, setting.plan, setting.built, setting.work
     share, formats = setting.share, setting.formats
     tokens = min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * work.tokens)
@@ -123,7 +125,7 @@ def describe(setting: Setting) -> MemorySetting:
 
 
 class MemoryModel:
-    """Predicts peaks by formula; measured peaks (GiB of one device) move the activations of their own model."""
+    """Predicts peaks by formula; measured peaks (GiB of one device) shift the activations of their own model."""
 
     def __init__(self, peaks: Sequence[tuple[MemorySetting, float]] = ()) -> None:
         groups: dict[tuple[str, bool], list[tuple[MemorySetting, float]]] = {}
@@ -148,7 +150,7 @@ class MemoryModel:
 
 
 def _state_bytes(formats: Formats) -> float:
-    """Return the bytes of a trained weight: weight, gradient, two moments, and a master or the copy for products."""
+    """Return the bytes per trained weight: weight, gradient, two moments, and a master or the copy for products."""
     weight, updated = BYTES[formats.weights], BYTES[formats.updated]
     master = updated if formats.has_masters else 0.0
     copy = BYTES[formats.compute] if formats.weights != formats.compute else 0.0
@@ -156,10 +158,10 @@ def _state_bytes(formats: Formats) -> float:
 
 
 def _whole_bytes(setting: Setting) -> float:
-    """Return the bytes of weights, in addition to its share of them, that a device has in full.
+    """Return the bytes that a device holds in full, in addition to its share of the weights.
 
-    The layer that is computed and the next one are gathered, and what is in no layer stays so from the forward to the
-    end of the backward pass; so do its gradients. Those of a layer are summed in fp32.
+    The current layer and the next one are gathered. Weights outside layers stay gathered from the forward pass to the
+    end of the backward pass, and so do their gradients. Gradients of a layer are summed in fp32.
     """
     spec, built, packed = setting.spec, setting.built, setting.work.packed_weights
     scales = SCALE_BYTES * packed
@@ -177,7 +179,7 @@ def _constants(setting: MemorySetting) -> tuple[tuple[float, float], tuple[float
 
 
 def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
-    """Return the bytes of all, of activations and of the framework; `shift` is of the logarithm of activations."""
+    """Return the bytes in total, of activations and of the framework; `shift` is added to the log of activations."""
     (activations, _), (framework, _) = _constants(setting)
     activations *= math.exp(shift) * setting.units * (1 if setting.half else 2)
     trained = setting.trained_parameters
@@ -191,7 +193,7 @@ def _bytes(setting: MemorySetting, shift: float) -> tuple[float, float, float]:
 
 
 def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
-    """Fit mean and deviation of `shift` to the peaks of one model: a normal prior, Gauss-Newton."""
+    """Fit the mean and standard deviation of `shift` to one model's peaks, with a normal prior, by Gauss-Newton."""
     (_, prior), _ = _constants(peaks[0][0])
     shift, precision = 0.0, 1 / prior**2
     for _ in range(4):
@@ -207,17 +209,17 @@ def _learn(peaks: Sequence[tuple[MemorySetting, float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """Memory that one device needs in a job, and memory that it has."""
+    """The memory that one device needs in a job, and the memory that it has."""
 
-    alike: tuple[object, ...]  # all further settings that must be equal
+    alike: tuple[object, ...]  # all other settings that must be equal
     rows: int  # per-device batch
     dataset: str
     max_seq_length: int
-    units_per_row: float  # what the activations of a row are proportional to; NaN, which equals nothing, if unknown
+    units_per_row: float  # proportional to the activations of a row; NaN, which equals nothing, if unknown
     half: bool  # whether the device multiplies in bf16 or fp16
     sharers: int  # devices that share weights and training state; 1 if each holds all
-    usable_gib: float  # that a training may take of the device; processes on a machine without any share it evenly
-    run_id: str = field(default="", compare=False)  # the run that has measured it; empty for a question
+    usable_gib: float  # memory of the device that a training may use; processes without a GPU share evenly
+    run_id: str = field(default="", compare=False)  # the run that measured it; empty for a job that has not run
 
     @classmethod
     def of(
@@ -227,7 +229,7 @@ class Footprint:
         memory: MemorySetting | None = None,
         share: DeviceShare | None = None,
     ) -> "Footprint":
-        """Return the footprint of one job; `memory` and `share` are given if its model and its data are known."""
+        """Return the footprint of a job; `memory` and `share` are given if its model and data are known."""
         share = share or DeviceShare(spec)
         return cls(
             alike=(share.on_processor, *spec.key_of("memory", but="max_seq_length")),
@@ -241,7 +243,7 @@ class Footprint:
         )
 
     def why_full(self, full: Iterable["Footprint"]) -> "Footprint | None":
-        """Return a job that ran out of memory although it needed no more and had no less, or None."""
+        """Return a job of `full` that needed no more memory and had no less, or None."""
         return next((other for other in full if self._is_no_easier_than(other)), None)
 
     def _is_no_easier_than(self, other: "Footprint") -> bool:

@@ -1,7 +1,7 @@
-"""The end of a job: its outcome is gathered, counted in budgets, written into the run that it closes, judged and shown.
+"""Ends a job: gathers its outcome, records its cost, judges its model, fills and closes its run, and prints the result.
 
-Verdicts are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A study
-prints those of the jobs that it recommends.
+The verdicts on a model are printed when the job ends. Its run has them in the tag `paretune.verdict` and in its note. A
+study prints the verdicts on the jobs that it recommends.
 """
 
 import json
@@ -38,30 +38,30 @@ RUN_STATUS: Mapping[JobState, EndStatus] = {
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # software versions in a report
 _TIMES_THE_EPOCHS = 3
-_READ_LINES, _SHOWN_LINES = 200, 15  # of the log of a failed job
+_READ_LINES, _SHOWN_LINES = 200, 15  # lines read and lines shown of a failed job's log
 _USUAL_RATES = (0.3, 30.0)  # usual multiples of the default learning rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome(Result):
-    """An ended job: what it measured and cost, where it is recorded, and why it has no result."""
+    """An ended job: what it measured and cost, where it is recorded, and if it failed, why."""
 
     run_id: str
-    job_name: str  # its name for the launcher, SageMaker's for a job there; empty if none was created
+    job_name: str  # the launcher's (such as SageMaker's) name of the job; empty if none was created
     state: JobState
-    metrics: Mapping[str, float]  # MLflow's metric names and their values; unmeasured metrics are absent
-    price: Price | None = None  # of one instance; None if it is unknown, and then cost_usd is absent
+    metrics: Mapping[str, float]  # name in MLflow to value; metrics that were not measured are absent
+    price: Price | None = None  # price of one instance; None if unknown, and then cost_usd is absent
     spec: JobSpec = field(default_factory=JobSpec)
-    ran: JobSpec | None = None  # the same on the instances of its last attempt; None if it is not known
+    ran: JobSpec | None = None  # the specification as the last attempt ran it; None if unknown
     origin: str = "measured"
     reason: str = ""  # why it has no result, in words
-    failure: tuple[FailureKind, str] | None = None  # the kind, and the job's own reason
+    failure: tuple[FailureKind, str] | None = None  # the kind of failure, and the reason that the job gave
     report: JobReport | None = None
-    facts: Mapping[str, str] = field(default_factory=dict)  # what the launcher adds, such as `basis` of simulated jobs
+    facts: Mapping[str, str] = field(default_factory=dict)  # from the launcher, such as the `basis` of simulated jobs
     model: str = ""  # where the files of the model are: a folder, or an S3 URI
     model_uri: str = ""  # address from which MLflow loads it; empty if MLflow has none
     open_command: str = ""
-    kept_usd: float | None = None  # the most that instances kept after it can still cost; None if none are, or unknown
+    kept_usd: float | None = None  # most that instances kept after it can still cost; None if none are kept or unknown
     ended_at: float | None = None  # in seconds since the epoch; None if unknown
     has_gap: bool = False  # whether its run is incomplete; the job's own files are complete
     remarks: Sequence[str] = ()  # sentences on what the record lacks and why
@@ -75,7 +75,7 @@ class JobOutcome(Result):
         return self.state is JobState.COMPLETED
 
     def result(self) -> "JobOutcome":
-        """Return the finished job. Raises JobFailed or OutOfMemory if it has no result; its run says why."""
+        """Return the job if it completed. Otherwise raises JobFailed or OutOfMemory; its run has the reason."""
         if not self.has_completed:
             raise self.error()
         return self
@@ -94,7 +94,7 @@ class JobOutcome(Result):
         return f"{kind} {self.job_name}{f' ({remark})' * bool(remark)}"
 
     def rows(self) -> list[Row]:
-        """Return one row: ids, the parameters as MLflow has them, every metric."""
+        """Return one row with ids, the parameters as in MLflow, and all metrics."""
         return [
             {"run_id": self.run_id, "job_name": self.job_name, "origin": self.origin, **self._params, **self.metrics}
         ]
@@ -116,7 +116,7 @@ class JobOutcome(Result):
         }
 
     def notes(self) -> list[str]:
-        """Return the address of the run, gaps of its record, and verdicts on the model."""
+        """Return the command that opens the run, a note on gaps in its record, remarks, and verdicts on the model."""
         gap = (
             "MLflow did not take everything: this run's record has gaps, and the job's own files are complete; "
             f"`{command_line('sync')}` fills the gaps"
@@ -141,7 +141,8 @@ class JobOutcome(Result):
     def in_one_line(self) -> str:
         """Summarize in one line: the job's name, where it ran, how it ended, its quality and its cost."""
         spec, kind = self.ran or self.spec, "" if self.origin == "measured" else f", {self.origin}"
-        lacks_cluster = spec.runs_user_code and spec.has_instances  # the name of our own training has it
+        # The run name of paretune's own training includes the cluster.
+        lacks_cluster = spec.runs_user_code and spec.has_instances
         where = f" on {spec.instance_count} x {spec.instance_type}" if lacks_cluster else ""
         reason = f": {self.reason}" if self.reason else ""
         parts = [f"{run_name(spec)}{where} ({self.job_name}{kind}) {self.state.value}{reason}"]
@@ -155,10 +156,10 @@ class JobOutcome(Result):
         return "; ".join(parts if usd is None else [*parts, f"{usd:.4g} USD"])
 
     def note(self) -> str:
-        """Write Markdown with end, quality and cost in the first line, figures, verdicts, and how to repeat it."""
+        """Write Markdown: end, quality and cost in the first line, then figures, verdicts and a command."""
         figures = "\n".join(f"- {markdown(f'{name}: {text}')}" for name, text in self.summary().items())
         verdicts = [markdown(f"> **{sentence}**") for sentence in self.verdicts]
-        # The command is no block of code: that does not wrap, and widens MLflow's page.
+        # The command is not a code block, because that does not wrap and widens MLflow's page.
         again = f"Again: {code_span(self.spec.command())}"
         return "\n\n".join([markdown(f"**{self.in_one_line()}**"), figures, *verdicts, again])
 
@@ -171,13 +172,13 @@ def end_job(
     error: BaseException | None = None,
     why_not_smaller: str = "",
 ) -> JobOutcome:
-    """Book the cost of a job that has ended, record how it ended and close its run: every job ends here, and only here.
+    """Record the cost of an ended job and how it ended, and close its run. Every job ends here, and only here.
 
-    `error` is the reason of a job that ends early, and `job` is None if none was created; the result of a job that
-    completed all the same is kept. What a tracking server that is unavailable does not take, `sync` records.
+    `error` is why the job ends early; if the job completed all the same, its result is kept. `job` is None if none was
+    created. If the tracking server is unavailable, `sync` writes the missing parts later.
     """
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
-    if spec.project is None and record.was_concluded:  # a project's command may log any
+    if spec.project is None and record.was_concluded:  # a project's command may log a cost_usd of its own
         bill.recorded_usd = record.run.metrics().get(metrics.COST_USD)
     if error is not None and job is not None and job.state() is JobState.COMPLETED:
         error = None
@@ -191,7 +192,7 @@ def end_job(
     remarks = [*([] if job is None else record.collect_results(job)), *script_remarks(spec, report)]
     remarks += filter(None, [profiled])
     tags = {schema.WARM_POOL: None if bill.pool is None else bill.pool.status}
-    if job is None and bill.attempts_usd is not None:  # no other run's job may be taken for this one's by its name
+    if job is None and bill.attempts_usd is not None:  # so that no other run's job is mistaken for this one by its name
         tags[schema.JOB_NAME] = bill.last_job
     if over_usd := _above_worst_case(record, bill):
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
@@ -225,7 +226,7 @@ def end_job(
 
 
 def _above_worst_case(record: JobRecord, bill: Bill) -> float:
-    """Return the dollars that a job cost beyond its worst case; 0 if it did not, or if nobody is billed."""
+    """Return the dollars that a job cost beyond its worst case; 0 if it stayed within it or is not billed."""
     launcher, worst_usd = record.workplace.launcher, bill.worst_usd
     worst_usd = launcher.worst_case_usd(record.spec) if worst_usd is None else worst_usd
     over_usd = 0.0 if worst_usd is None else (bill.cost_usd or 0.0) - worst_usd
@@ -233,9 +234,9 @@ def _above_worst_case(record: JobRecord, bill: Bill) -> float:
 
 
 def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
-    """Add the log lines that lead to a failure to its outcome, without what torchrun prints after them."""
+    """Add the log lines that led to a failure to the outcome, without what torchrun prints after them."""
     kind, cause = outcome.failure or (None, "")
-    log = [] if kind is FailureKind.DISK_FULL else job.log_tail(_READ_LINES)  # which says nothing more
+    log = [] if kind is FailureKind.DISK_FULL else job.log_tail(_READ_LINES)  # the log would show nothing more
     end = max((number for number, line in enumerate(log, 1) if cause and cause in line), default=len(log))
     reason = outcome.reason or "it was stopped from outside"
     return replace(outcome, reason=reason, log=log[:end][-_SHOWN_LINES:], log_location=job.log_location())
@@ -244,14 +245,14 @@ def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
 def close_run(
     record: JobRecord, outcome: JobOutcome, profile: Mapping[str, bytes], tags: Mapping[str, str | None]
 ) -> JobOutcome:
-    """Close and fill the run, with a tag if MLflow lacks a part; return the outcome with its model's address there."""
+    """Close and fill the run; returns the outcome with its model's address in MLflow. A tag marks a run with gaps."""
     run, report, model_uri = record.run, outcome.report, ""
-    run.has_gap = False  # what a server that was away did not take still waits, and is written below
-    # First: `sync` comes back to a run as long as its state is Running.
+    run.has_gap = False  # writes that failed earlier are still waiting and are sent below
+    # This comes first, because `sync` returns to a run as long as its state is Running.
     is_closed = run.end(RUN_STATUS[outcome.state], outcome.ended_at)
     recorded = run.tags()
     name = name_with_result(recorded.get(schema.RUN_NAME, ""), outcome.ran or record.spec, outcome.metrics)
-    if not outcome.reason and schema.FAILURE_REASON in recorded:  # of an earlier command in this run
+    if not outcome.reason and schema.FAILURE_REASON in recorded:  # from an earlier command that wrote this run
         run.delete_tags(schema.FAILURE_REASON)
     with run.later():
         run.log_metrics(_headlines_first(outcome.metrics, record.former_metrics))
@@ -260,7 +261,7 @@ def close_run(
         if profile:
             run.log_files(profile, PROFILE)
         if report is not None and outcome.has_completed and outcome.origin == "measured":
-            run.flush()  # the model shows figures that the run has
+            run.flush()  # so that the run has the figures that the model shows
             model_uri = record_model(run, outcome.ran or record.spec, report, outcome.model)
         has_gap = outcome.has_completed and (run.has_gap or record.is_uncollected)
         run.set_tags(
@@ -274,7 +275,7 @@ def close_run(
                 schema.WATCHED_BY: "",
                 **tags,
                 **{f"{schema.PREFIX}{name}": text for name, text in outcome.facts.items()},
-                # The run of another project is not ours to describe.
+                # The note of another project's run is left to that project.
                 schema.NOTE: None if record.spec.project else outcome.note(),
             }
         )
@@ -283,21 +284,21 @@ def close_run(
 
 
 def _headlines_first(values: Mapping[str, float], recorded: Mapping[str, float]) -> dict[str, float]:
-    """Return the values that are not recorded yet, F1 and dollars first: MLflow's columns have that order."""
+    """Return the values that are not recorded yet, F1 and dollars first, because MLflow's columns keep this order."""
     names = dict.fromkeys((metrics.F1, metrics.COST_USD, *values))
     new = metrics.to_known_digits({name: values[name] for name in names if name in values})
     return {name: value for name, value in new.items() if recorded.get(name_for_mlflow(name)) != value}
 
 
 def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:
-    """Return the files of the job's profile, and its one-line summary or why there is none."""
+    """Return the files of the job's profile, and a one-line summary or the reason why there is none."""
     try:
         files = job.profile()
         summary = printable(str(parse_json(files[PROFILE_JSON], lax=True)["summary"]))
     except LostContact as error:
         return {}, f"the profile is not recorded: {error}"
     except (KeyError, TypeError, ValueError):
-        return {}, "the job has left no profile: it went on from a checkpoint at its end, or its log says why"
+        return {}, "the job wrote no profile: it continued from a checkpoint near its end, or its log shows why"
     return files, f"profile: {summary}; more in {PROFILE}/profile.md of the run"
 
 
@@ -316,7 +317,7 @@ def _write_report(run: Run, report: JobReport) -> None:
 
 
 def sources_without_bill(sources: str) -> str:
-    """Leave out what only a bill knows of `MLflow: f1, cost_usd; printed: loss`: the script's value is not recorded."""
+    """Remove metrics of the bill from a text like `MLflow: f1, cost_usd; printed: loss`: they are not the script's."""
     parts = (part.partition(": ") for part in sources.split("; "))
     kept = [
         (source, [name for name in names.split(", ") if name not in metrics.OF_THE_BILL]) for source, _, names in parts
@@ -325,9 +326,9 @@ def sources_without_bill(sources: str) -> str:
 
 
 def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_not_smaller: str) -> str:
-    """Explain why a job did not end well and what to do about it; empty if it completed or was stopped as asked.
+    """Explain why a job failed and what to do about it; empty if it completed or was stopped on request.
 
-    `why_not_smaller` has the per-device batch with which it ran out of memory, and why no smaller one follows.
+    `why_not_smaller` names the per-device batch that ran out of memory, and why no smaller one is tried.
     """
     if failure is None:
         return ""
@@ -358,7 +359,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
-    """Describe metrics of a user's own training that are NaN, or how it leaves one value of an evaluation."""
+    """Describe metrics of a user's own training that are NaN, or how to report an evaluation if there is none."""
     if report is None or not spec.runs_user_code:
         return []
     lost = ", ".join(report.not_finite)
@@ -380,10 +381,10 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
 
 
 def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
-    """Judge whether a completed job's model is no better than a constant answer, or worse than TF-IDF.
+    """Return a warning if a completed job's model is no better than a constant answer, or worse than TF-IDF.
 
-    `values` are metrics of the job and baselines of its data. A difference to TF-IDF below the standard error of so few
-    validation rows shows nothing. A script or a project, whose F1 is computed elsewhere, is not judged.
+    `values` has the job's metrics and the baselines of its data. A gap to TF-IDF below the standard error of F1 on the
+    validation rows shows nothing. Scripts and projects are not judged, because they compute F1 themselves.
     """
     task = metrics.TASKS[spec.task]
     measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))

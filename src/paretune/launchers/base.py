@@ -1,4 +1,4 @@
-"""The interface between paretune and the places where jobs run: `Launcher` and `Job`."""
+"""The interface to the places where jobs run: a `Launcher` starts and finds jobs, a `Job` is one of them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -17,32 +17,34 @@ from paretune.specification.job import JobSpec
 from paretune.specification.launchers import LauncherTraits
 from paretune.specification.parallelism import DEVICE_MAP
 
-CREATED_WITHIN_S = 600.0  # between the recording of a job's name and its creation: its code is uploaded meanwhile
-GONE_AFTER_S = 60.0  # a job is gone if its service has denied it for this long: one answer is no proof
-SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
-LOOK_EVERY_S = 2.0  # between two answers that there is no job
+CREATED_WITHIN_S = 600.0  # longest time between recording a job's name and creating it, during which code is uploaded
+GONE_AFTER_S = 60.0  # a job counts as gone after its service has denied it for this long; one answer is not proof
+SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was interrupted on this side
+LOOK_EVERY_S = 2.0  # between two requests while there is no job
 JOB_PREFIX = "paretune-"  # prefix of all job names
-_RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)  # strategies, from their checkpoints
+# Strategies whose checkpoints fit any number of devices.
+_RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
 
 
 def job_name(job: str, attempt: int) -> str:
-    """Name of an attempt of a job, at most 63 letters, digits and hyphens: a pure function, so none is started twice.
+    """Return the name of an attempt of a job: at most 63 letters, digits and hyphens.
 
-    `job` is the same for all attempts: the id of the job's run, or the name that `jobs.launch` gives to equal jobs.
+    The name depends only on the arguments, so no attempt is started twice. `job` is the same for all attempts: the id
+    of the job's run, or the name that `jobs.launch` gives to equal jobs.
     """
     return f"{JOB_PREFIX}{job}-{attempt}"
 
 
 def job_of(name: str) -> str:
-    """Return the part of a `job_name` that all attempts share; another name is returned whole."""
+    """Return the part of a `job_name` that all attempts share; any other name is returned unchanged."""
     job, _, attempt = name.removeprefix(JOB_PREFIX).rpartition("-")
     return job if name.startswith(JOB_PREFIX) and job and attempt.isdigit() else name
 
 
 def checkpoint_folder(document: JobDocument) -> str:
-    """Name of the folder with the checkpoints of a job, from which its next attempts continue.
+    """Return the name of the folder with a job's checkpoints, from which later attempts continue.
 
-    If another number of devices cannot continue from them, each instance type has its own folder.
+    If its checkpoints do not fit another number of devices, each instance type has its own folder.
     """
     spec, job = document.spec, job_of(document.job_name)
     return job if spec.strategy in _RESUMES_ON_ANY_DEVICE_COUNT else f"{job}-{spec.instance_type}"
@@ -69,10 +71,10 @@ class WarmPoolStatus:
 
     status: str  # the service's own word, such as Available or Reused
     is_kept: bool  # whether the instances are still kept, and billed
-    seconds: float | None  # billed per instance in addition to the job's own, so far; None if AWS no longer knows
+    seconds: float | None  # seconds billed per instance so far, besides the job's own; None if AWS no longer knows
 
     def billed_s(self, longest_s: float) -> float:
-        """Return the billed seconds; while instances are kept, or if AWS no longer knows, the requested time."""
+        """Return the billed seconds, or `longest_s` while instances are kept or if AWS no longer knows."""
         return longest_s if self.is_kept or self.seconds is None else self.seconds
 
 
@@ -83,10 +85,10 @@ class JobStatus:
     state: JobState
     seconds: float  # wall-clock seconds from the start to the end, or to now
     billable_seconds: float  # seconds billed per instance
-    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # as `read_phases` names them; empty if unknown
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)  # named as in `read_phases`; empty if unknown
     report: JobReport | None = None  # the result of a completed job
-    ended_at: float | None = None  # when it ended, in seconds since the epoch of this machine; None if unknown
-    failure: tuple[FailureKind, str] | None = None  # kind and reason if it failed, or was stopped not by `stop`
+    ended_at: float | None = None  # when it ended, in seconds since the epoch by this machine's clock; None if unknown
+    failure: tuple[FailureKind, str] | None = None  # kind and reason if it failed or was stopped by anything but `stop`
     facts: Mapping[str, str] = field(default_factory=dict)  # about where it ran; recorded as tags `paretune.*`
     model: str = ""  # path or URI of the trained model of a completed job; "" if there is none
 
@@ -94,7 +96,7 @@ class JobStatus:
 class Job(ABC):
     """One training on one cluster, created by a launcher.
 
-    Each method may be called in the process that submitted the job and in any that attached to it. None blocks.
+    Any process that submitted the job or attached to it may call each method. No method blocks.
     """
 
     name: str
@@ -102,9 +104,9 @@ class Job(ABC):
     @property
     @abstractmethod
     def run_id(self) -> str:
-        """Id of the run that submitted it first: `JobDocument.run_id`. Equal jobs of two runs share a name.
+        """Id of the run that first submitted the job (`JobDocument.run_id`); equal jobs of two runs share a name.
 
-        If it returns anything else, each launch mistakes its own job for another run's.
+        With any other value, a launch would mistake its own job for another run's.
         """
 
     @abstractmethod
@@ -148,7 +150,7 @@ class Job(ABC):
         return None
 
     def release_warm_pool(self) -> None:  # noqa: B027  # most launchers keep no instances
-        """Give the kept instances back; raises LostContact if they are still kept and billed."""
+        """Release the kept instances. Raises LostContact if they are still kept and billed."""
 
     def fetch_output(self, name: str, folder: Path) -> Path:
         """Return the folder `name` of a project's output, downloaded to `folder` if it is not on this machine.
@@ -163,13 +165,13 @@ class Job(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class JobSetup:
-    """The choices that a launcher has made for a job before it is created; a launcher adds its own to a subclass.
+    """The choices that a launcher makes for a job before creating it; a launcher adds its own in a subclass.
 
     `check` makes them and `check_inputs` completes them, once for each job. `submit` uses them.
 
     Attributes:
         spec: the job with the parameters that follow from the launcher's configuration, such as a role.
-        recorded: those of these parameters that later attempts and `clean` need; they become a tag of the job's run.
+        recorded: the parameters among these that later attempts and `clean` need; they become a tag of the run.
     """
 
     spec: JobSpec
@@ -178,15 +180,15 @@ class JobSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """The parts of the launching command that a launcher is made from.
+    """What the launching command gives to a launcher.
 
     Attributes:
         home: folder of jobs, checkpoints and prepared data.
         clock: the machine's clock.
         environment: variables of the command.
-        region: the parameter `region` of its jobs; of interest only to launchers with regions.
-        check: raises Interrupted once the command is to end; to be called in long work.
-        predict: the estimate of a job without inputs, or None.
+        region: the parameter `region` of its jobs; only launchers with regions use it.
+        check: raises Interrupted when the command should end; to be called during long work.
+        predict: returns the estimate of a job without inputs, or None.
     """
 
     home: Path
@@ -204,32 +206,32 @@ def open_launcher(traits: LauncherTraits, surroundings: Surroundings) -> "Launch
 
 
 class Launcher(ABC):
-    """A place where jobs run. Its `traits` say what others must know before it is opened."""
+    """A place where jobs run. `traits` has what must be known before the launcher is opened."""
 
     traits: ClassVar[LauncherTraits]
-    reads_inputs = True  # whether its jobs read the prepared rows and the model; if not, `submit` gets none
-    jobs_outlive_submitter = True  # whether its jobs outlive the process that submitted them
+    reads_inputs = True  # whether jobs read the prepared rows and the model; if not, `submit` gets neither
+    jobs_outlive_submitter = True  # whether jobs outlive the process that submitted them
     jobs_may_appear_late = True  # whether a job may still appear after the process that submitted it has ended
-    stop_s = 0.0  # seconds that a job may take to stop once its maximum runtime is over
-    exceeded_s = 0.0  # the most seconds billed beyond a job's worst case; later ones are longer by as much
-    virtual_clock: SkippingClock | None = None  # its jobs' clock if their time is simulated
+    stop_s = 0.0  # seconds that a job may take to stop after its maximum runtime
+    exceeded_s = 0.0  # most seconds billed beyond a worst case so far; added to later worst cases
+    virtual_clock: SkippingClock | None = None  # the clock of its jobs, if their time is simulated
 
     @classmethod
     @abstractmethod
     def open(cls, surroundings: Surroundings) -> Self:
-        """Make a launcher for a command; raises BadInput if something is missing that every job of it needs."""
+        """Make a launcher for a command. Raises BadInput if something is missing that all of its jobs need."""
 
     @property
     def origin(self) -> str:
-        """`simulated` if the figures of its jobs are, else `measured`; recorded as `paretune.origin`."""
+        """`simulated` if the figures of its jobs are simulated, else `measured`; recorded as `paretune.origin`."""
         return "simulated" if self.traits.is_simulated else "measured"
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-        """Start a job, or adopt the one that has its name already; raises ParetuneError if neither is possible.
+        """Start a job, or adopt the job that already has its name. Raises ParetuneError if neither is possible.
 
-        `setup` is that of an admitted job. Without one, such as for a later attempt, the document has all parameters
-        that the job needs, and the launcher makes its other choices now.
+        `setup` comes from `check_inputs`, for an admitted job. Without it, as for a later attempt, the document has all
+        parameters that the job needs, and the launcher makes its other choices now.
         """
 
     @abstractmethod
@@ -252,7 +254,7 @@ class Launcher(ABC):
         return ""
 
     def worst_case_usd(self, spec: JobSpec) -> float | None:
-        """Return the most dollars that the job can be billed, on its most expensive type; None without a price."""
+        """Return the most dollars the job can be billed, on its most expensive instance type; None without prices."""
         prices = [(each, self.price(each)) for each in spec.clusters()]
         known = [
             worst_case_usd(each, price, self.billed_after_limit_s(each) + self.exceeded_s)
@@ -274,11 +276,11 @@ class Launcher(ABC):
         return self.worst_case_usd(spec)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
-        """Return how many seconds a job may be billed beyond its maximum runtime, to stop and upload its results."""
+        """Return the most seconds billed beyond a job's maximum runtime, for stopping and uploading results."""
         return self.stop_s
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Return the seconds after which an attempt stops itself; if none are left, there is no such attempt."""
+        """Return the seconds after which an attempt stops itself; without any left, no attempt is started."""
         return document.max_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
@@ -290,7 +292,7 @@ class Launcher(ABC):
         return {}
 
     def check(self, spec: JobSpec) -> JobSetup:
-        """Check all that can be checked for free, and return the choices for the job.
+        """Check everything that can be checked for free, and return the launcher's choices for the job.
 
         Raises BadInput with all faults, and LaunchRefused if a service does not answer.
         """

@@ -1,19 +1,19 @@
 """The steps of a training, with evaluations, checkpoints and a stop in between.
 
-    a step:  its rows, the same whatever the number of processes -> micro-batches of this device
+    a step:  its rows, the same for any number of processes -> this device's micro-batches
              -> summed loss / labels of all rows -> backward -> clip, AdamW, schedule
-    after:   an exchange of the processes, at least every ten steps -> curves, evaluation, checkpoint, stop
+    after:   the processes exchange values, at least every ten steps -> curves, evaluation, checkpoint, stop
 
-For example, 64 rows a step on two processes in micro-batches of 16. `GlobalBatchSampler.rows` gives both processes the
-same 64 rows, so they count the labels of a step without asking each other. `micro_batches` cuts them into two parts of
-32, of which each process takes every second row. The loss of a micro-batch is the sum over its labels, divided by the
-labels of all 64 rows, times two, because DDP averages the gradients of two processes. The first micro-batch only adds
-its gradients; after the second they are exchanged, and both processes make the same update. If the rows of a part do
-not go round, a process without one computes another's, times 0.
+For example, take 64 rows per step on two processes in micro-batches of 16. `GlobalBatchSampler.rows` gives both
+processes the same 64 rows, so each can count the labels of the step without asking the other. `micro_batches` cuts the
+rows into two parts of 32, and each process takes every second row of a part. The loss of a micro-batch is the sum over
+its labels, divided by the labels of all 64 rows, times two, because DDP averages the gradients of two processes. The
+first micro-batch only accumulates gradients. After the second, the processes exchange them and both make the same
+update. If a part has too few rows for all processes, a process without a row computes another's with factor 0.
 
-A step draws its random numbers from seed, step and rank: a training that goes on, on as many devices, is one that never
-stopped (with fp16 the scale of the loss may grow later). On another number of devices it takes the same rows, with
-other dropout.
+The random numbers of a step depend only on seed, step and rank. So a training that continues on as many devices gives
+the same result as one that never stopped (except that with fp16 the loss scale may grow later). On another number of
+devices it sees the same rows, with different dropout.
 """
 
 import gc
@@ -39,14 +39,14 @@ from paretune.training.profile import BATCH, Profile
 from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows
 from paretune.training.strategies import Loss, Replicas
 
-_BETWEEN_SAVES = 20.0  # on spot, the time between checkpoints is at least this multiple of the time that one takes
+_BETWEEN_SAVES = 20.0  # on spot, the least time between checkpoints, as a multiple of the time that one takes
 
 
 @contextmanager
 def _no_automatic_collection() -> Iterator[None]:
-    """Switch automatic garbage collection off: in one process it makes all others wait.
+    """Switch off automatic garbage collection inside the block: in one process, it would make all others wait.
 
-    `Meter.exchange` collects in all of them at once, but never what exists before the block.
+    `Meter.exchange` collects in all processes at once, but never objects that existed before the block.
     """
     gc.collect()
     gc.freeze()
@@ -62,8 +62,8 @@ def _no_automatic_collection() -> Iterator[None]:
 class Progress:
     """The progress of a training: everything in a checkpoint that is not a tensor."""
 
-    step: int = 0  # optimizer steps done
-    best: float | None = None  # higher is better: losses are negated
+    step: int = 0  # completed optimizer steps
+    best: float | None = None  # best metric so far; higher is better, so losses are negated
     best_step: int | None = None
     loss_scale: float | None = None
 
@@ -71,10 +71,9 @@ class Progress:
 class Loop:
     """One training of the model of `strategy`.
 
-    `loss` is what it minimizes. `evaluate` measures it and returns metrics, one of them under the name `loss`.
-    `sampler` says to which step each of the `rows` belongs. Checkpoints, curves and the profile are written into
-    `folder`. On spot instances (`on_spot`) there is a checkpoint every two minutes, less often if it would take a
-    twentieth of the time.
+    The training minimizes `loss`. `evaluate` measures the model and returns its metrics, including `loss`. `sampler`
+    assigns the `rows` to steps. Checkpoints, curves and the profile are written into `folder`. On spot instances
+    (`on_spot`), it writes a checkpoint every two minutes, or less often if that would take a twentieth of the time.
     """
 
     def __init__(
@@ -94,13 +93,13 @@ class Loop:
         self.rows, self._sampler = rows, sampler
         self._rate_of = schedule_of(arguments, optimizer.inner.defaults["lr"])
         self.progress = Progress()
-        self._evaluation: dict[str, float] | None = None  # of the model as it is
-        self._best: dict[str, torch.Tensor] = {}  # its weights, with load_best_model_at_end
+        self._evaluation: dict[str, float] | None = None  # metrics of the model in its current state
+        self._best: dict[str, torch.Tensor] = {}  # the best weights so far, with load_best_model_at_end
         self.events = EventWriter(folder.events if processes.is_first() else None)
         self._loss, self._evaluate, self._folder, self._on_spot = loss, evaluate, folder, on_spot
 
     def resume(self) -> bool:
-        """Continue from the newest checkpoint that is complete in all processes; False if there is none."""
+        """Continue from the newest checkpoint that is complete in all processes; returns False if there is none."""
         checkpoint = checkpoints.agree(self._folder.checkpoints)
         if checkpoint is None:
             return False
@@ -115,10 +114,10 @@ class Loop:
         return True
 
     def run(self, stop_requested: Callable[[], bool], profile_steps: int | None = None) -> bool:
-        """Train to the last step; False if the training was stopped before it, with a checkpoint of its last step.
+        """Train to the last step. Returns False if it was stopped earlier, after writing a checkpoint.
 
-        Once `stop_requested` is true in any process, all of them stop after the next step at which they exchange, after
-        about five seconds, or ten steps if that is less. An evaluation that is due then comes before the checkpoint.
+        After `stop_requested` is true in any process, all processes stop at their next exchange: within about five
+        seconds, or ten steps if that is sooner. An evaluation that is due then comes before the checkpoint.
         """
         self.meter = meter = Meter(self.progress.step, self.arguments.max_steps, self.strategy.device)
         profile = None
@@ -148,14 +147,15 @@ class Loop:
         return True
 
     def _step(self, step: int) -> torch.Tensor:
-        """Train one optimizer step, the first of which is 0. Returns the norm of its gradients."""
+        """Make one optimizer step, counted from 0. Returns the norm of its gradients."""
         strategy, rows = self.strategy, self._sampler.rows(step)  # indices into `self.rows`
         torch.manual_seed(hash((self.arguments.seed, step, strategy.rank)))  # for dropout; equal in every run
         strategy.model.train()
         micro_batches, losses = self._sampler.micro_batches(step), []
-        # Gradients are averaged over the shares, so that each has `shares` times its part of the loss.
+        # Gradients are averaged over the shares, so each share's loss is multiplied by their number.
         factor = strategy.shares / max(1, int(self.rows.label_counts[rows].sum()))
-        for number, (own, is_real) in enumerate(micro_batches, 1):  # if not real: another's, so that all do the same
+        # Rows that are not real are another process's: they make all processes do the same work.
+        for number, (own, is_real) in enumerate(micro_batches, 1):
             with record_function(BATCH):
                 batch = self.rows.batch(own)
             losses.append(
@@ -175,7 +175,7 @@ class Loop:
         return self._loss(logits, labels) * factor
 
     def _after_step(self, rate: float, norm: torch.Tensor, stop_requested: bool) -> bool:
-        """Write curves, evaluate and save if it is time. Returns whether to stop, which all processes do together."""
+        """Write curves, evaluate and save when due. Returns whether to stop, the same in all processes."""
         arguments, step = self.arguments, self.progress.step
         is_last = step == arguments.max_steps
         logs, evaluates, saves = (
@@ -197,12 +197,12 @@ class Loop:
                 self._log({f"train/{name}": value for name, value in curves.items()} | self.meter.curves())
         if evaluates and self._update_best(self.evaluate()):
             saves = saves or arguments.save_strategy.value == "best"
-        if saves and not is_last:  # the model of the last step is returned
+        if saves and not is_last:  # the last step needs none: its model is returned
             self._save()
         return stops and not is_last
 
     def evaluate(self) -> dict[str, float]:
-        """Evaluate the current model once per step: later calls return the same values. Add them to the curves."""
+        """Evaluate the current model and add the values to the curves. Later calls in a step return the same values."""
         if self._evaluation is None:
             with self.meter.stopwatch.paused():
                 self._evaluation = self._evaluate()
@@ -210,7 +210,7 @@ class Loop:
         return self._evaluation
 
     def _log(self, curves: dict[str, float]) -> None:
-        """Write points of curves, and a line for people into the log."""
+        """Write points of the curves, and print a line to the log."""
         step, total = self.progress.step, self.arguments.max_steps
         if processes.is_first():
             shown = [f"{name} {value:.4g}" for name, value in curves.items() if not name.startswith("system/")]
@@ -228,9 +228,9 @@ class Loop:
         return is_best
 
     def _keep_best(self) -> None:
-        """Copy the weights, which are the best so far, into the memory of the machine.
+        """Copy the weights, the best so far, to the machine's memory, with load_best_model_at_end.
 
-        Not to files: each instance has only those of its own processes.
+        They are not written to files, because each instance has only the files of its own processes.
         """
         if self.arguments.load_best_model_at_end:
             weights = self.optimizer.weights()
