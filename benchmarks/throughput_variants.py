@@ -47,6 +47,7 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
         per_device_train_batch_size=options.batch,
         seed=options.seed,
         max_seq_length=options.max_seq_length,
+        precision=options.precision,
         training_arguments=extra,
     )
     with tempfile.TemporaryDirectory(prefix="throughput-job-") as root:
@@ -176,7 +177,7 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
         samples += len(batch["labels"])
         if workspace == "cuda":
             batch = {name: value.pin_memory().to(workspace, non_blocking=True) for name, value in batch.items()}
-        with torch.autocast(workspace, torch.bfloat16, enabled=device.has_bf16()):
+        with torch.autocast(workspace, torch.bfloat16, enabled=device.choose_precision(options.precision) == "bf16"):
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -192,7 +193,7 @@ def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> d
     workspace = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
     config = AutoConfig.from_pretrained(options.model)
-    kind = torch.bfloat16 if device.has_bf16() else torch.float32
+    kind = device.DTYPES[device.choose_precision(options.precision)]
     make = partial(torch.randn, dtype=kind, device=workspace)
     hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
     shapes = [(hidden, hidden)] * 4 + [(hidden, inner), (inner, hidden)]

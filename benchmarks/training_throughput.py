@@ -2,6 +2,7 @@
 
     python benchmarks/training_throughput.py                       # CPU: MiniLM on movie reviews, about 25 minutes
     python benchmarks/training_throughput.py --quality-seeds 0     # speed only, about 10 minutes
+    python benchmarks/training_throughput.py --precision fp32      # as on a processor without bf16
 
 Model, rows and optimizer steps are the same. One process runs after the other, variants alternate, and each is repeated
 in one run. It prints the median samples per second with their spread, the ratio to (b), the share of the limit, and F1.
@@ -72,6 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=16, help="rows per step")
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--max-seq-length", type=int, default=128)
+    parser.add_argument("--precision", choices=("auto", "fp32"), default="auto", help="of all but the Trainer")
     parser.add_argument("--dataset", default="bundled:rotten_tomatoes")
     parser.add_argument("--model", default="bundled:all-MiniLM-L6-v2")
     parser.add_argument("--variants", default=",".join(_NAMES))
@@ -107,7 +109,7 @@ def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
 
 def _child(options: argparse.Namespace, name: str, *, seed: int, whole: bool = False) -> dict[str, float]:
     words = [sys.executable, __file__, "--variant", name, "--seed", str(seed)]
-    for option in ("steps", "batch", "learning_rate", "max_seq_length", "prepared", "model"):
+    for option in ("steps", "batch", "learning_rate", "max_seq_length", "precision", "prepared", "model"):
         words += [f"--{option.replace('_', '-')}", str(getattr(options, option))]
     result = subprocess.run([*words, *(["--whole"] if whole else [])], check=False, capture_output=True, text=True)
     if result.returncode:
@@ -141,7 +143,7 @@ def _print_conditions(options: argparse.Namespace) -> str:
     rows, tokens = facts["train_rows"], facts["train_tokens"]
     made = [published.conditions("torch", "transformers")]
     made.append(f"{device.device_name() if device.has_gpu() else f'{torch.get_num_threads()} threads of PyTorch'}")
-    made.append("bf16" if device.has_bf16() else "fp32, for it has no bf16")
+    made.append(device.choose_precision(options.precision))
     made.append(f"{options.model_name} on {rows:,.0f} rows of {tokens / rows:.1f} tokens")
     made.append(f"batch {options.batch}, {options.steps} steps, {options.repeats} repeats")
     print(", ".join(made), flush=True)
