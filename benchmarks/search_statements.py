@@ -12,7 +12,8 @@ their mean is the truth. TrimTuner states mean and deviation of three runs: draw
     ratio        root mean square error of the recommended quality, over that of the mean of its own runs that trained
     ± holds      share of recommended points whose true quality lies within one stated standard error
     80 % holds   the same for the stated interval of 80 %
-    front        true hypervolume of the stated front, over that of the front of the runs that trained
+    front        true hypervolume of the stated front, over that of the front of the runs that trained; of points whose
+                 quality is better than the median of all points
 """
 
 import argparse
@@ -163,7 +164,7 @@ class _Study:
             point for point, is_best in zip(study_front.points, front(measured, [False, False]), strict=True) if is_best
         ]
         true = [(point.means["cost_usd"], -self.truth(point.number)) for point in study_front.points]
-        reference = max(usd for usd, _ in true) * 1.05, min(f1 for _, f1 in true) + 0.1
+        reference = max(usd for usd, _ in true) * 1.05, statistics.median(quality for _, quality in true)
         volumes = [
             hypervolume([(point.means["cost_usd"], -self.truth(point.number)) for point in points], reference)
             for points in (study_front.best, best)

@@ -58,9 +58,9 @@ _QUALITY_DEGREES = 1
 five-fold between models. Chosen, like the share above, on the development worlds of benchmarks/search."""
 _FEWEST_DEGREES = 2  # least degrees of freedom of Student's t: with one, no two values would ever be distinguished
 FEWEST_EQUAL = 2  # equal repeats after which a training counts as deterministic
-_OF_THE_SPREAD = 0.1
-"""Assumed standard deviation of one run in an unknown metric, as a share of the spread between configurations: with
-more noise, a search would find nothing."""
+_OF_THE_SPREAD = 0.03
+"""Assumed standard deviation of one run in an unknown metric, as a share of the spread between configurations. Chosen
+on drawn studies of two tables, and judged on two others (benchmarks/search_statements.py)."""
 _OF_THE_VALUE = 0.01  # the same, as a share of the value, if all configurations are equal
 _CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # quality metric to the metric of a constant answer
 _MOST_JUDGED = 120  # number of the best points that are searched for collapses
@@ -120,7 +120,7 @@ def pooled_noise(
             return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)
         if metric is None or metric.noise is None:
             means = [fmean(group) for group in groups if group] or [0.0]
-            prior, degrees = _OF_THE_VALUE * (abs(median(means)) or 1.0), F1_DEGREES
+            prior, degrees = _OF_THE_VALUE * (abs(median(means)) or 1.0), _QUALITY_DEGREES
             if max(means) > min(means):  # unlike the standard deviation, this ignores a run that diverged
                 prior = _OF_THE_SPREAD * float(median_abs_deviation(means, scale="normal") or np.std(means))
         else:

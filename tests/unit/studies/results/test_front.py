@@ -156,6 +156,14 @@ def test_repeats_that_are_all_equal_leave_no_noise_but_one_of_them_may_be_a_coin
     assert pooled_noise("job_seconds", [[60.0, 60.0, 60.0]]).deviation > 0.0
 
 
+def test_repeats_of_a_script_that_agree_count_more_than_how_far_apart_its_settings_are() -> None:
+    settings = [[0.2], [0.4], [0.6], [0.8]]
+
+    noise = pooled_noise("own", [*settings, [0.900, 0.902, 0.901], [0.880, 0.881, 0.879]])
+
+    assert noise.deviation < 0.005
+
+
 def test_dollars_whose_runs_disagree_are_stated_with_their_own_error_although_all_others_agree() -> None:
     busy = [trial_of(0, 1.0, 0.9), trial_of(1, 1.9, 0.9, repeats=0), trial_of(2, 1.1, 0.9, repeats=0)]
     calm = [
