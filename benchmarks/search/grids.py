@@ -9,7 +9,9 @@ finds the same on one table with every seed, but something else on each part.
                                                        setting: small ones are cheap and worse
     fcnet-slice, fcnet-parkinsons                      FCNet (arXiv 1905.04970): networks of two layers on one machine,
                                                        four seeds; Apache-2.0. Quality is the negative decimal
-                                                       logarithm of the validation error
+                                                       logarithm of the validation error. Each second counts as a
+                                                       minute: the worst case of a cloud job of seconds is minutes, so
+                                                       no study could hold a budget of 40 such jobs
 
 Searches see clusters of EC2 in two ways. `clusters`: the search knows the price per second of all machines of a job.
 `machines`: it knows the price of one machine of the type, and a job bills the seconds of all of its machines.
@@ -37,7 +39,7 @@ FCNET = {"fcnet-slice": "search_fcnet_slice.csv", "fcnet-parkinsons": "search_fc
 FCNET_AXES = ("batch_size", "learning_rate", "n_units_1", "n_units_2")
 SIZES, SIZE = "trimtuner-sizes", "rows"
 _MACHINE = "ml.m5.large"
-_FCNET_USD_PER_HOUR = 0.096
+_FCNET_USD_PER_HOUR, _FCNET_TIMES = 0.096, 60.0
 _NAMES = {name: (cpus, usd) for cpus, usd, name in FLAVORS.values()}
 Run = tuple[float, float]
 """Seconds and quality of one training."""
@@ -214,7 +216,7 @@ def _fcnet(path: Path, script: Path, part: str) -> Grid:
         for row in csv.DictReader(file):
             key = tuple(float(row[name]) if name == "learning_rate" else int(row[name]) for name in FCNET_AXES)
             of_seeds = ((row[f"runtime_s_{seed}"], row[f"valid_mse_{seed}"]) for seed in range(4))
-            runs[key] = [(float(seconds), -math.log10(float(mse))) for seconds, mse in of_seeds if seconds and mse]
+            runs[key] = [(_FCNET_TIMES * float(seconds), -math.log10(float(mse))) for seconds, mse in of_seeds if seconds and mse]
     axes: dict[str, list[Any]] = {name: sorted({key[i] for key in runs}) for i, name in enumerate(FCNET_AXES)}
     if part:
         draw = random.Random(f"{path.name}/{part}")
