@@ -88,7 +88,6 @@ WITHOUT: Mapping[str, Part] = {
     ),
     "a second try of failed jobs": _without(decision, on_worlds_only=True, MOST_TRIES=1),
     "failures as signs of collapses": _without(quality, on_worlds_only=True, _FAILED=0.0),
-    "ridges that are learned": _without(quality, on_worlds_only=True, _RIDGES=(0.5,)),
     "bends that are learned": _without(quality, on_worlds_only=True, _BENDS=(0.5,)),
     "what batch and rate usually do": _without(quality, on_worlds_only=True, _FALL=0.0, _LARGE=0.0, _GAIN=0.0),
 }

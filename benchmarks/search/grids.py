@@ -216,7 +216,9 @@ def _fcnet(path: Path, script: Path, part: str) -> Grid:
         for row in csv.DictReader(file):
             key = tuple(float(row[name]) if name == "learning_rate" else int(row[name]) for name in FCNET_AXES)
             of_seeds = ((row[f"runtime_s_{seed}"], row[f"valid_mse_{seed}"]) for seed in range(4))
-            runs[key] = [(_FCNET_TIMES * float(seconds), -math.log10(float(mse))) for seconds, mse in of_seeds if seconds and mse]
+            runs[key] = [
+                (_FCNET_TIMES * float(seconds), -math.log10(float(mse))) for seconds, mse in of_seeds if seconds and mse
+            ]
     axes: dict[str, list[Any]] = {name: sorted({key[i] for key in runs}) for i, name in enumerate(FCNET_AXES)}
     if part:
         draw = random.Random(f"{path.name}/{part}")

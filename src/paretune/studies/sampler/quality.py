@@ -1,7 +1,7 @@
 """The model of quality: a run either collapses (scores like one answer for all rows) or follows a smooth surface.
 
 The surface is a Gaussian process over `Space.quality_keys`. It is averaged over hypotheses, weighted by their posterior
-probabilities. In each, good learning rates lie along a ridge: they grow with some power of the global batch size. The
+probabilities. Good learning rates lie along a ridge: they grow with the square root of the global batch size. The
 instance type may shift quality, but this becomes likely only if runs show it clearly. A collapsed run says nothing
 about the surface; it raises the probability of a collapse near it.
 """
@@ -28,19 +28,14 @@ _FALL, _LARGE, _GAIN = 0.13, 0.02, 0.3
 batch, gained by e times the epochs."""
 _LEVEL = 3.0  # standard deviation of the common level around the median, in spreads
 _NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
-_RIDGES = (0.5, 0.0, 1.0)  # powers of the global batch with which good learning rates may grow, the usual one first
-_BENDS, _NOISES, _TYPES, _BUMPS = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5), (0.0, 1.0, 3.0)
-"""Values that the hypotheses combine with a ridge: standard deviations of the surface, of one run, of an instance type,
-and of a point around these, in spreads (surface and type) or in usual noises (run and point)."""
-_NOISES_OF_ANY = (
-    0.1,
-    0.4,
-    1.0,
-    2.0,
-)  # the same for one run, if the spread is learned: a bad setting may be far below all others
+_RIDGE = 0.5  # power of the global batch with which good learning rates grow
+_BENDS, _NOISES, _TYPES = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5)
+"""Values that the hypotheses combine: standard deviations of the surface and of an instance type, in spreads, and of
+one run, in usual noises."""
+# The same for one run, if the spread is learned: a bad setting may be far below all others.
+_NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)
 # Least learned spread, as a share of the largest value; the same while there are fewer than _FEW runs.
 _LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5
-_UNSURE = (0.7, 1.4)  # factors on the known noise of runs, which comes from few repeats
 _FAILED = 0.8  # part of a collapse that a failed run counts: it is tried again after something near it has trained
 _UNLIKELY = 0.02  # hypotheses below this share of the likeliest one are dropped
 _ANY, _SAME = 1e9, 1e-9  # lengths over which nothing changes, and over which everything does
@@ -136,8 +131,6 @@ class QualityModel:
         keys: of the runs, shape (N, 4 + D), see `Space.quality_keys`.
         values: quality of the runs.
         spread: standard deviation of quality between configurations, or None to learn it from the runs.
-        noise: known standard deviations of the runs, shape (N,), or None to learn one for all. If they are known, a
-            single point may deviate from the surface, if the runs scatter more than this noise explains.
         collapsed: runs that are known to have collapsed. The attribute `collapsed` includes those the model finds.
 
     The attribute `noise` is the standard deviation of one run.
@@ -149,10 +142,9 @@ class QualityModel:
         values: Sequence[float],
         spread: float | None,
         *,
-        noise: np.ndarray | None = None,
         collapsed: np.ndarray | None = None,
     ) -> None:
-        self._keys, self._values, self._known_noise = keys, np.array(values, dtype=float), noise
+        self._keys, self._values = keys, np.array(values, dtype=float)
         least = _FEW_SPREAD if len(self._values) < _FEW else _LEAST_SPREAD
         scatter = max(float(np.std(self._values)), least * float(np.abs(self._values).max(initial=0.0)), 1e-9)
         self._spread = spread or scatter
@@ -162,7 +154,7 @@ class QualityModel:
         if self.collapsed.all():
             self.collapsed[:] = False
         self._fit()
-        while noise is None and (found := self._find_collapsed()).any():  # one collapsed run can hide another
+        while (found := self._find_collapsed()).any():  # one collapsed run can hide another
             self.collapsed |= found
             self._fit()
 
@@ -184,26 +176,21 @@ class QualityModel:
         runs = ~self.collapsed
         x, y = self._keys[runs], self._values[runs]
         self._center, self._top = float(np.median(y)), x[[int(np.argmax(y))]]
-        known = None if self._known_noise is None else self._known_noise[runs]
-        usual = _NOISE * self._spread if known is None else float(np.mean(known))
-        noises, bumps = (self._noises, (0.0,)) if known is None else (_UNSURE, _BUMPS)
-        ridges = range(len(_RIDGES) if self._keys[:, 1].any() else 1)  # a script has its batch among the other columns
-        believed = list(itertools.product(noises, ridges, self._bends, _TYPES, bumps))
-        is_type = np.arange(self._keys.shape[1] + len(_RIDGES) - 1) == 0
-        level, same_type, same_point = Part(), Part(same=is_type), Part(same=~is_type)
-        bends = [Part(lengths=_lengths(self._keys, ridge)) for ridge in ridges]
+        usual = _NOISE * self._spread
+        believed = list(itertools.product(self._noises, self._bends, _TYPES))
+        level, same_type = Part(), Part(same=np.arange(self._keys.shape[1]) == 0)
+        surface = Part(lengths=_lengths(self._keys))
         hypotheses: list[Hypothesis] = [
             (
                 {
                     level: (_LEVEL * self._spread) ** 2,
-                    bends[ridge]: (bend * self._spread) ** 2,
+                    surface: (bend * self._spread) ** 2,
                     **({same_type: (of_type * self._spread) ** 2} if of_type else {}),
-                    **({same_point: (bump * usual) ** 2} if bump else {}),
                 },
-                noise * (np.full(len(y), usual) if known is None else known),
-                math.log(noise) ** 2 + math.log(bend / _BENDS[0]) ** 2 + 0.5 * (ridge > 0) + 5.0 * of_type + bump,
+                np.full(len(y), noise * usual),
+                math.log(noise) ** 2 + math.log(bend / _BENDS[0]) ** 2 + 5.0 * of_type,
             )
-            for noise, ridge, bend, of_type, bump in believed
+            for noise, bend, of_type in believed
         ]
         self._surface = Surface(_ridged(x), y - self._usual(x), hypotheses)
         noise = np.array(believed)[:, 0]
@@ -225,15 +212,14 @@ class QualityModel:
 
 
 def _ridged(keys: np.ndarray) -> np.ndarray:
-    """Return the keys with the third column replaced by the learning rate relative to each ridge."""
-    rates = keys[:, 2:3] - math.log(2.0) * keys[:, 1:2] * np.array(_RIDGES)
+    """Return the keys with the third column replaced by the learning rate relative to the ridge of good ones."""
+    rates = keys[:, 2:3] - _RIDGE * math.log(2.0) * keys[:, 1:2]
     return np.hstack([keys[:, :2], rates, keys[:, 3:]])
 
 
-def _lengths(keys: np.ndarray, ridge: int = 0) -> np.ndarray:
+def _lengths(keys: np.ndarray) -> np.ndarray:
     """Return the lengths over which quality changes along each column of ridged keys."""
-    rates = [_RATE if index == ridge else _ANY for index in range(len(_RIDGES))]
-    return np.array([_ANY, _BATCH, *rates, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
+    return np.array([_ANY, _BATCH, _RATE, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
 
 
 def smooth(left: np.ndarray, right: np.ndarray) -> np.ndarray:
