@@ -1,6 +1,6 @@
 """Prepares the container of a training job and becomes the job's command; runs in the job, without paretune.
 
-    python3 container_start.py COMMAND... ML        set SageMaker's variables, install packages, look at the GPU, run it
+    python3 container_start.py COMMAND... ML        set SageMaker's variables, install packages, check the GPU, run it
     python3 container_start.py --install FILE ML    install a file of requirements
 
 ML is the folder /opt/ml of the job.
@@ -31,12 +31,12 @@ except RuntimeError:  # such as no kernel for this GPU
     works = False
 print(torch.__version__, torch.version.cuda, works)
 """
-"""Prints versions, and whether PyTorch can compute on the GPU. The image of a project may have no PyTorch."""
+"""Prints versions and whether PyTorch can compute on the GPU. The image of a project may have no PyTorch."""
 
 
 def main(words: list[str]) -> None:
     """Prepare and run the command."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the first process of a container ignores it by default
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by default, the first process of a container ignores it
     if words[0] == "--install":
         install(["-r", words[1]])
         return
@@ -52,7 +52,7 @@ def main(words: list[str]) -> None:
 
 
 def variables() -> dict[str, str]:
-    """Return the variables in which SageMaker scripts look for folders, hosts and hyperparameters."""
+    """Return the variables from which SageMaker scripts read folders, hosts and hyperparameters."""
     config = {
         name: json.loads((ML / "input" / "config" / f"{name}.json").read_text())
         for name in ("resourceconfig", "inputdataconfig", "hyperparameters")
@@ -90,7 +90,7 @@ def variables() -> dict[str, str]:
 
 
 def gpus() -> list[Path]:
-    """Count the GPUs of this instance."""
+    """Return the device files of this instance's GPUs."""
     return list(Path("/dev").glob("nvidia[0-9]*"))
 
 
@@ -122,7 +122,7 @@ def install(needed: list[str]) -> None:
 
 
 def look_at_gpu() -> None:
-    """Print driver, CUDA and whether PyTorch can use the GPU; ends the job if it cannot."""
+    """Print the driver, CUDA, and whether PyTorch can use the GPU. Ends the job if it cannot."""
     if not gpus():
         return
     driver = printed(["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]).partition("\n")[0]
@@ -131,7 +131,7 @@ def look_at_gpu() -> None:
     if can_use == "False" and ALLOW_NO_GPU not in os.environ:
         fail(
             f"bad_input: PyTorch {torch} for CUDA {cuda} cannot use the GPU of this instance (driver {driver}): "
-            "set sagemaker.training_image to an image for an older CUDA, or take another instance_type"
+            "set sagemaker.training_image to an image for an older CUDA, or use another instance_type"
         )
 
 
@@ -144,7 +144,7 @@ def printed(words: list[str]) -> str:
 
 
 def fail(reason: str) -> NoReturn:
-    """Write the reason where SageMaker looks for it and end the job."""
+    """Write the reason to the file that SageMaker reads, and end the job."""
     print(f"paretune: {reason}", flush=True)
     (ML / "output").mkdir(parents=True, exist_ok=True)
     (ML / "output" / "failure").write_text(reason)

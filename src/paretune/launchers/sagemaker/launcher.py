@@ -61,19 +61,19 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
 
 _STARTERS = [Path(__file__).with_name(name) for name in ("container_start.sh", "container_start.py", "with_secrets.py")]
-_OURS = "pydantic>=2.10"  # required by our own code in a job; AWS's images have it with the SageMaker SDK
-_READS_SECRETS = "boto3"  # in AWS's images
-_PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # of an address, where a password could stand
+_OURS = "pydantic>=2.10"  # needed by paretune's own code in a job; AWS's images have it as part of the SageMaker SDK
+_READS_SECRETS = "boto3"  # reads secrets in a job; AWS's images have it
+_PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # the part of an address where a password could stand
 _MOST_PREFERENCES = 5  # AWS, InstancePreferences
 _CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
-# The newest Hugging Face image for CUDA 12, which needs driver 525, or its compatibility package. The next one, with
-# transformers 5.3 for CUDA 13, needs 580, and AWS names 470 to 550 (SageMaker Developer Guide, inference-gpu-drivers,
-# read 2026-11-25).
+# The newest Hugging Face image for CUDA 12, which needs driver 525 or CUDA's compatibility package. The next image,
+# with transformers 5.3 for CUDA 13, needs driver 580, but AWS documents only 470 to 550 (SageMaker Developer Guide,
+# inference-gpu-drivers, read 2026-11-25).
 _HUGGING_FACE = {"version": "4.56.2", "base_framework_version": "pytorch2.8.0", "py_version": "py312"}
-# What it is made of, for regions where the SDK lists no Hugging Face image.
+# The image that it is built on, for regions where the SDK lists no Hugging Face image.
 _PYTORCH = {"version": "2.8.0", "py_version": "py312"}
-# The newest one on which PyTorch's build script and release notes agree that it has kernels for Volta (V100, compute
-# capability 7.0); the first seconds of a job find an image of the user's own that has none for its GPU.
+# The newest image that has kernels for Volta (V100, compute capability 7.0) according to both PyTorch's build script
+# and its release notes. If a user's own image lacks kernels for its GPU, container_start.py ends the job in seconds.
 _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
 # The newest images that hold AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
 # Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
@@ -83,12 +83,16 @@ _AWS_LIBRARIES = {
 }
 _OLDEST_TRANSFORMERS = (5, 3)  # the oldest version that our training is tested with
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
-_NEWER_TRANSFORMERS = ("transformers", "accelerate", "peft")  # what that Hugging Face image needs
-_TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer ones want torch 2.6
+_NEWER_TRANSFORMERS = (
+    "transformers",
+    "accelerate",
+    "peft",
+)  # packages that this Hugging Face image needs in newer versions
+_TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # for torch 2.4 and 2.5; newer versions need torch 2.6
 
 
 class Image(NamedTuple):
-    """A training image, and packages that pip installs when the job starts, which is billed."""
+    """A training image, and the packages that pip installs when the job starts (in billed time)."""
 
     uri: str
     requirements: tuple[str, ...]
@@ -96,12 +100,12 @@ class Image(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SageMakerSetup(JobSetup):
-    """A job's role, bucket, network (in `spec`), images and volume.
+    """A job's role, bucket and network (in `spec`), and its images and volume.
 
     Attributes:
-        images: instance type, of the job and of its fallbacks, to the image for it.
-        types: the instance types of one request, best first.
-        volume_gib: GiB that the job needs on an instance; 0 as long as its inputs are not known.
+        images: instance type to its image, for the job's own type and its fallbacks.
+        types: the instance types of the first request, best first.
+        volume_gib: GiB that the job needs on an instance; 0 until its inputs are known.
     """
 
     images: Mapping[str, Image]
@@ -113,9 +117,9 @@ class SageMakerLauncher(Launcher):
     """Starts and finds jobs in an AWS account.
 
     Args:
-        region: of all its jobs; by default that of the environment or of AWS's configuration.
-        package: folder of the code of paretune that travels.
-        check: called while files are uploaded and before a job is created; raises to cancel.
+        region: region of all jobs; by default from the environment or AWS's configuration.
+        package: folder with the paretune code that is sent with a job.
+        check: called during uploads and before a job is created; raises an error to cancel.
     """
 
     traits = SAGEMAKER
@@ -142,7 +146,7 @@ class SageMakerLauncher(Launcher):
         return {"account": self.account.identity["Account"], "region": self.account.region}
 
     def check(self, spec: JobSpec) -> SageMakerSetup:
-        """Check strategy, image and instance type together; credentials, role and bucket; the limits of a request."""
+        """Check strategy, image and instance type, then credentials, role and bucket, and AWS's limits on a request."""
         faults, made = launch_faults(spec), list[SageMakerSetup]()
         of_account = account_faults(spec, self.account)
         if not faults:
@@ -155,25 +159,25 @@ class SageMakerLauncher(Launcher):
         return made[0]
 
     def _setup(self, spec: JobSpec, *, is_sound: bool) -> SageMakerSetup:
-        """Choose role, bucket, network and images of a job; any role and bucket if those of the account are faulty."""
+        """Choose a job's role, bucket, network and images; placeholders replace a faulty role and bucket."""
         of_any = {"role": ANY_ROLE, "sagemaker.s3_bucket": ANY_BUCKET}
         settings = self.account.settings(spec) if is_sound else {**self.account.usual(spec), **of_any}
         recorded = {name: settings[name] for name in ("sagemaker.s3_bucket", "tags")}
         return replace(self._images(spec.replace(**settings)), recorded=recorded)
 
     def _images(self, spec: JobSpec) -> SageMakerSetup:
-        """Choose the images of a job with all its parameters. Raises BadInput if there is none."""
+        """Choose the images of a job. Raises BadInput if there is none."""
         images = images_of(spec, self.account.region)
         return SageMakerSetup(spec=spec, images=images, types=_types_of_one_request(spec, images))
 
     def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> SageMakerSetup:
-        """Check that data in S3 exist and all fits on the disks, and that a job without a network needs none."""
+        """Check that data in S3 exist, that everything fits on the disks, and that an isolated job needs no network."""
         addresses = inputs.code.in_s3.items() if inputs.code is not None else ()
         refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
         return self._with_volume(setup, inputs)
 
     def _with_volume(self, setup: JobSetup, inputs: JobInputs) -> SageMakerSetup:
-        """Choose the size of a job's volume, once; raises BadInput if it cannot run with its inputs."""
+        """Choose the size of a job's volume, if not yet chosen. Raises BadInput if it cannot run with its inputs."""
         setup = setup if isinstance(setup, SageMakerSetup) else self._images(setup.spec)
         if setup.volume_gib:
             return setup
@@ -181,21 +185,21 @@ class SageMakerLauncher(Launcher):
         needed = [_PORT_OR_VARIABLE.sub("", line) for line in (inputs.code.requirements if inputs.code else ())]
         if any(without_secrets(line) != line for line in needed):
             faults.append(
-                "requirements must hold no password and no key, because they travel with the code: use "
-                "sagemaker.package_index, or a sagemaker.training_image that holds the packages"
+                "requirements must not contain a password or key, because they are uploaded with the code: use "
+                "sagemaker.package_index, or a sagemaker.training_image that has the packages"
             )
         needed_gib = volume_for_gib(bytes_on_disk(spec, inputs))
         for name in spec.instance_types() if spec.sagemaker.volume_size_in_gb is None else ():
             local_gib = spec.instance(name).local_storage_gib
             if needed_gib > (most_gib := local_gib or LARGEST_VOLUME_GIB):
-                kind = "on local disks, and gets no other volume" if local_gib else "a volume at most"
+                has = f"only {most_gib} GiB on local disks" if local_gib else f"a volume of at most {most_gib} GiB"
                 faults.append(
-                    f"model, data and checkpoints may take {needed_gib} GiB, and {name} has {most_gib} GiB, "
-                    f"{kind}: take fine_tuning=lora, an instance_type with more room, or set "
-                    "sagemaker.volume_size_in_gb to what you know to suffice"
+                    f"model, data and checkpoints may take {needed_gib} GiB, but {name} has {has}: use "
+                    "fine_tuning=lora or an instance_type with larger disks, or set sagemaker.volume_size_in_gb if you "
+                    "know how much is enough"
                 )
         refuse(faults)
-        # The next job can take kept instances only if it asks for the same volume.
+        # A later job can use kept instances only if it requests the same volume.
         pooled = spec.sagemaker.keep_alive_minutes > 0
         return replace(setup, volume_gib=pooled_volume_gib(spec, inputs) if pooled else needed_gib)
 
@@ -204,12 +208,12 @@ class SageMakerLauncher(Launcher):
         return request_faults(request, model.shape_for("CreateTrainingJobRequest"))
 
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-        """Upload what is not in S3 yet and create the job, or adopt the one that has this name.
+        """Upload what is not in S3 yet and create the job, or adopt the existing job with this name.
 
-        A later attempt has role, bucket and network of the first one; nothing of this process is added.
+        A later attempt uses the role, bucket and network of the first one, whatever the settings of this process.
 
         Raises:
-            BadInput, LaunchRefused: there is no job.
+            BadInput, LaunchRefused: no job was created.
             LostContact: the job may have been created.
         """
         spec = document.spec if setup is None else setup.spec
@@ -242,17 +246,17 @@ class SageMakerLauncher(Launcher):
         return self.account.region
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
-        """Return the seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
+        """Return the most seconds to stop, save and upload after the limit, from the bytes of what the job may save."""
         return billed_after_limit_s(spec, self._environment)
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Return the job's seconds after its container's start, less the billed seconds of earlier attempts."""
+        """Return the job's seconds after its container starts, less the billed seconds of earlier attempts."""
         return deadline_s(document.spec, self._environment) - document.spent_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return the types that InstancePreferences takes: on demand, at most five, with one request for all of them.
+        """Return the types for InstancePreferences: at most five, on demand, that one request suits.
 
-        Image, batch and kind of disk are the same for all; a warm pool has one type only.
+        They have the same image, batch and kind of disk. A job with a warm pool has only one type.
         """
         return self._images(spec).types
 
@@ -263,9 +267,9 @@ class SageMakerLauncher(Launcher):
     def _request(
         self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None, *, dry: bool = False
     ) -> dict[str, Any]:
-        """Return the complete CreateTrainingJob request; its inputs are uploaded, unless `dry`.
+        """Return the complete CreateTrainingJob request, after uploading the inputs unless `dry`.
 
-        Raises BadInput if the code cannot travel, LaunchRefused if AWS refuses an upload.
+        Raises BadInput if the code cannot be sent, and LaunchRefused if AWS refuses an upload.
         """
         first = None if document.attempt == 1 else self._first_attempt(document)
         if first is None:
@@ -293,11 +297,11 @@ class SageMakerLauncher(Launcher):
             job = {**details, "deadline_s": deadline}
         else:
             packages += [*chosen.images[spec.instance_type].requirements, _OURS]
-            # The training does not see account, network and money.
+            # The training does not get the parameters of account, network and cost.
             inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **details["spec"])
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
             job["script_options"] = details["script_options"]
-        job["packages"] = packages  # not in the code: another instance type may have another image
+        job["packages"] = packages  # apart from the code, because another instance type may have another image
         job |= {"request_key": _request_key(document), "volume_gib": volume_gib}
         if first is not None and spec.instance_type == _type_that_ran(first):
             job["packages"] = first.document["packages"]
@@ -321,7 +325,7 @@ class SageMakerLauncher(Launcher):
         )
 
     def _uploaded(self, inputs: JobInputs, storage: Storage) -> tuple[dict[str, str], dict[str, Any]]:
-        """Upload data and code; return their channels, and what the document says of them: a command, or paths."""
+        """Upload data and code; returns their channels, and entries for the job's document: a command, or paths."""
         channels, code = dict[str, str](), inputs.code or UserCode()
         if inputs.dataset is not None:
             channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
@@ -345,7 +349,7 @@ class SageMakerLauncher(Launcher):
         name = job_name(job_of(document.job_name), 1)
         if (job := self.attach(name)) is None:
             raise LaunchRefused(
-                f"AWS no longer knows {name}, whose code and data {document.job_name} would use: launch the job again"
+                f"AWS no longer has {name}, whose code and data {document.job_name} would use: launch the job again"
             )
         bucket = _settings_of(job.description)["sagemaker.s3_bucket"]
         with refused_to(f"read the document of {name}"):
@@ -354,13 +358,13 @@ class SageMakerLauncher(Launcher):
         if launched.get("request_key") != _request_key(document):
             raise LaunchRefused(
                 f"the parameters or tags of {document.job_name} are not those that its first attempt was launched "
-                f"with: somebody has changed the tags of run {document.run_id} in MLflow, so no attempt follows; "
+                f"with: somebody has changed the tags of run {document.run_id} in MLflow, so it is not tried again; "
                 f"`{command_line('stop', {'run': document.run_id})}` records its cost and closes its run"
             )
         return _FirstAttempt(job.description, launched)
 
     def _adopt_after(self, error: Exception, name: str) -> Job:
-        """Return the job that exists although its creation failed: an earlier one, or one whose answer was lost."""
+        """Return the job that exists although its creation failed: an earlier job, or one whose response was lost."""
         is_in_use, reason = code(error) == "ResourceInUse", explain(error, "create the training job")
         if not (is_in_use or was_heard(error)):
             raise LaunchRefused(reason) from error
@@ -373,8 +377,8 @@ class SageMakerLauncher(Launcher):
             return job
         if is_in_use:
             raise LaunchRefused(
-                f"AWS says that the name {name} is in use, and has shown no such job for {GONE_AFTER_S:g} s: "
-                "it is just being deleted; try again in a few minutes"
+                f"AWS says that the name {name} is in use, but has shown no such job for {GONE_AFTER_S:g} s: "
+                "it is probably being deleted; try again in a few minutes"
             ) from error
         raise LostContact(f"{reason}\n{hint}") from error
 
@@ -386,12 +390,12 @@ class SageMakerLauncher(Launcher):
 class _FirstAttempt(NamedTuple):
     """The first attempt of a job."""
 
-    description: "Description"  # the answer of DescribeTrainingJob
+    description: "Description"  # the response of DescribeTrainingJob
     document: Mapping[str, Any]  # the job.json that was sent with it
 
 
 def _settings_of(description: "Description") -> dict[str, Any]:
-    """Return role, bucket, key and network of a job that AWS describes, by parameter."""
+    """Return the role, bucket, key and network of a job from AWS's description, by parameter."""
     output, network = description["OutputDataConfig"], description.get("VpcConfig") or {}
     return {
         "role": description["RoleArn"],
@@ -424,7 +428,7 @@ def _request_key(document: JobDocument) -> str:
 
 
 def choose_image(spec: JobSpec, region: str) -> Image:
-    """Choose the image for a job. Raises ValueError if AWS has none."""
+    """Choose the image for a job. Raises ValueError if AWS has no suitable one."""
     added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
     if spec.sagemaker.training_image is not None:
         return Image(spec.sagemaker.training_image, () if spec.sagemaker.network_isolation else added)
@@ -448,14 +452,14 @@ def choose_image(spec: JobSpec, region: str) -> Image:
 
 @cache
 def _image_uri(framework: str, **options: str) -> str:
-    """Return the SDK's image. It is cached, because each call reads all of AWS's endpoints, which takes 12 ms."""
+    """Return the SDK's image. Cached, because each call reads all of AWS's endpoints, which takes 12 ms."""
     from sagemaker.core import image_uris
 
     return str(image_uris.retrieve(framework, image_scope="training", **options))
 
 
 def images_of(spec: JobSpec, region: str) -> dict[str, Image]:
-    """Choose an image for each instance type of a job; raises BadInput if strategy, type and image do not fit."""
+    """Choose an image for each instance type of a job. Raises BadInput if strategy, type and image do not match."""
     images, faults = dict[str, Image](), list[str]()
     for cluster in spec.clusters():
         try:
@@ -464,28 +468,28 @@ def images_of(spec: JobSpec, region: str) -> dict[str, Image]:
             reason = str(error).partition(". ")[0].strip()
             faults.append(
                 f"AWS's list has no image for strategy {spec.strategy} on {cluster.instance_type} in {region} "
-                f"({reason}): give sagemaker.training_image, or another region or instance_type"
+                f"({reason}): set sagemaker.training_image, or use another region or instance_type"
             )
     refuse([*faults, *own_image_faults(spec, region)])
     return images
 
 
 def own_image_faults(spec: JobSpec, region: str) -> list[str]:
-    """Return reasons why the user's own image does not suit the job; empty if it does, or if there is none."""
+    """Return reasons why the user's own image does not suit the job; empty if it does or if there is none."""
     faults, uri = list[str](), spec.sagemaker.training_image
     if uri is None:
         return []
     registry = re.search(r"\.dkr\.ecr\.([\w-]+)\.", uri)
     if registry and registry[1] != region:
         faults.append(
-            f"sagemaker.training_image lies in {registry[1]}, the job runs in {region}: use the address of that region"
+            f"sagemaker.training_image is in {registry[1]}, but the job runs in {region}: use its address there"
         )
     transformers = re.search(r"transformers(\d+)\.(\d+)", uri)
     if transformers and not spec.runs_user_code and tuple(map(int, transformers.groups())) < _OLDEST_TRANSFORMERS:
         oldest = ".".join(map(str, _OLDEST_TRANSFORMERS))
         faults.append(
-            f"sagemaker.training_image holds transformers {'.'.join(transformers.groups())}, paretune's training needs "
-            f"{oldest} or newer: leave sagemaker.training_image out, or give an entry_script of your own"
+            f"sagemaker.training_image has transformers {'.'.join(transformers.groups())}, but paretune's training "
+            f"needs {oldest} or newer: remove sagemaker.training_image, or set an entry_script of your own"
         )
     kind, other = ("gpu", "cpu") if spec.instance().has_gpu else ("cpu", "gpu")
     if f"-{other}" in uri:
@@ -508,24 +512,26 @@ def _types_of_one_request(spec: JobSpec, images: Mapping[str, Image]) -> tuple[s
 
 
 def isolation_faults(setup: SageMakerSetup, inputs: JobInputs) -> Iterator[str]:
-    """Return reasons why a job that is isolated from the network needs it."""
+    """Return reasons why a job with sagemaker.network_isolation needs the network."""
     spec, settings, needed = setup.spec, setup.spec.sagemaker, list[str]()
     if not settings.network_isolation:
         return
-    if settings.training_image is None:  # the user's own image may contain everything
-        images = () if spec.project is not None else setup.images.values()  # a project's command brings its own
+    if settings.training_image is None:  # the user's own image may have everything
+        images = (
+            () if spec.project is not None else setup.images.values()
+        )  # a project's command has an environment of its own
         needed += [each for image in images for each in image.requirements]
         needed += inputs.code.requirements if inputs.code is not None else ()
     if names := ", ".join(dict.fromkeys(filter(None, map(str.strip, needed)))):
-        image = "give a sagemaker.training_image that holds them, or leave network_isolation out"
-        yield f"sagemaker.network_isolation leaves the job no network, and pip would install {names}: {image}"
+        image = "set a sagemaker.training_image that has them, or remove network_isolation"
+        yield f"sagemaker.network_isolation cuts the job off the network, but pip must install {names}: {image}"
     for name, text in spec.environment.items():
         if text.startswith(IN_SECRETS_MANAGER):
             read = f"environment.{name} is read from Secrets Manager by the job"
-            yield f"{read}, which has no network with sagemaker.network_isolation: leave one of them out"
+            yield f"{read}, which has no network with sagemaker.network_isolation: remove one of them"
 
 
 def _type_that_ran(first: "_FirstAttempt") -> str:
-    """Return the instance type of a job; "" if AWS has chosen none of its types."""
+    """Return the instance type of a job, or "" if AWS has not chosen one of its types."""
     resources = first.description["ResourceConfig"]
     return str(resources.get("SelectedInstanceType", resources.get("InstanceType", "")))

@@ -37,7 +37,7 @@ def build_request(
     document: JobDocument,
     *,
     image: str,
-    types: Sequence[str],
+    types: tuple[str, ...],
     command: Sequence[str],
     needed_gib: int,
     environment: Mapping[str, str],

@@ -38,7 +38,7 @@ ENOUGH = 10.0  # a search goes on for at least this many median jobs without gro
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
 LEAST_NEXT = 0.1  # the search goes on while the next `ENOUGH` jobs are expected to add this share of the front
 _NEAR = 0.3  # distance, as a share of a parameter's span, within which a failure counts against a job
-BRIEF = 0.5  # share of a training's seconds; a longer probe is not worth it, as the training also shows quality
+BRIEF = 0.5  # largest share of a training's seconds that its probe may take: the training also shows quality
 
 Expected = tuple[float, float] | None
 """Expected seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""

@@ -244,9 +244,13 @@ def test_kept_instances_are_reused_by_probes_and_by_other_trainings_of_the_model
 @pytest.mark.parametrize(
     ("model_gib", "changes", "part"),
     [
-        (14, {"instance_type": "ml.g4dn.xlarge"}, "332 GiB, and ml.g4dn.xlarge has 116 GiB, on local disks"),
-        (14, {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"}, "g5.xlarge has 232 GiB"),
-        (800, {}, "ml.m5.large has 16384 GiB, a volume at most"),
+        (14, {"instance_type": "ml.g4dn.xlarge"}, "332 GiB, but ml.g4dn.xlarge has only 116 GiB"),
+        (
+            14,
+            {"instance_type": "ml.g5.12xlarge", "fallback_instance_types": "ml.g5.xlarge"},
+            "g5.xlarge has only 232 GiB",
+        ),
+        (800, {}, "ml.m5.large has a volume of at most 16384 GiB"),
     ],
 )
 def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded(

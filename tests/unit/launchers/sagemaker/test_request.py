@@ -206,7 +206,7 @@ def test_a_password_in_requirements_is_refused(launcher: SageMakerLauncher, tmp_
     project = JobInputs(code=UserCode(program="x", requirements=(line,)))
 
     for spec, inputs in ((script, script_inputs(script)), (JobSpec(instance_type=GPU), project)):
-        with pytest.raises(BadInput, match="must hold no password") as refused:
+        with pytest.raises(BadInput, match="must not contain a password or key") as refused:
             launcher.check_inputs(JobSetup(spec=spec), inputs)
         assert "hush" not in str(refused.value)
 
@@ -239,7 +239,7 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
 
     (fault,) = refused.value.faults
     assert "on ml.g5.12xlarge in mars-1" in fault
-    assert "give sagemaker.training_image, or another region" in fault
+    assert "set sagemaker.training_image, or use another region" in fault
     own = images_of(JobSpec(instance_type=GPU, sagemaker={"training_image": "own:1"}), "mars-1")
     assert own[GPU].uri == "own:1"
 
@@ -252,9 +252,9 @@ def test_a_region_without_images_is_a_fault_that_names_it_and_no_crash() -> None
         (
             GPU,
             "123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1",
-            "lies in eu-west-1, the job runs in us-east-1",
+            "is in eu-west-1, but the job runs in us-east-1",
         ),
-        (GPU, "x/training:2.1.0-transformers4.36.0-gpu", "holds transformers 4.36, paretune's training needs 5.3 or"),
+        (GPU, "x/training:2.1.0-transformers4.36.0-gpu", "has transformers 4.36, but paretune's training needs 5.3 or"),
     ],
 )
 def test_an_image_that_does_not_suit_the_job_is_one_fault_with_a_way_out(
