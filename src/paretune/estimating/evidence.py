@@ -67,8 +67,12 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
     runs: dict[str, RecordedRun] = {}
     for is_origin in ("!=", "=") if simulated else ("!=",):
         finished = f"tags.`{schema.ORIGIN}` {is_origin} 'simulated' and tags.`{schema.STATE}` != 'Running'"
-        for condition, newest in (NEWEST | _OUT_OF_MEMORY).items():
-            runs |= {run.run_id: run for run in tracking.runs(f"{finished} and {condition}", newest=newest)}
+        found = [tracking.runs(f"{finished} and {kind}", newest=newest) for kind, newest in NEWEST.items()]
+        if any(
+            len(some) == newest for some, newest in zip(found, NEWEST.values(), strict=True)
+        ):  # fewer are all that there are
+            found += [tracking.runs(f"{finished} and {kind}", newest=newest) for kind, newest in _OUT_OF_MEMORY.items()]
+        runs |= {run.run_id: run for some in found for run in some}
 
     def ran_elsewhere(job: RecordedRun) -> bool:
         return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
