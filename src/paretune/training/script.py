@@ -146,7 +146,7 @@ def finish_loggers() -> None:
 def _is_missing(store: str) -> bool:
     """Return whether a script that has imported MLflow has logged nothing: asking would make the tables, in seconds."""
     scheme, _, path = store.partition(":///")
-    return scheme == "sqlite" and not Path(path).exists()
+    return scheme == "sqlite" and not Path(path.partition("?")[0]).exists()
 
 
 @contextmanager
