@@ -124,77 +124,18 @@ _METRIC = re.compile(
     r"silhouette|purity|nmi|ari|eer|mos"
     r")(?:$|[^a-z])|(?:loss|acc|accuracy|auc|error|score|rmse|mse|mae|f1|ppl|bleu)s?$"
 )
-_NEVER = {  # names of settings, counters, times and amounts of memory
+# Names of settings, counters, times and amounts of memory.
+_NEVER = {
     *("step", "steps", "global step", "epoch", "epochs", "num epochs", "iter", "iters", "iteration", "iterations"),
-    *(
-        "total flos",
-        "learning rate",
-        "lr",
-        "grad norm",
-        "gnorm",
-        "rank",
-        "seed",
-        "hidden",
-        "gamma",
-        "momentum",
-        "dropout",
-    ),
-    *(
-        "time",
-        "times",
-        "data",
-        "data time",
-        "batch time",
-        "eta",
-        "elapsed",
-        "remaining",
-        "took",
-        "wps",
-        "ups",
-        "wpb",
-        "bsz",
-    ),
-    *(
-        "bs",
-        "v num",
-        "clip",
-        "nesterov",
-        "patience",
-        "threshold",
-        "width",
-        "height",
-        "port",
-        "version",
-        "verbose",
-        "memory",
-    ),
-    *(
-        "dropout rate",
-        "decay rate",
-        "sample rate",
-        "sampling rate",
-        "max mem",
-        "max memory",
-        "gpu mem",
-        "mem",
-        "max lr",
-    ),
-    *(
-        "temperature",
-        "beta1",
-        "beta2",
-        "betas",
-        "eps",
-        "epsilon",
-        "train wall",
-        "loss scale",
-        "num updates",
-        "wall",
-        "oom",
-    ),
-    *("python", "pytorch", "torch", "cuda", "transformers", "sklearn", "tensorflow", "keras", "numpy", "pid", "world"),
-    *("alpha", "beta", "tau", "theta", "margin", "tol", "c", "k", "top k", "top p", "mixup", "cutmix", "drop path"),
-    *("elapsed time", "total time", "subsample", "local rank", "target kl"),
+    *("total flos", "learning rate", "lr", "grad norm", "gnorm", "rank", "seed", "hidden", "gamma", "momentum"),
+    *("dropout", "time", "times", "data", "data time", "batch time", "eta", "elapsed", "remaining", "took", "wps"),
+    *("ups", "wpb", "bsz", "bs", "v num", "clip", "nesterov", "patience", "threshold", "width", "height", "port"),
+    *("version", "verbose", "memory", "dropout rate", "decay rate", "sample rate", "sampling rate", "max mem"),
+    *("max memory", "gpu mem", "mem", "max lr", "temperature", "beta1", "beta2", "betas", "eps", "epsilon"),
+    *("train wall", "loss scale", "num updates", "wall", "oom", "python", "pytorch", "torch", "cuda", "transformers"),
+    *("sklearn", "tensorflow", "keras", "numpy", "pid", "world", "alpha", "beta", "tau", "theta", "margin", "tol"),
+    *("c", "k", "top k", "top p", "mixup", "cutmix", "drop path", "elapsed time", "total time", "subsample"),
+    *("local rank", "target kl"),
 }
 _LAST = re.compile(  # last word of a setting, unless the name also has a metric word
     r"(?:sizes?|dims?|dimensions?|layers?|heads?|workers?|params|parameters|flops|examples|instances|classes|labels|"
@@ -211,9 +152,8 @@ _ALWAYS_LAST = re.compile(  # last word of a setting, even if the name also has 
     r"l1 ratio|thresholds?|ranges?|best (?:step|epoch|iter|iteration|round))$"
 )
 _PRECISIONS = (8, 16, 32, 64)  # bits; `precision=16` is a setting, though precision is also a metric
-_FIRST = re.compile(
-    r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world)\b"
-)  # first word of a setting
+# First word of a setting.
+_FIRST = re.compile(r"^(?:num|n|nb|number of|no of|total number of|modules in|max|min|seed|using|world)\b")
 _SPEED = re.compile(r"\bper\b|\bsecond\b|throughput|used$")  # not a setting: `tokens per second`
 _SETTINGS_FOLLOW = re.compile(
     r"^\W*\[(?:args|configs?|configuration|cfg|hparams|settings)\]|"
