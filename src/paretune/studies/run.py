@@ -425,13 +425,17 @@ class StudyRun:
             virtual_clock.sleep(ROUND_S)  # as the time between two commands would pass
 
     def _leave(self, error: BaseException) -> None:
-        """Write the results so far, and say how to go on."""
+        """Write the results so far, and say how to go on; whoever has pressed Ctrl-C gets the answer so far."""
+        is_interrupted = isinstance(error, (Interrupted, KeyboardInterrupt))
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
             if self.driver.trials:
-                self._write(replace(self._answer(), running=None), is_last=True)
+                answer = replace(self._answer(), running=None)
+                self._write(answer, is_last=True)
+                if is_interrupted and answer.front.points:
+                    self._say(f"\n{answer.text()}\n  {self._tracking.open_command(self.run_id, view=self.run_id)}\n")
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._run.delete_tags(schema.DRIVEN_UNTIL)
-            self._run.end("KILLED" if isinstance(error, (Interrupted, KeyboardInterrupt)) else "FAILED")
+            self._run.end("KILLED" if is_interrupted else "FAILED")
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self._say("the same command continues the study")
 

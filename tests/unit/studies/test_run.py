@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -62,6 +63,39 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert "Simulated: none of this has run, and no number below was measured." in note
     assert note.endswith("`pareto.html`, under Artifacts.")
     assert f"viewStateShareKey={parent.info.run_id}&" in output.out
+
+
+def test_who_presses_ctrl_c_gets_the_answer_so_far_and_the_same_command_continues(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, begun = SimulatedLauncher.submit, list[str]()
+
+    def interrupted_at_the_third(
+        self: SimulatedLauncher, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None
+    ) -> SimulatedJob:
+        begun.append(document.job_name)
+        if len(begun) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return submit(self, document, inputs, setup)
+
+    job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": 800}
+    path = write_study(
+        workplace,
+        job=job,
+        search={"per_device_train_batch_size": {"choices": [8, 16, 32, 64]}},
+        objectives={"cost_usd": "minimize", "job_seconds": "minimize"},
+        sampler="grid",
+    )
+    with monkeypatch.context() as terminal:
+        terminal.setattr(SimulatedLauncher, "submit", interrupted_at_the_third)
+        assert main(["study", "--study", str(path), "--n_parallel", "1"]) == 130
+
+    error = capsys.readouterr().err
+    assert "Take trial" in error
+    assert "Front over all objectives, cheapest first:" in error
+    assert error.index("Take trial") < error.index("the same command continues the study")
+
+    assert main(["study", "--study", str(path)]) == 0
 
 
 @pytest.mark.parametrize("more", [[], ["--dry_run"]])
