@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -64,3 +65,10 @@ def test_the_page_lists_every_helper() -> None:
     }
 
     assert {name for name in listed if name.endswith(".py") and "tests/" not in name} - {"conftest.py"} == there
+
+
+def test_no_helper_has_the_name_of_a_module_of_the_standard_library() -> None:
+    """Some helpers run as programs, with their folder first on the path: `html.py` hid the html of everybody else."""
+    hidden = sorted(path.name for path in SUPPORT.rglob("*.py") if path.stem in sys.stdlib_module_names)
+
+    assert not hidden

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.presentation.page import plotly_script
-from tests.support.html import has_policy
+from tests.support.html_checks import has_policy
 from tests.support.recorded_jobs import put_run
 from tests.support.typed import Run
 
