@@ -68,9 +68,8 @@ def collect(tracking: "Tracking", *, simulated: bool = False, machine: str = "")
     for is_origin in ("!=", "=") if simulated else ("!=",):
         finished = f"tags.`{schema.ORIGIN}` {is_origin} 'simulated' and tags.`{schema.STATE}` != 'Running'"
         found = [tracking.runs(f"{finished} and {kind}", newest=newest) for kind, newest in NEWEST.items()]
-        if any(
-            len(some) == newest for some, newest in zip(found, NEWEST.values(), strict=True)
-        ):  # fewer are all that there are
+        # Kinds with fewer runs than their limit were read whole, with those out of memory among them.
+        if any(len(some) == newest for some, newest in zip(found, NEWEST.values(), strict=True)):
             found += [tracking.runs(f"{finished} and {kind}", newest=newest) for kind, newest in _OUT_OF_MEMORY.items()]
         runs |= {run.run_id: run for some in found for run in some}
 

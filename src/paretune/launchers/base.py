@@ -180,7 +180,7 @@ class JobSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What the launching command gives to a launcher.
+    """A launcher's surroundings, given by the launching command.
 
     Attributes:
         home: folder of jobs, checkpoints and prepared data.

@@ -426,16 +426,18 @@ class StudyRun:
 
     def _leave(self, error: BaseException) -> None:
         """Write the results so far, and say how to go on; whoever has pressed Ctrl-C gets the answer so far."""
-        is_interrupted = isinstance(error, (Interrupted, KeyboardInterrupt))
+        is_interrupted, shown = isinstance(error, (Interrupted, KeyboardInterrupt)), ""
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
             if self.driver.trials:
                 answer = replace(self._answer(), running=None)
+                shown = f"\n{answer.text()}" if is_interrupted and answer.front.points else ""
                 self._write(answer, is_last=True)
-                if is_interrupted and answer.front.points:
-                    self._say(f"\n{answer.text()}\n  {self._tracking.open_command(self.run_id, view=self.run_id)}\n")
+                shown += f"\n  {self._tracking.open_command(self.run_id, view=self.run_id)}\n" if shown else ""
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._run.delete_tags(schema.DRIVEN_UNTIL)
             self._run.end("KILLED" if is_interrupted else "FAILED")
+        if shown:  # only now, because a terminal that is gone must not keep the run open
+            self._say(shown)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self._say("the same command continues the study")
 
