@@ -1,7 +1,10 @@
-"""Studies: which configuration to pay for, found with few jobs.
+"""Studies: searches for the configurations that are worth their cost.
 
-definition what a study is: its file, read and checked sampler the paretune's own sampler, which any Optuna study may
-use results the answer from ended trials, its tables and its page search the loop that asks for trials, runs their jobs,
-records their dollars and stops run a study from its file to its answer, and its Python functions recorded_front
-`front`: the Pareto front of a recorded study, or of any runs; `log_study`: Optuna's studies in MLflow
+definition      the file of a study, read and checked
+proposal        a study without a file, proposed from a data set or a script
+sampler         paretune's own sampler, which any Optuna study may use
+search          the loop that asks for trials, runs their jobs, records their dollars and stops
+results         the answer that follows from ended trials, its tables and its page
+run             a study from its file to its answer, and the Python functions for it
+recorded_front  `front`: the Pareto front of a recorded study or of any runs; `log_study`: Optuna's studies in MLflow
 """

@@ -1,7 +1,8 @@
-"""An Optuna sampler for fine-tuning jobs: seconds from short probes, quality from the cheapest cluster that fits.
+"""paretune's own Optuna sampler, which learns the seconds of jobs from short probes and their quality from cheap jobs.
 
-sampler     `SplitSampler`: which job to run next, and what it would reach
-candidates  the jobs to choose among, what has been measured of them, and the model of their seconds
+sampler     `SplitSampler`, the sampler itself
+decision    chooses the next job from the outcomes of earlier ones, or decides that the search is over
+candidates  the jobs to choose from, the outcomes of earlier jobs, and the model of seconds
 quality     the model of quality, and of runs that collapse
-opinion     a plain Gaussian process over all settings, which is asked when the model of quality sees nothing left
+opinion     a plain Gaussian process over all searched parameters, consulted when the other models expect no more gain
 """

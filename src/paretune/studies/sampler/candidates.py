@@ -1,16 +1,20 @@
-"""The jobs that a sampler chooses from: what their quality and seconds depend on, what has run, and a model of seconds.
+"""The candidates of a search, the outcomes of its trials, and the model of seconds.
 
-Quality follows from global batch size, learning rate, epochs and further parameters, wherever a job runs. Seconds
-follow from the cluster and the per-device batch, and a probe of a few steps measures them:
+Quality depends on global batch size, learning rate, epochs and further parameters, not on where a job runs. Seconds
+depend on the cluster and the per-device batch, and a probe of a few steps measures them:
 
-    seconds         start-up + steps x seconds of a step
-    of a step       accumulation x (latency + per-device batch x row) + exchange x further instances
-    all of that     x an effect of every further parameter, normal in its logarithm
+    seconds            = start-up + steps x seconds of a step
+    seconds of a step  = effects x (accumulation x (latency + per-device batch x row) + further instances x exchange)
 
-Each instance type has its own latency, row and exchange, each drawn towards those of the others. A training of the
-user's own counts as one step of 300 seconds, or of half its limit if that is less, and its dollars grow with the price
-of its cluster and with its counts, such as of units, epochs or workers, and fall with its batch. What was cut off at
-its limit would have taken longer: how long, nobody knows.
+Latency, row and exchange are seconds; exchange is the communication that each instance beyond the fewest adds. A
+hierarchical prior gives each instance type its own three, close to those of the other types. Each further parameter has
+an effect, a factor with a log-normal prior.
+
+The user's own training counts as one step. Before any run it is assumed to take 300 seconds, or half its time limit if
+that is less. Its dollars grow with the price of its cluster and with its counts, such as epochs, units or workers, and
+fall as its batch grows. A job that was cut off at its time limit counts as one that needs somewhat longer.
+
+In shapes, N is the number of jobs, T of instance types and D of further columns.
 """
 
 import itertools
@@ -39,17 +43,17 @@ from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.sampler.quality import CATEGORY, Hypothesis, Part, Surface, are_numbers, scaled
 
 PROBE = "probe_steps"
-N_VALUES = 7  # of a range, at least
+N_VALUES = 7  # least number of values that are tried of a range
 MOST_CANDIDATES = 5000
 _CLUSTER = {"instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"}
-_KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # whose effect on quality is known in kind
-_PRECISIONS = ("auto", "fp32", "bf16", "fp16")  # a processor stays at auto
-_DEFAULT_ROWS = 10_000.0  # of data that nobody has counted
+_KNOWN = {"global_batch_size", "learning_rate", "num_train_epochs"}  # have columns of their own in `quality_keys`
+_PRECISIONS = ("auto", "fp32", "bf16", "fp16")  # on a CPU, auto stays auto
+_DEFAULT_ROWS = 10_000.0  # assumed for a data set of unknown size
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One job: a point of the space, perhaps ended after a few steps."""
+    """One job: a training with the parameters of a point, or a probe, which ends after a few steps."""
 
     point: Point
     spec: JobSpec
@@ -58,19 +62,26 @@ class Candidate:
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
-        """Equal for jobs that show the same."""
+        """A key that is equal for equal jobs."""
         return (*sorted(self.point.items()), self.is_probe)
 
     @cached_property
     def footprint(self) -> Footprint:
-        """The memory that it needs and has."""
+        """The memory that the job needs, and that its devices have."""
         return Footprint.of(self.spec, self.plan)
 
 
 class Space:
-    """The candidates of a study.
+    """The candidates of a study, and the inputs of the models for them.
 
-    `rows` are those of the whole training data, or None if nobody has counted them; `price_of` is dollars a second.
+    Args:
+        job: parameters that all jobs share.
+        searched: searched parameter to the distribution of its values.
+        rows: training rows of the whole data set, or None if unknown.
+        price_of: returns the price of a job in dollars per second.
+
+    Raises:
+        BadInput: no point makes a valid job.
     """
 
     def __init__(
@@ -83,12 +94,12 @@ class Space:
         self._job, self.searched, self.rows, self.price_of = job, searched, rows, price_of
         self._jobs: dict[tuple[Any, ...], Candidate | None] = {}
         self._terms: dict[float | None, Terms] = {}
-        self._full = {name: full_name(job, name) for name in searched}  # inside the arguments of a script
+        self._full = {name: full_name(job, name) for name in searched}  # full names, such as those of script arguments
         self._values = {
             name: _grid_values(distribution, is_batch="batch" in effects_of(JobSpec, self._full[name]))
             for name, distribution in searched.items()
         }
-        self._fault: BadInput | None = None  # of the last point that is no job
+        self._fault: BadInput | None = None  # why the last invalid point is not a job
         self.candidates = [made for point in _points(self._values) if (made := self.job(point)) is not None]
         if not self.candidates and self._fault is not None:
             raise self._fault
@@ -103,7 +114,7 @@ class Space:
         self._seconds_names = [name for name, of in further.items() if self.is_own or of & {"seconds", "memory"}]
 
     def job(self, point: Point, *, is_probe: bool = False) -> Candidate | None:
-        """Return the job at a point; None if there is none, for example because devices cannot share its batch."""
+        """Return the job at a point; None if it is not a valid job, for example if devices cannot share its batch."""
         key = (*point.items(), is_probe)
         if key not in self._jobs:
             try:
@@ -116,25 +127,28 @@ class Space:
 
     @cached_property
     def keys(self) -> np.ndarray:
-        """The inputs of the quality of all candidates."""
+        """Inputs of the quality model for all candidates, see `quality_keys`."""
         return self.quality_keys(self.candidates)
 
     @property
     def terms(self) -> "Terms":
-        """The parts of the seconds of all candidates."""
+        """Inputs of the model of seconds for all candidates."""
         if self.rows not in self._terms:
             self._terms[self.rows] = Terms.of(self, self.candidates)
         return self._terms[self.rows]
 
     def n_steps(self, job: Candidate) -> float:
-        """Return the optimizer steps of a training; 1 for a training of the user's own."""
+        """Return the number of optimizer steps of a training; 1 for the user's own training."""
         rows = float(job.spec.max_train_samples or self.rows or _DEFAULT_ROWS) * job.spec.num_train_epochs
         return 1.0 if self.is_own else math.ceil(rows / job.plan.global_batch_size)
 
     def quality_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
-        """Return quality's inputs (N, 4 + D): type or precision, log2 global batch, log rate, log epochs, others.
+        """Return the inputs of the quality model, shape (N, 4 + D).
 
-        A training of the user's own may differ from type to type. Our own differs with its precision only.
+        The first columns are the index of the precision, log2 of the global batch size, log learning rate and log
+        epochs. The others are the further searched parameters that quality may depend on, see `scaled`. For the user's
+        own training, column 0 is the index of the instance type, columns 1 to 3 are 0, and all searched parameters
+        except the instance type follow.
         """
         columns = np.zeros((len(jobs), 4))
         if self.is_own:
@@ -148,16 +162,16 @@ class Space:
 
     @cached_property
     def axes(self) -> tuple[np.ndarray, np.ndarray]:
-        """All searched parameters of all candidates, scaled to 0 to 1, and the number of the parameter of a column.
+        """All searched parameters of all candidates, and the index of the parameter that each column belongs to.
 
-        Two texts that differ are 1 apart.
+        Shapes (N, D) and (D,). Numbers are scaled to 0 to 1. Two different texts are 1 apart.
         """
         return self.axes_of(self.candidates), np.repeat(
             range(len(self.searched)), [1 if are_numbers(values) else len(values) for values in self._values.values()]
         )
 
     def axes_of(self, jobs: Sequence[Candidate]) -> np.ndarray:
-        """Return the same for any jobs, shape (N, D)."""
+        """Return all searched parameters of any jobs, scaled as in `axes`, shape (N, D)."""
         columns = [np.empty((len(jobs), 0))]
         for name, values in self._values.items():
             column = self._scaled(jobs, [name])
@@ -166,9 +180,10 @@ class Space:
 
     @cached_property
     def counts(self) -> dict[str, tuple[float, int]]:
-        """Return the least value of each whole number of a user's own training, and 1 if it makes the training larger.
+        """Searched whole numbers that set how long the user's own training takes, by name: least value, and 1 or -1.
 
-        Batches have -1, because larger ones take fewer steps. Numbers that set the price of the cluster are left out.
+        Batches have -1, because larger ones take fewer steps; all others have 1, because larger ones take longer. Seeds
+        and numbers that change the price of the cluster are left out.
         """
         counts = dict[str, tuple[float, int]]()
         for name, values in self._values.items() if self.is_own else ():
@@ -186,7 +201,11 @@ class Space:
         return resolved_precision(spec.precision, accelerator)
 
     def seconds_keys(self, jobs: Sequence[Candidate]) -> np.ndarray:
-        """Return inputs of the factor of a step's seconds, shape (N, T + D): ones for the type, the rest scaled."""
+        """Return the inputs of the effects on the seconds of a step, shape (N, T + D).
+
+        The first T columns are 1 for the job's instance type and 0 for others. Then come the logarithm of the number of
+        instances, if it varies and the training is not the user's own, and the further parameters, see `scaled`.
+        """
         columns = [np.eye(len(self.types))[[self.types.index(job.spec.instance_type) for job in jobs]]]
         if self.most > self.fewest and not self.is_own:
             counts = np.array([job.spec.instance_count for job in jobs], dtype=float)
@@ -194,7 +213,10 @@ class Space:
         return np.hstack([*columns, self._scaled(jobs, self._seconds_names)])
 
     def changed_seconds(self, job: Candidate) -> list[dict[str, Value]]:
-        """Return points that differ in one parameter that may cost time: every other text, the other end of numbers."""
+        """Return points that differ from a job's in one parameter that may change its seconds.
+
+        These have every other text, and the ends of a range of numbers.
+        """
         points: list[dict[str, Value]] = []
         for name in self._seconds_names:
             values = self._values[name]
@@ -203,6 +225,7 @@ class Space:
         return points
 
     def _scaled(self, jobs: Sequence[Candidate], names: Sequence[str]) -> np.ndarray:
+        """Return the columns of these searched parameters for N jobs, shape (N, D), see `scaled`."""
         columns = [np.empty((len(jobs), 0))]
         for name in names:
             is_log = bool(getattr(self.searched[name], "log", False))
@@ -211,12 +234,18 @@ class Space:
 
 
 def own_space(job: Mapping[str, Any]) -> dict[str, IntDistribution]:
-    """Return the parameter that the sampler sets itself, with its values; 0 changes nothing."""
+    """Return the distribution of `probe_steps`, which the sampler itself sets; 0 means a training.
+
+    Empty for the user's own training, which cannot run as a probe.
+    """
     return {} if "entry_script" in job or "project" in job else {PROBE: IntDistribution(0, PROBE_STEPS)}
 
 
 def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
-    """Return all combinations, or a sample of them that is the same each time."""
+    """Return all combinations of values, or a sample if there are more than MOST_CANDIDATES.
+
+    The sample is the same each time.
+    """
     lengths = [len(column) for column in values.values()]
     size = math.prod(lengths)
     if size <= MOST_CANDIDATES:
@@ -227,10 +256,11 @@ def _points(values: Mapping[str, Sequence[Value]]) -> list[dict[str, Value]]:
 
 
 def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]:
-    """Every value of a list. Of a range of batches or of whole numbers on a log scale, the powers of two and its ends.
+    """Return the values of a parameter that the search tries.
 
-    Of another range even values: at least N_VALUES, and on a log scale one for each octave. Closer ones cannot be told
-    apart, and clusters share only round batches.
+    A list gives all of its values. A range of batches, or of whole numbers on a log scale, gives its ends and the
+    powers of two between them. Any other range gives evenly spaced values: at least N_VALUES, and on a log scale at
+    least one per octave. Closer values could not be told apart, and clusters share only round batches.
     """
     if isinstance(distribution, CategoricalDistribution):
         return list(distribution.choices)
@@ -242,48 +272,51 @@ def _grid_values(distribution: BaseDistribution, *, is_batch: bool) -> list[Any]
     values = (np.geomspace if distribution.log else np.linspace)(low, high, max(N_VALUES, octaves)).clip(low, high)
     if step:
         values = low + step * np.round((values - low) / step)
-    else:  # people type them again: 0.0005, not 0.0004999999999999999
+    else:  # users retype them: 0.0005, not 0.0004999999999999999
         values = np.array([float(f"{value:.4g}") for value in values]).clip(low, high)
     return sorted({type(low)(value) for value in values})
 
 
 OUTCOME, SECONDS, STARTUP_S, STEP_S = "outcome", "seconds", "startup_seconds", "step_seconds"
 ROWS, BASELINE = "train_rows", "baseline"
-"""User attributes of a trial: how it ended if it failed, seconds billed, those around the training, those of an
-optimizer step, rows of the whole data set that an epoch passes, and what one answer for all rows would reach."""
+"""User attributes of a trial: how it ended if it failed; seconds that were billed, outside the training, and of one
+optimizer step; rows of the whole data set in an epoch; quality of a model that predicts one class for every row."""
 _IN_SECONDS = (BILLABLE_SECONDS, JOB_SECONDS, TRAIN_SECONDS)
 CLAIM = "paretune:job"  # system attribute: the parameters claimed for a trial until it has them
 
 
 @dataclass(frozen=True)
 class Row:
-    """One job and how it ended."""
+    """One job and its outcome so far."""
 
     job: Candidate
     status: TrialStatus
     seconds: float
-    is_timed: bool  # else its seconds are dollars over the price, which may be in another unit
+    is_timed: bool  # else its seconds are dollars divided by the price, which may be in another unit
     startup_s: float | None
     step_s: float | None
     values: tuple[float, ...] | None  # of all objectives, if it was trained to the end
-    baseline: float | None  # quality of one answer for all rows
+    baseline: float | None  # quality of a model that predicts one class for every row
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the job has not ended."""
         return self.status is TrialStatus.RUNNING
 
     @property
     def is_training(self) -> bool:
-        """Whether it shows or will show quality."""
+        """Whether it is a running or completed training, which measures quality, and not a probe."""
         return not self.job.is_probe and (self.is_running or self.status is TrialStatus.COMPLETED)
 
 
 def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[str]) -> list[Row]:
-    """Return the trials whose points are known, including those that are just being asked for and have a claim.
+    """Return a row for each trial, and set `space.rows` from the attributes ROWS if it is unknown.
 
-    Seconds are those of the attribute SECONDS, else of an objective in seconds, else follow from dollars and the price,
-    else are those between the trial's start and end.
+    A trial that is just being asked for counts if it has claimed a job. Trials without all searched parameters, those
+    in the queue, and those whose outcome says nothing about their point are left out.
+
+    Seconds come from the attribute SECONDS, otherwise from an objective in seconds, otherwise from dollars and the
+    price, otherwise from the time between the trial's start and end.
     """
     trials, rows = list(trials), []
     counted = [trial.user_attrs[ROWS] for trial in trials if ROWS in trial.user_attrs]
@@ -316,27 +349,35 @@ def rows_of(trials: Iterable[FrozenTrial], space: Space, objectives: Sequence[st
     return rows
 
 
-_NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: what a fit misses, and an effect before any run
-_USUAL = np.array([0.03, 0.01, 0.02])  # seconds: latency, a row, an exchange
-_USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0
+_NOISE, _EFFECT = 0.05, 1.0  # standard deviations of log seconds: of the residuals, and of an effect before any run
+_USUAL = np.array([0.03, 0.01, 0.02])  # seconds before any run: latency, row, exchange
+_USUAL_START_S, _USUAL_OWN_S = 120.0, 300.0  # seconds before any run: of a start-up, and of the user's own training
 _OWN_POWER = 0.5
-"""Power of a cluster's price a second, and of `Space.counts`, with which dollars of a training of the user's own grow
-before any run: a cluster at twice the price is faster, but not twice as fast."""
-_BEYOND = 1.25  # a job that was cut off is assumed to need this multiple of its limit
-_FITS = 20  # steps to the likeliest speeds
+"""Before any run, the dollars of the user's own training are assumed to grow with this power of its cluster's price per
+second and of its `Space.counts`: a cluster at twice the price is faster, but not twice as fast."""
+_BEYOND = 1.25  # a job that was cut off is assumed to need this multiple of its billed seconds
+_FITS = 20  # Gauss-Newton steps to the posterior mode
 _COMMON, _OF_TYPE = np.full(3, 1.5), np.array([0.7, 1.0, 1.0])
-"""Standard deviations of the logarithms of latency, row and exchange: of what all types have in common, and of how one
-type differs from it. A single run leaves open which of the three it took."""
-_BENDS, _SCATTERS = (0.01, 0.3, 0.8), (0.02, 0.1, 0.3)  # the same, of a training of the user's own
-_LENGTH = 0.5  # of the span of a parameter, over which they bend
-_LEVEL = 2.0  # standard deviation of the level of log seconds of a training of the user's own
+"""Prior standard deviations of the logarithms of latency, row and exchange: of the part that all types share, and of
+each type's difference from it. They matter because a single run does not show which of the three took the time."""
+# Hypotheses about log dollars of the user's own training: standard deviations of the smooth term and of one run.
+_BENDS, _SCATTERS = (0.01, 0.3, 0.8), (0.02, 0.1, 0.3)
+_LENGTH = 0.5  # length scale of the smooth term, as a share of the span of a parameter
+_LEVEL = 2.0  # standard deviation of the level of log dollars of the user's own training
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """The parts of the seconds of N jobs: type, factors of latency, row and exchange, effects, steps.
+    """The inputs of the model of seconds for N jobs.
 
-    `size` of a training of the user's own is the product of its counts, each in its least value, over its batches.
+    Attributes:
+        types: index of the instance type, shape (N,).
+        factors: how often latency, row and exchange count in a step, shape (N, 3).
+        effects: inputs of the effects, shape (N, T + D), see `Space.seconds_keys`.
+        steps: optimizer steps, shape (N,).
+        usd_per_s: price in dollars per second, shape (N,).
+        size: of the user's own training, the product of its `Space.counts`, each relative to its least value, with
+            batches as divisors; shape (N,). Otherwise 1.
     """
 
     types: np.ndarray
@@ -348,7 +389,7 @@ class Terms:
 
     @classmethod
     def of(cls, space: Space, jobs: Sequence[Candidate]) -> "Terms":
-        """Return the terms of these jobs."""
+        """Return the inputs for these jobs."""
         effects = space.seconds_keys(jobs)
         types = effects[:, : len(space.types)].argmax(axis=1)
         times = [job.plan.gradient_accumulation_steps for job in jobs]
@@ -362,17 +403,22 @@ class Terms:
         return cls(types, factors.astype(float), effects, np.array(steps), np.array(usd_per_s), np.array(size))
 
     def of_those(self, chosen: np.ndarray) -> "Terms":
-        """The terms of those jobs for which `chosen`, shape (N,), is true."""
+        """Return the inputs for those jobs for which `chosen`, shape (N,), is true."""
         return Terms(**{name: column[chosen] for name, column in vars(self).items()})
 
 
 class SecondsModel:
-    """Predicts billed seconds; `is_seen` says for each type whether a job has measured its speed."""
+    """Predicts billed seconds from the outcomes of jobs.
+
+    Attributes:
+        startup_s: seconds outside the training: the median of those measured, or usual ones.
+        is_seen: whether a completed job has measured the speed of each instance type, shape (T,).
+    """
 
     def __init__(self, space: Space, rows: Sequence[Row]) -> None:
         self._space = space
         startups = [row.startup_s for row in rows if row.startup_s is not None]
-        # nobody limits jobs to less than twice what starting, or a training of their own, takes
+        # Users hardly limit jobs to less than twice the start-up, or twice what their own training takes.
         half_s = min(30.0 * job.spec.max_runtime_minutes for job in space.candidates)
         usual_s, self._own_s = min(_USUAL_START_S, half_s), min(_USUAL_OWN_S, half_s)
         self.startup_s = float(np.median(startups)) if startups else usual_s
@@ -392,12 +438,12 @@ class SecondsModel:
         step_s = np.where(np.isnan(measured_s), step_s, measured_s)
         is_used = np.arange(len(step_s)) < len(ran)
         self._fit(terms.of_those(is_used), np.log(step_s[is_used]))
-        if cut_off:  # what is believed to have ended by then shows that the belief is wrong
+        if cut_off:  # a cut-off job corrects the fit only if the fit predicts less than the job's assumed seconds
             is_used |= self.predict(terms)[0] < billed
             self._fit(terms.of_those(is_used), np.log(step_s[is_used]))
 
     def predict(self, terms: Terms) -> tuple[np.ndarray, np.ndarray]:
-        """Predict seconds of N jobs, and the standard deviations of their logarithms."""
+        """Return the expected seconds of N jobs and the standard deviations of their logarithms, each of shape (N,)."""
         if self._space.is_own:
             mean, deviation = self._own.predict(terms.effects)
             return self._own_s * self._usual_usd(terms) * np.exp(mean) / terms.usd_per_s, deviation
@@ -406,15 +452,15 @@ class SecondsModel:
         return self.startup_s + terms.steps * np.exp(log_step_s), deviation
 
     def _usual_usd(self, terms: Terms) -> np.ndarray:
-        """Return dollars of a user's own training for each of its usual seconds, before any run."""
+        """Return the dollars of the user's own training assumed before any run, divided by `_own_s`, shape (N,)."""
         grown = terms.size / self._usual_size * terms.usd_per_s / self._usual_usd_per_s
         return np.asarray(self._usual_usd_per_s * grown**_OWN_POWER)
 
     def _fit(self, terms: Terms, log_step_s: np.ndarray) -> None:
-        """Find the likeliest logarithms, by the method of Gauss and Newton, and their covariance.
+        """Find the posterior mode of the logarithms by the Gauss-Newton method, and their covariance there.
 
-        They are those of latency, row and exchange that all types have in common, then by how much each type differs
-        in these three, then the effects.
+        The L logarithms are those of latency, row and exchange that all types share, then each type's differences from
+        these three, then the effects.
         """
         n_types, n_effects = len(self.is_seen), terms.effects.shape[1] - len(self.is_seen)
         usual = np.concatenate([np.log(_USUAL), np.zeros(3 * n_types + n_effects)])
@@ -436,7 +482,7 @@ class SecondsModel:
         self._covariance = np.linalg.inv(np.diag(spread**-2) + slopes.T @ slopes / _NOISE**2)
 
     def _log_step_s(self, terms: Terms, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return log seconds of a step of N jobs, and their derivatives by each of the `logs`, shape (N, L)."""
+        """Return log seconds of a step of N jobs, shape (N,), and their derivatives by the L `logs`, shape (N, L)."""
         n_types = len(self.is_seen)
         common, of_type, effects = np.split(logs, [3, 3 + 3 * n_types])
         parts = terms.factors * np.exp(common + of_type.reshape(n_types, 3)[terms.types])
@@ -448,9 +494,9 @@ class SecondsModel:
 
 
 def _own_hypotheses(n_runs: int, n_keys: int) -> Iterator[Hypothesis]:
-    """Log dollars of a training of the user's own: a level and linear effects, from which they bend and scatter.
+    """Yield hypotheses about the log of the user's own training's dollars, divided by those assumed before any run.
 
-    Dollars and not seconds, and without their usual growth, see `_OWN_POWER`.
+    Each is a sum of a level, linear effects, a smooth term and noise. See `_OWN_POWER` for the assumed dollars.
     """
     level, linear, smooth = Part(), Part(is_linear=True), Part(lengths=np.full(n_keys, _LENGTH))
     for bend, noise in itertools.product(_BENDS, _SCATTERS):

@@ -1,4 +1,8 @@
-"""Chooses the next job of a search from the outcomes of its earlier jobs, or decides that the search is over."""
+"""Chooses the next job of a search from the outcomes of earlier jobs, or decides that the search is over.
+
+A point has M columns, all minimized: its costs (dollars, seconds or both), then its negated quality. Arrays of shape
+(N,) have one entry for each job, usually for each candidate of the space.
+"""
 
 import itertools
 import math
@@ -22,26 +26,27 @@ from paretune.studies.sampler.quality import F1_USUAL_BATCH, F1_USUAL_RATE, Qual
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 _USD_NODES, _USD_WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
 LEAST_GAIN = 0.0005  # share of the front's hypervolume; a smaller gain is within the models' own errors
-LIKELY = 0.6  # least chance not to collapse with which a job is worth its dollars
+LIKELY = 0.6  # least probability of not collapsing at which a job is worth its dollars
 FRONT_JOBS = 1000.0  # the whole front is worth this many times the median dollars of its jobs
-# Standard deviations of log seconds, and of quality in noises of one run, below which a job counts as measured.
+# A job's outcome counts as known below these standard deviations: of log seconds, and of quality as a multiple of the
+# noise of one run.
 SECONDS_KNOWN, QUALITY_KNOWN = 0.08, 1.6
-MOST_TRIES = 2  # tries of a job that fails by itself
-# Different points that must fail with a value before it is skipped, if jobs with other values complete.
+MOST_TRIES = 2  # starts of a job that fails or reaches its time limit
+# A value is skipped once this many different points with it have failed, none has completed, and others have.
 MOST_FAILING = 3
 _FAILED = (TrialStatus.FAILED, TrialStatus.DIVERGED, TrialStatus.STOPPED)
 _TRIED_AGAIN = (*_FAILED, TrialStatus.CUT_OFF)
 REACH = 3.0
-"""Multiple of the front's least cost up to which jobs count even if no better quality is expected there: a model that
-is sure too early would never look."""
-ENOUGH = 10.0  # a search goes on for at least this many median jobs without growth of the front
+"""Multiple of the front's lowest cost that the reference point reaches at least. So jobs that cost up to this much
+count even if no better quality is expected of them; otherwise an overconfident model would never try them."""
+ENOUGH = 10.0  # median jobs that a search pays for, in all and without growth of the front, before it ends
 LEAST_GROWTH = 0.005  # share of the front's hypervolume; less is not growth
-LEAST_NEXT = 0.1  # the search goes on while the next `ENOUGH` jobs are expected to add this share of the front
-_NEAR = 0.3  # distance, as a share of a parameter's span, within which a failure counts against a job
+LEAST_NEXT = 0.1  # the search continues while the next `ENOUGH` median jobs are expected to add this share of the front
+_NEAR = 0.3  # length scale, as a share of a parameter's span, over which a failure counts against other jobs
 BRIEF = 0.5  # largest share of a training's seconds that its probe may take: the training also shows quality
 
 Expected = tuple[float, float] | None
-"""Expected seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""
+"""Expected billed seconds of a job and the standard deviation of their logarithm; None if they cannot be predicted."""
 Accepts = Callable[[Candidate, Expected], bool]
 """Returns whether a job may start now, for example within a budget."""
 
@@ -53,23 +58,23 @@ class Aims:
     objectives: Sequence[str]
     metric: str
     constraints: Constraints
-    spread: float | None  # standard deviation of quality between configurations; None to learn it
+    spread: float | None  # prior standard deviation of quality between configurations; None to learn it
     stops: bool  # whether the search ends when the front has stopped growing
 
     @cached_property
     def costs(self) -> list[str]:
-        """The minimized objectives: dollars, seconds or both."""
+        """The costs of a point, in the order of its columns: dollars, seconds or both."""
         is_about_time = not {*metrics.TIMES}.isdisjoint(self.objectives)
         is_about_usd = metrics.COST_USD in self.objectives or not is_about_time
         return [metrics.COST_USD] * is_about_usd + [metrics.JOB_SECONDS] * is_about_time
 
     @cached_property
     def limits_time(self) -> bool:
-        """Whether seconds count in addition to dollars."""
+        """Whether an objective or a constraint depends on time."""
         return not {*metrics.TIMES}.isdisjoint([*self.costs, *self.constraints])
 
     def unmet(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> list[str]:
-        """Describe the bounds that none of N jobs meets, or all bounds if each alone can be met."""
+        """Describe the bounds that none of N jobs meets. If each bound is met by some job, describe all bounds."""
         texts = []
         for name, bounds in self.constraints.items():
             for end, bound in bounds.items():
@@ -79,7 +84,7 @@ class Aims:
         return [text for text, is_unmet in texts if is_unmet] or [text for text, _ in texts]
 
     def excess(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> np.ndarray:
-        """Return the sum of each job's violations as shares of their bounds, shape (N,); 0 if it meets all."""
+        """Return the sum of each job's violations as shares of the violated bounds, shape (N,); 0 if it meets all."""
         total = np.zeros(len(quality))
         for name, values in self._measures(usd, seconds, quality).items():
             for end, bound in self.constraints.get(name, {}).items():
@@ -95,7 +100,7 @@ class Aims:
         return meets
 
     def _measures(self, usd: np.ndarray, seconds: np.ndarray, quality: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the values that can be predicted, by metric."""
+        """Return the metrics that can be predicted, each with its values, shape (N,)."""
         columns = dict.fromkeys({*metrics.TIMES} - {metrics.THROUGHPUT_SAMPLES}, seconds)
         return columns | {metrics.COST_USD: usd, self.metric: quality}
 
@@ -111,7 +116,7 @@ class Belief:
         deviation: standard deviation of the quality.
         chance: probability that the job trains and does not collapse.
         usable: whether the job may be suggested.
-        known: whether both are known as well as if they had been measured.
+        known: whether seconds and quality are known as well as if they had been measured.
         meets: whether the job is expected to meet the constraints.
     """
 
@@ -130,15 +135,15 @@ class Belief:
 
 
 class Decision:
-    """Chooses the next job after jobs with these outcomes.
+    """The choice of the next job after the outcomes of earlier jobs. Each quantity is computed at its first use.
 
     Args:
         space: the candidates.
         aims: the objectives and constraints.
         rows: jobs that have ended or are running.
-        sign: 1 if more of the metric is better, else -1.
+        sign: 1 if more of the metric is better, else -1. Quality is multiplied by it, so that more is always better.
         accepts: returns whether a job may start now.
-        can_probe: whether jobs can be told to end after a few steps.
+        can_probe: whether jobs can run as probes of a few steps.
     """
 
     def __init__(
@@ -166,10 +171,10 @@ class Decision:
 
     @cached_property
     def job(self) -> Candidate | None:
-        """The next job; None if no job should start now, or ever."""
+        """The next job; None if no job should start, either now or ever."""
         probe = self._probe()
         if probe is not None or any(row.job.is_probe and row.is_running for row in self._rows):
-            return probe  # the cost of a training is known when the probes have ended
+            return probe  # trainings wait for the probes, which show what they will cost
         if self.has_quality:
             if self._aims.stops and self.why_over:
                 return None
@@ -177,11 +182,15 @@ class Decision:
         return None if any(row.is_training and row.is_running for row in self._rows) else self.first()
 
     def forget_job(self) -> None:
-        """Choose `job` anew at its next use, because different jobs may start now."""
+        """Choose `job` again at its next use, because different jobs may start now."""
         self.__dict__.pop("job", None)
 
     def first(self) -> Candidate | None:
-        """Return the training with the most usual settings, on the cheapest cluster that meets the deadline."""
+        """Return the training with the most usual settings that has not run, on the cheapest cluster.
+
+        If any candidates are expected to meet the constraints on dollars and time, it is one of them. Values that
+        failed before come last. Of the user's own trainings it is the cheapest. Returns None if no training may start.
+        """
         keys, is_own, usd = self._space.keys, self._space.is_own, self._usd
         usable = self._usable & self._is_few & self._is_new
         in_time = usable & self._aims.meets(self._usd, self._expected[0], np.full(len(usd), self._sign * math.inf))
@@ -204,7 +213,7 @@ class Decision:
         return None
 
     def predicted(self) -> list[tuple[Candidate, Belief]]:
-        """Return candidates that have not run but count as known, with the beliefs about them."""
+        """Return the candidates that have not run but whose outcome counts as known, with the beliefs about them."""
         if not self.has_quality:
             return []
         belief = self._belief
@@ -220,7 +229,10 @@ class Decision:
         return self._may_begin(job, expected)
 
     def _final(self, tries: int) -> set[Any]:
-        """Return jobs not to start again: completed, running, or failed or cut off `tries` times."""
+        """Return the identities of jobs not to start again.
+
+        These have failed or been cut off `tries` times, are running, or ended in any other way, such as completed.
+        """
         counts = Counter[Any]()
         for row in self._rows:
             counts[row.job.identity] += 1 if row.status in _TRIED_AGAIN else tries
@@ -228,7 +240,7 @@ class Decision:
 
     @cached_property
     def _blame(self) -> Counter[tuple[str, Any]]:
-        """(parameter, value) with which no job has completed, to the number of different points that failed with it."""
+        """Number of different points that failed with each (parameter, value); 0 once a job has completed with it."""
         completed = {
             each for row in self._rows if row.status is TrialStatus.COMPLETED for each in row.job.point.items()
         }
@@ -237,18 +249,24 @@ class Decision:
 
     @cached_property
     def _is_hopeless(self) -> np.ndarray:
-        """Candidates with a value that all jobs fail with, while jobs with another value of the parameter complete."""
+        """Whether each candidate has a value with which `MOST_FAILING` points failed and none completed, shape (N,).
+
+        Before any job has completed, no candidate is hopeless.
+        """
         names = {n for row in self._rows if row.status is TrialStatus.COMPLETED for n in row.job.point}
         values = {each for each, count in self._blame.items() if count >= MOST_FAILING and each[0] in names}
         return np.array([not values.isdisjoint(job.point.items()) for job in self._jobs])
 
     def _probe(self) -> Candidate | None:
-        """Choose a probe that has not run, of a job that fits and takes much longer; values that failed come last."""
+        """Choose a probe that has not run, of a job that fits into memory and takes much longer than the probe.
+
+        Values that failed before come last.
+        """
         if self._space.is_own or not self._can_probe:
             return None
         final = self._final(MOST_TRIES)
         hopeless = {each.identity for each in itertools.compress(self._jobs, self._is_hopeless)}
-        for job in sorted(self._unlike(), key=lambda job: sum(self._blame[each] for each in job.point.items())):
+        for job in sorted(self._to_probe(), key=lambda job: sum(self._blame[each] for each in job.point.items())):
             if job.identity in hopeless:
                 continue
             probe = self._space.job(job.point, is_probe=True) if self._fits(job) else None
@@ -258,8 +276,13 @@ class Decision:
                     return probe
         return None
 
-    def _unlike(self) -> Iterator[Candidate]:
-        """Yield the smallest and largest batch that fits on each type, then jobs with one other parameter changed."""
+    def _to_probe(self) -> Iterator[Candidate]:
+        """Yield the jobs that probes should measure.
+
+        On each instance type, these are the smallest and largest batch that fits on the fewest instances; if time
+        counts, also the largest batch on the most instances. Then come jobs that differ in one further parameter from
+        the probed job on the cheapest cluster; if time does not count, also jobs on more instances.
+        """
         space, limits_time = self._space, self._aims.limits_time
         cluster = {"instance_type", "instance_count", "per_device_train_batch_size", "global_batch_size"}
         others = min(
@@ -284,7 +307,10 @@ class Decision:
                 yield from self._on_more(cheapest.spec.instance_type)
 
     def _on_more(self, cheapest: str) -> Iterator[Candidate]:
-        """Yield the largest batch on more instances; on all types if more instances pay on the cheapest type."""
+        """Yield the job with the largest probed batch, on the next larger number of instances of the cheapest type.
+
+        If more instances save dollars there, yield one for every instance type.
+        """
         for kind in self._space.types if self._saves.get(cheapest) else [cheapest]:
             ran = [row.job for row in self._rows if row.job.is_probe and row.step_s]
             if here := [job for job in ran if job.spec.instance_type == kind]:
@@ -296,7 +322,11 @@ class Decision:
 
     @cached_property
     def _saves(self) -> dict[str, bool]:
-        """Instance type to whether more instances cost less, if one batch has run on two numbers of them."""
+        """Whether more instances cost less, by instance type, for types that ran a batch on two numbers of instances.
+
+        With the same per-device batch, twice the instances take half the steps at twice the price per second. So the
+        number of instances with the shorter step costs less.
+        """
         steps: dict[tuple[str, int], dict[int, float]] = {}
         for row in self._rows:
             if row.status is TrialStatus.COMPLETED and row.step_s:
@@ -307,7 +337,10 @@ class Decision:
 
     @cached_property
     def _is_few(self) -> np.ndarray:
-        """Candidates on the fewest instances that fit, unless more instances save dollars or time counts too."""
+        """Whether each candidate is worth considering for its number of instances, shape (N,).
+
+        It is if it is on the fewest instances of its type that fit, if more instances save dollars, or if time counts.
+        """
         if self._aims.limits_time or self._space.is_own:
             return np.ones(len(self._jobs), dtype=bool)
         fewest = dict[str, int]()
@@ -325,7 +358,7 @@ class Decision:
 
     @cached_property
     def _expected(self) -> tuple[np.ndarray, np.ndarray]:
-        """Expected seconds of each candidate, and the standard deviations of their logarithms."""
+        """Expected seconds of each candidate and the standard deviations of their logarithms, each of shape (N,)."""
         return self._seconds.predict(self._space.terms)
 
     @cached_property
@@ -334,19 +367,22 @@ class Decision:
 
     @cached_property
     def _usable(self) -> np.ndarray:
-        """Candidates that fit into memory and are not expected to exceed their time limit."""
+        """Whether each candidate fits into memory, should end within its time limit and is not hopeless, shape (N,)."""
         fits = np.array(list(map(self._fits, self._jobs)))
         return np.asarray(fits & (self._expected[0] <= self._limits_s) & ~self._is_hopeless)
 
     @cached_property
     def _limits_s(self) -> np.ndarray:
-        """Time limit of each candidate in seconds; infinite while times are only inferred from dollars."""
+        """Time limit of each candidate in seconds, shape (N,).
+
+        Infinite while no job has reported its time: seconds that follow from dollars may be in another unit.
+        """
         if not any(row.is_timed for row in self._rows if row.status is TrialStatus.COMPLETED) and self.has_quality:
             return np.full(len(self._jobs), math.inf)
         return np.array([60.0 * job.spec.max_runtime_minutes for job in self._jobs])
 
     def _worthiest(self) -> Candidate | None:
-        """Choose the job with the largest expected gain per dollar: what it adds to the front, and what it reveals."""
+        """Choose the job with the largest expected gain per dollar, from knowing its quality and from running it."""
         belief, usd = self._belief, self._usd
         if not belief.usable.any():
             return None
@@ -363,13 +399,17 @@ class Decision:
         return next((self._jobs[i] for i in best_first if self._accepts(self._jobs[i])), None)
 
     def _by_opinion(self) -> Candidate | None:
-        """Return the job that a plain Gaussian process over all settings would run next."""
+        """Choose the job with the largest gain per dollar that the plain Gaussian process expects."""
         gains, usd = self._opinion
         return self._first_accepted(gains / usd)
 
     @cached_property
     def _opinion(self) -> tuple[np.ndarray, np.ndarray]:
-        """Share of the front that a plain Gaussian process expects each candidate to add, and expected dollars."""
+        """Gains that the plain Gaussian process expects of each candidate, and mean dollars, each of shape (N,).
+
+        A gain is a share of the front's hypervolume, multiplied by the probability that the job does not fail. Running
+        trainings count with their expected quality.
+        """
         measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
         position = self._aims.objectives.index(self._aims.metric)
@@ -409,11 +449,14 @@ class Decision:
         believed = _front_of(np.vstack([np.column_stack([costs, -mean])[usable], paid]))
         span = float(np.prod(reference - believed.min(axis=0)))
         whole = max(float(hypervolume(believed, ref=reference)), 0.2 * span, 1e-12)
-        least = 1e-9 * deviation / deviation.max()  # if it is sure of everything: the job that it is least sure of
+        least = 1e-9 * deviation / deviation.max()  # if no gain is expected anywhere, the least certain job is best
         return np.where(usable & self._is_new, np.maximum(gains / whole, least) * chance, 0.0), mean_usd
 
     def _chance_to_end(self, ran: np.ndarray) -> np.ndarray:
-        """Return the share of trainings near each candidate that did not fail, shrunk towards the overall share."""
+        """Return the share of trainings near each candidate that did not fail, shrunk towards that of all, shape (N,).
+
+        `ran` are the scaled parameters of the K completed and running trainings, shape (K, D), see `Space.axes_of`.
+        """
         lost = [row.job for row in self._rows if row.status in _FAILED and not row.job.is_probe]
         keys = self._space.axes[0] / _NEAR
         jobs = np.vstack([ran, self._space.axes_of(lost)]) / _NEAR
@@ -424,7 +467,7 @@ class Decision:
 
     @cached_property
     def _median_usd(self) -> float:
-        """The median of the expected dollars of the jobs that may run."""
+        """Median expected dollars of the usable candidates, or of all if none is usable."""
         usable = self._usable if self._usable.any() else np.ones(len(self._jobs), dtype=bool)
         return float(np.median(self._usd[usable]))
 
@@ -435,7 +478,11 @@ class Decision:
 
     @cached_property
     def since_growth_usd(self) -> float:
-        """Dollars spent since the measured front last grew by at least LEAST_GROWTH."""
+        """Dollars spent since the front of the ended trainings last grew by at least `LEAST_GROWTH`.
+
+        That is after the job with which its hypervolume came within that share of its present value. If no training
+        meets the constraints, it is all dollars.
+        """
         _, jobs, seconds, reached = self._learned
         ended = [row for row in self._rows if not row.is_running]
         usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
@@ -460,7 +507,7 @@ class Decision:
 
     @cached_property
     def next_gain(self) -> float:
-        """The share of the front that the next `ENOUGH` median jobs are expected to add, by the plain process."""
+        """Share of the front that the plain Gaussian process expects the next `ENOUGH` median jobs to add."""
         gains, usd = self._opinion
         order = np.argsort(-gains / usd, kind="stable")
         within = np.cumsum(usd[order]) <= ENOUGH * self._median_usd
@@ -469,7 +516,7 @@ class Decision:
 
     @cached_property
     def why_over(self) -> str:
-        """Why the search is over, in words; empty while it goes on."""
+        """Why the search is over, in words; empty while it continues."""
         if not self._may_meet.any():
             return f"no job is expected to meet {' and '.join(self._aims.unmet(*self._expected_at_best))}"
         enough_usd, since_usd = ENOUGH * self._median_usd, self.since_growth_usd
@@ -481,7 +528,7 @@ class Decision:
         )
 
     def _any_left(self) -> Candidate | None:
-        """Return the job that violates the constraints least, if the search never stops and no other is left."""
+        """Return the remaining job that is expected to violate the constraints least; None if the search may stop."""
         if self._aims.stops:
             return None
         belief, usd = self._belief, self._usd
@@ -502,7 +549,12 @@ class Decision:
         return f"no job is left that may run{limit}"
 
     def _gains(self, front: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return expected gains, as shares of hypervolume, from knowing a candidate's quality and from running it."""
+        """Return the expected gains from knowing each candidate's quality and from running it, each of shape (N,).
+
+        Both are expected hypervolume improvements, as shares of the hypervolume of `front`, the expected front. Knowing
+        improves on the front of the known candidates, and adds nothing for these. Running improves on the front of the
+        jobs that ran; it counts how far one noisy run is expected to move the posterior mean.
+        """
         belief, noise = self._belief, self._quality.noise
         low, high = front.min(axis=0), front.max(axis=0)
         reference = np.maximum(1.05 * high + 0.1 * (high - low), REACH * low)
@@ -524,12 +576,12 @@ class Decision:
 
     @cached_property
     def _quality(self) -> QualityModel:
-        """The model of quality; it assumes that running trainings will reach what is expected of them."""
+        """The model of quality. Running trainings count with their expected quality."""
         return self._learned[0]
 
     @cached_property
     def _ran(self) -> np.ndarray:
-        """The front of the ended and running trainings, with their expected quality."""
+        """The front of the ended and running trainings with their expected quality, shape (K, M)."""
         _, jobs, seconds, reached = self._learned
         usd = seconds * np.array([self._space.price_of(job.spec) for job in jobs])
         points = np.column_stack([self._costs(usd, seconds), -reached])
@@ -537,7 +589,7 @@ class Decision:
 
     @cached_property
     def _learned(self) -> tuple[QualityModel, list[Candidate], np.ndarray, np.ndarray]:
-        """The model of quality, and the jobs, seconds and expected quality of all trainings."""
+        """The model of quality, and the jobs, seconds and expected quality of ended, then running trainings."""
         measured = [row for row in self._rows if row.values and row.is_training]
         running = [row.job for row in self._rows if row.is_training and not row.values]
         position, sign = self._aims.objectives.index(self._aims.metric), self._sign
@@ -561,22 +613,25 @@ class Decision:
 
     @cached_property
     def _expected_quality(self) -> tuple[np.ndarray, np.ndarray]:
-        """Expected quality of each candidate (more is better), and the standard deviations."""
+        """Expected quality of each candidate (more is better) and its standard deviation, each of shape (N,)."""
         return self._quality.predict(self._space.keys)
 
     @property
     def _expected_at_best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Dollars, seconds and quality of each candidate if it does one standard deviation better than expected."""
+        """Dollars, seconds and metric of each candidate, all one standard deviation better than expected."""
         (seconds, log_deviation), (mean, deviation) = self._expected, self._expected_quality
         faster = np.exp(-log_deviation)
         return self._usd * faster, seconds * faster, self._sign * (mean + deviation)
 
     @cached_property
     def _may_meet(self) -> np.ndarray:
-        """Candidates that meet the constraints if they do one standard deviation better than expected."""
+        """Whether each candidate would meet the constraints at one standard deviation better than expected, shape (N,).
+
+        If none does, bounds on quality are ignored: the runs so far may all have had bad settings.
+        """
         usd, seconds, quality = self._expected_at_best
         may_meet = self._aims.meets(usd, seconds, quality)
-        if not may_meet.any():  # the runs so far may all have had bad settings
+        if not may_meet.any():
             may_meet = self._aims.meets(usd, seconds, np.full(len(quality), self._sign * math.inf))
         return may_meet
 
@@ -600,10 +655,11 @@ class Decision:
 
     @cached_property
     def _points(self) -> np.ndarray:
-        """Costs and negative quality of all candidates, shape (N, goals + 1)."""
+        """The points of all candidates, shape (N, M)."""
         return np.column_stack([self._costs(self._usd, self._expected[0]), -self._belief.mean])
 
     def _costs(self, usd: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+        """Return the costs of N jobs, shape (N, M - 1)."""
         columns = {metrics.COST_USD: usd, metrics.JOB_SECONDS: seconds}
         return np.column_stack([columns[cost] for cost in self._aims.costs])
 
@@ -613,17 +669,17 @@ def _batch(job: Candidate) -> int:
 
 
 def _moved_by_a_run(deviation: np.ndarray, noise: float) -> np.ndarray:
-    """Return how far one run with this noise is expected to move the posterior mean of each of N candidates."""
+    """Return the standard deviation of the change of each posterior mean after one more noisy run, shape (N,)."""
     return np.asarray(deviation**2 / np.sqrt(deviation**2 + noise**2))
 
 
 def _front_of(points: np.ndarray) -> np.ndarray:
-    """Return the non-dominated rows of N points, shape (N, M), all objectives minimized."""
+    """Return the non-dominated points, shape (K, M), of N points, shape (N, M). All objectives are minimized."""
     return np.asarray(filter_dominated(points)) if len(points) else points
 
 
 def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Compute the hypervolume that each of N points, shape (N, M), adds to K others, shape (K, M).
+    """Return the hypervolume that each of N points, shape (N, M), adds to that of a front, shape (K, M).
 
     All objectives are minimized. Points beyond the reference point add nothing. The volume is cut into slabs along the
     last objective; within each slab, the volume of the other objectives is computed recursively.
@@ -646,7 +702,11 @@ def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np
 def expected_improvement(
     costs: np.ndarray, mean: np.ndarray, deviation: np.ndarray, front: np.ndarray, reference: np.ndarray
 ) -> np.ndarray:
-    """Compute the hypervolume that each of N jobs is expected to add: costs of shape (N, M - 1), normal quality."""
+    """Return the expected hypervolume improvement of each of N jobs over a front, shape (N,).
+
+    Costs, shape (N, M - 1), are certain; quality is normal with this mean and standard deviation. The expectation is
+    computed by Gauss-Hermite quadrature.
+    """
     gains = np.zeros(len(mean))
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
         points = np.column_stack([costs, -(mean + node * deviation)])

@@ -1,9 +1,11 @@
-"""A second opinion on what is left to gain: a plain Gaussian process over all searched parameters.
+"""The second opinion: a plain Gaussian process that predicts quality from all searched parameters.
 
-It knows nothing of ridges, usual rates, clusters or collapses. The search asks it when it sees nothing more to gain
-itself, and before a study ends, because a model that is sure too early never looks. Each parameter has its own length
-over which quality changes; these lengths, the noise and the scale are drawn from a prior and weighed by how likely they
-make the runs, then drawn again around the likeliest.
+Unlike the model in `quality`, it assumes nothing about learning rates, clusters or collapses. The search consults it
+when its own models expect no more gain, and before a study ends, because an overconfident model stops too early.
+
+Each parameter has its own length scale. The hyperparameters (length scales, noise and signal variance) are drawn from a
+prior, then in two more rounds around the likeliest draws. Predictions average over all draws, weighted by the posterior
+density of each.
 """
 
 import math
@@ -12,24 +14,28 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.distance import cdist
 
-_DRAWS, _ROUNDS, _PARENTS = 24, 2, 8
-_LENGTH, _LENGTH_SD = math.log(0.8), 0.8  # of the logarithm, as a share of the span of a parameter
-_NOISE, _NOISE_SD = math.log(0.05), 1.2  # of the logarithm, as a share of the scatter of the runs
-_SCALE_SD = 0.4  # of the logarithm of the deviation, around that scatter
-_LEVEL = 3.0  # deviation of the level, in scatters
-_STEP = 0.35  # of the prior's deviations, from a likely draw to a new one
-_LEAST = 0.03  # of the likeliest draw: less is left out
-_FEW, _FEW_SCATTER, _LEAST_SCATTER = 5, 0.1, 1e-3  # of the largest value; while there are fewer than five runs
-_FAR = 4.0  # spreads of the better half below its median, from which on a run says only that it is bad
+_DRAWS, _ROUNDS, _PARENTS = 24, 2, 8  # draws from the prior; further rounds; draws that each of these starts from
+# The scatter is the standard deviation of the quality of the runs.
+_LENGTH, _LENGTH_SD = math.log(0.8), 0.8  # prior mean and deviation of log(length scale / span of the parameter)
+_NOISE, _NOISE_SD = math.log(0.05), 1.2  # prior mean and deviation of log(noise / scatter)
+_SCALE_SD = 0.4  # prior deviation of log(signal deviation / scatter), whose mean is 0
+_LEVEL = 3.0  # prior deviation of the constant level, in scatters
+_STEP = 0.35  # deviation of the step from a likely draw to a new one, in deviations of the prior
+_LEAST = 0.03  # draws with a smaller share of the largest weight are dropped
+# Least scatter as a share of the largest value: _FEW_SCATTER with fewer than _FEW runs, else _LEAST_SCATTER.
+_FEW, _FEW_SCATTER, _LEAST_SCATTER = 5, 0.1, 1e-3
+_FAR = 4.0  # values further below the median of the better half, in widths of that half, are compressed
 
 
 class PlainModel:
-    """Quality of N runs, more being better, predicted from all parameters alike.
+    """A Gaussian process with a Matern 5/2 kernel through the quality of N runs.
 
     Args:
-        keys: of the runs, shape (N, D), each column scaled to 0 to 1.
-        axes: shape (D,), the number of the parameter that a column describes.
-        values: their quality.
+        keys: parameters of the runs, shape (N, D), each column scaled to 0 to 1.
+        axes: index of the parameter that each column belongs to, shape (D,). A categorical one has several columns.
+        values: quality of the runs, shape (N,); more is better.
+
+    The attribute `noise` is the standard deviation of one run.
     """
 
     def __init__(self, keys: np.ndarray, axes: np.ndarray, values: np.ndarray) -> None:
@@ -56,26 +62,29 @@ class PlainModel:
         self.noise = math.sqrt(float(self._weights @ noise**2))
 
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations at M keys, without the noise of a single run."""
+        """Return means and standard deviations at M keys, each of shape (M,), without the noise of a single run."""
         mean, square = np.zeros(len(keys)), np.zeros(len(keys))
         for draw, (_, root, solved), weight in zip(self._draws, self._fits, self._weights, strict=True):
             if weight:
                 across = self._covariance(draw, keys, self._keys)
                 means = self._level + across @ solved
-                known = (solve_triangular(root, across.T, lower=True, check_finite=False) ** 2).sum(axis=0)
-                variance = self._scatter**2 * (_LEVEL**2 + math.exp(2.0 * draw[-1])) - known
+                explained = (solve_triangular(root, across.T, lower=True, check_finite=False) ** 2).sum(axis=0)
+                variance = self._scatter**2 * (_LEVEL**2 + math.exp(2.0 * draw[-1])) - explained
                 mean += weight * means
                 square += weight * (np.maximum(variance, 0.0) + means**2)
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
     def _fit(self, draw: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """Log probability of a draw, the root of its covariance, and the residuals solved by it."""
+        """Return a draw's log posterior density up to a constant, and what predictions with it need.
+
+        That is the Cholesky factor of the covariance of the runs, shape (N, N), and the residuals solved by it, (N,).
+        """
         covariance = self._covariance(draw, self._keys, self._keys)
         covariance[np.diag_indices_from(covariance)] += self._scatter**2 * (math.exp(2.0 * draw[-2]) + 1e-6)
         root = np.linalg.cholesky(covariance)
-        rest = self._values - self._level
-        solved = cho_solve((root, True), rest, check_finite=False)
-        evidence = -0.5 * float(rest @ solved) - float(np.log(np.diag(root)).sum())
+        residuals = self._values - self._level
+        solved = cho_solve((root, True), residuals, check_finite=False)
+        evidence = -0.5 * float(residuals @ solved) - float(np.log(np.diag(root)).sum())
         return evidence - 0.5 * float((((draw - self._center) / self._spread) ** 2).sum()), root, solved
 
     def _covariance(self, draw: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -86,7 +95,7 @@ class PlainModel:
 
 
 def _tamed(values: np.ndarray) -> np.ndarray:
-    """Compress values far below the better half, because one collapse explains no surface."""
+    """Compress values far below the better half, so that one collapsed run does not distort the surface."""
     if len(values) < _FEW:
         return values
     middle = float(np.median(values[values >= np.median(values)]))

@@ -1,9 +1,10 @@
-"""The model of quality: a run either collapses (scores like one answer for all rows) or follows a smooth surface.
+"""The model of quality: a run either collapses (predicts one class for every row) or follows a smooth surface.
 
-The surface is a Gaussian process over `Space.quality_keys`. It is averaged over hypotheses, weighted by their posterior
-probabilities. Good learning rates lie along a ridge: they grow with the square root of the global batch size. The
-instance type may shift quality, but this becomes likely only if runs show it clearly. A collapsed run says nothing
-about the surface; it raises the probability of a collapse near it.
+The surface is a Gaussian process over `Space.quality_keys`. Its predictions average over hypotheses about its
+hyperparameters, weighted by their posterior probabilities. Good learning rates lie along a ridge: they grow with the
+square root of the global batch size. The precision, or for the user's own training the instance type, may shift
+quality, but this becomes likely only if runs show it clearly. A collapsed run does not change the surface; it raises
+the probability of a collapse near it.
 """
 
 import itertools
@@ -16,38 +17,40 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.spatial.distance import cdist
 
-_RATIO = 10.0  # numbers whose largest is this many times the smallest are compared by their logarithms
-CATEGORY = 0.35  # value of a text's own column, where a number spans 1: two different texts are 0.5 apart
+_RATIO = 10.0  # numbers whose largest is at least this many times the smallest are compared by their logarithms
+CATEGORY = 0.35  # value in a text's one-hot column: two texts are 0.5 apart, the ends of a range of numbers are 1 apart
 F1_SPREAD = 0.03  # standard deviation of F1 between configurations
 F1_USUAL_RATE, F1_USUAL_BATCH = 3e-5, 32.0
 """Learning rate of full fine-tuning and global batch size at which BERT is usually trained: 2e-5 to 5e-5 at 16 and 32
 (Devlin et al., 2019, appendix A.3)."""
-_BATCH, _RATE, _EPOCHS, _OTHERS = 6.0, 1.5, 1.0, 0.7  # lengths over which quality changes
+# The spread is the standard deviation of quality between configurations.
+_BATCH, _RATE, _EPOCHS, _OTHERS = 6.0, 1.5, 1.0, 0.7  # length scales of the columns of ridged keys, see `_lengths`
 _FALL, _LARGE, _GAIN = 0.13, 0.02, 0.3
-"""Shares of the spread, relative to the best run: lost at e times the ridge's rate, lost at twice or half the global
-batch, gained by e times the epochs."""
-_LEVEL = 3.0  # standard deviation of the common level around the median, in spreads
-_NOISE = 0.13  # usual standard deviation of one run, as a share of the spread
-_RIDGE = 0.5  # power of the global batch with which good learning rates grow
+"""The prior mean relative to the best run, in spreads: lost at e times the learning rate of its ridge, lost at twice or
+half its global batch size on the ridge, gained with e times its epochs."""
+_LEVEL = 3.0  # prior standard deviation of the level around the median of the runs, in spreads
+_NOISE = 0.13  # usual standard deviation of one run, in spreads
+_RIDGE = 0.5  # power of the global batch size with which good learning rates grow
 _BENDS, _NOISES, _TYPES = (0.5, 1.5), (1.0, 2.0, 4.0), (0.0, 0.5)
-"""Values that the hypotheses combine: standard deviations of the surface and of an instance type, in spreads, and of
-one run, in usual noises."""
-# The same for one run, if the spread is learned: a bad setting may be far below all others.
+"""Values that the hypotheses combine: standard deviations of the surface in spreads, of one run in usual noises, and of
+the shift by an instance type or precision in spreads."""
+# The noises of one run if the spread is learned: smaller ones too, because one bad setting makes the spread large.
 _NOISES_OF_ANY = (0.1, 0.4, 1.0, 2.0)
-# Least learned spread, as a share of the largest value; the same while there are fewer than _FEW runs.
+# Least learned spread as a share of the largest value: _FEW_SPREAD with fewer than _FEW runs, else _LEAST_SPREAD.
 _LEAST_SPREAD, _FEW_SPREAD, _FEW = 1e-3, 0.1, 5
-_FAILED = 0.8  # part of a collapse that a failed run counts: it is tried again after something near it has trained
+_FAILED = 0.8  # a failed run counts as this part of a collapse; so it is retried once a run near it has completed
 _UNLIKELY = 0.02  # hypotheses below this share of the likeliest one are dropped
-_ANY, _SAME = 1e9, 1e-9  # lengths over which nothing changes, and over which everything does
+# A length scale so long that its column has no effect, and the distance below which keys count as equal.
+_ANY, _SAME = 1e9, 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One term of a kernel, whose variance a hypothesis sets. It maps N and M keys to a matrix of shape (N, M).
+    """One term of a kernel with variance 1; a hypothesis sets its variance.
 
-    With `lengths`, the term is smooth: its values change over these lengths along each column (see `smooth`). With
-    `same`, keys that agree in these columns have equal values, and others have independent ones. Otherwise the term is
-    linear in the keys if `is_linear`, else constant.
+    With `lengths`, the term is smooth with a length scale for each column (see `smooth`). With `same`, keys that agree
+    in these columns have equal values, and others have independent ones. Otherwise the term is linear in the keys if
+    `is_linear`, else constant.
     """
 
     lengths: np.ndarray | None = None
@@ -55,7 +58,7 @@ class Part:
     same: np.ndarray | None = None
 
     def between(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return the covariances for a variance of 1."""
+        """Return the covariances of N and M keys, shape (N, M)."""
         if self.lengths is not None:
             return smooth(left / self.lengths, right / self.lengths)
         if self.same is not None:
@@ -64,7 +67,7 @@ class Part:
         return left @ right.T if self.is_linear else np.ones((len(left), len(right)))
 
     def of_each(self, keys: np.ndarray) -> np.ndarray:
-        """Return the variances at N keys for a variance of 1."""
+        """Return the variances at N keys, shape (N,)."""
         return (keys**2).sum(axis=1) if self.is_linear else np.ones(len(keys))
 
 
@@ -74,7 +77,10 @@ hypothesis's relative prior probability."""
 
 
 class Surface:
-    """Gaussian processes through N values, one per hypothesis, averaged by the hypotheses' posterior probabilities."""
+    """Gaussian processes through N values, one for each hypothesis, weighted by posterior probabilities.
+
+    The attribute `weights` has the probability of each hypothesis.
+    """
 
     def __init__(self, keys: np.ndarray, values: np.ndarray, hypotheses: Iterable[Hypothesis]) -> None:
         self._keys, self._values = keys, values
@@ -94,7 +100,7 @@ class Surface:
         self._fits, self.weights = fits, likelihood / likelihood.sum()
 
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations at M keys, without the noise of a single run."""
+        """Return means and standard deviations at M keys, each of shape (M,), without the noise of a single run."""
         far: dict[Part, np.ndarray] = {}
         mean, square = np.zeros(len(keys)), np.zeros(len(keys))
         for (kernel, root, weights), likely in zip(self._fits, self.weights, strict=True):
@@ -115,9 +121,9 @@ class Surface:
         return mean, np.sqrt(np.maximum(square - mean**2, 1e-12))
 
     def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far each value lies above its leave-one-out prediction, and the prediction's standard deviation.
+        """Return how far each value is above its leave-one-out prediction, and that prediction's standard deviation.
 
-        Only the likeliest hypothesis counts.
+        Both have shape (N,). Only the likeliest hypothesis counts.
         """
         _, root, weights = self._fits[int(np.argmax(self.weights))]
         precision = np.diag(cho_solve((root, True), np.eye(len(root))))
@@ -128,12 +134,14 @@ class QualityModel:
     """A surface through the quality of N runs; more is better.
 
     Args:
-        keys: of the runs, shape (N, 4 + D), see `Space.quality_keys`.
-        values: quality of the runs.
+        keys: inputs of the runs, shape (N, 4 + D), see `Space.quality_keys`.
+        values: quality of the runs, shape (N,).
         spread: standard deviation of quality between configurations, or None to learn it from the runs.
-        collapsed: runs that are known to have collapsed. The attribute `collapsed` includes those the model finds.
+        collapsed: whether each run is known to have collapsed, shape (N,).
 
-    The attribute `noise` is the standard deviation of one run.
+    Attributes:
+        collapsed: the same, including runs that the model itself judges to have collapsed.
+        noise: standard deviation of one run.
     """
 
     def __init__(
@@ -159,12 +167,15 @@ class QualityModel:
             self._fit()
 
     def predict(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations at M keys, without the noise of a single run."""
+        """Return means and standard deviations at M keys, each of shape (M,), without the noise of a single run."""
         mean, deviation = self._surface.predict(_ridged(keys))
         return self._usual(keys) + mean, deviation
 
     def collapse_probability(self, keys: np.ndarray, failed: np.ndarray | None = None) -> np.ndarray:
-        """Return the share of nearby runs that collapsed or failed, shrunk towards the overall share."""
+        """Return the share of the runs near M keys that collapsed or failed, shrunk towards that of all, shape (M,).
+
+        `failed` are the keys of runs that failed without a quality.
+        """
         failed = self._keys[:0] if failed is None else failed
         runs, lost = np.vstack([self._keys, failed]), np.append(self.collapsed, np.full(len(failed), _FAILED))
         overall = (lost.sum() + 0.5) / (len(lost) + 10.0)
@@ -197,7 +208,7 @@ class QualityModel:
         self.noise = math.sqrt(self._surface.weights @ (noise * usual) ** 2)
 
     def _find_collapsed(self) -> np.ndarray:
-        """Find the runs far below their leave-one-out prediction, or far below the best."""
+        """Return which runs are far below their leave-one-out prediction or far below the best run, shape (N,)."""
         is_low = np.zeros(len(self._values), dtype=bool)
         if (~self.collapsed).sum() >= 3:
             above, deviation = self._surface.left_out()
@@ -205,31 +216,38 @@ class QualityModel:
         return np.asarray(is_low | (~self.collapsed & (self._values < self._values.max() - 10.0 * self._spread)))
 
     def _usual(self, keys: np.ndarray) -> np.ndarray:
-        """Return the quality that is expected at M keys before the surface, relative to the best run."""
+        """Return the prior mean at M keys, shape (M,), from which the surface deviates.
+
+        It is the median of the runs that did not collapse, changed by the difference from the key of the best run.
+        """
         off = _ridged(keys - self._top)
         lost = _FALL * off[:, 2] ** 2 + _LARGE * off[:, 1] ** 2
         return np.asarray(self._center + self._spread * (_GAIN * (keys - self._top)[:, 3] - lost))
 
 
 def _ridged(keys: np.ndarray) -> np.ndarray:
-    """Return the keys with the third column replaced by the learning rate relative to the ridge of good ones."""
+    """Return the keys with the log learning rate in column 2 taken relative to the ridge of good rates."""
     rates = keys[:, 2:3] - _RIDGE * math.log(2.0) * keys[:, 1:2]
     return np.hstack([keys[:, :2], rates, keys[:, 3:]])
 
 
 def _lengths(keys: np.ndarray) -> np.ndarray:
-    """Return the lengths over which quality changes along each column of ridged keys."""
+    """Return the length scale of each column of ridged keys, shape (4 + D,)."""
     return np.array([_ANY, _BATCH, _RATE, _EPOCHS, *[_OTHERS] * (keys.shape[1] - 4)])
 
 
 def smooth(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the Matern kernel of smoothness 5/2 for keys that have been divided by their lengths."""
+    """Return the Matern 5/2 kernel between N and M keys, already divided by their length scales, shape (N, M)."""
     far = math.sqrt(5.0) * cdist(left, right)
     return np.asarray((1.0 + far + far**2 / 3.0) * np.exp(-far))
 
 
 def scaled(values: Sequence[Any], among: Sequence[Any], *, is_log: bool = False) -> np.ndarray:
-    """Scale N numbers to 0..1 by the span of `among`, as logarithms if it is wide. Each text gets its own column."""
+    """Return N values as columns: numbers scaled to 0 to 1, shape (N, 1), or one-hot texts, shape (N, K).
+
+    `among` has the K values of the parameter; 0 and 1 are its ends. Numbers are scaled by their logarithms if `is_log`,
+    or if the largest of `among` is at least `_RATIO` times the smallest.
+    """
     if not are_numbers(among):
         is_it = [[value == each for each in among] for value in values]
         return CATEGORY * np.array(is_it, dtype=float).reshape(len(values), len(among))

@@ -1,8 +1,7 @@
-"""An Optuna sampler that knows what a job costs: which cluster, batch and learning rate, for the fewest dollars.
+"""`SplitSampler`, an Optuna sampler that takes the cost of each job into account.
 
 First it pays for two short probes of each instance type, from which it predicts the seconds of every job. Then it
-chooses the job with the most expected hypervolume per dollar: for its own place on the front, and for what it reveals
-about others.
+chooses the job with the largest expected hypervolume improvement per dollar (see `decision`).
 """
 
 import time
@@ -29,35 +28,42 @@ from paretune.studies.sampler.decision import Accepts, Aims, Belief, Decision
 from paretune.studies.sampler.quality import F1_SPREAD
 
 UNPRICED = Price(usd_per_hour=1.0, region="", as_of="", source="unknown", confidence="missing")
-"""The price of an instance that has no known one."""
+"""The price of an instance whose price is unknown."""
 _CLAIMING = Lock()  # one lock for all samplers, so that they can be pickled
 
 
 class SplitSampler(optuna.samplers.BaseSampler):
-    """Suggests the job with most expected hypervolume per dollar; `space` holds what a trial is asked for.
+    """Suggests the job with the largest expected hypervolume improvement per dollar.
 
-    A suggestion follows from `study.trials` alone, so a study goes on where it was left. A trial with `probe_steps`
-    trains so many steps only and is reported as PRUNED; an objective that does not suggest `probe_steps` gets trainings
-    only. User attributes hold the results of a job: `seconds` billed, `startup_seconds` of them around the training,
-    `step_seconds`, and of a failed one `outcome`: out_of_memory, cut_off (at its time limit), diverged, failed, or
-    interrupted (its end says nothing of its point). Without `seconds`, an objective in seconds counts, such as
-    job_seconds, else cost_usd over the price, else the time between the trial's start and end.
+    A suggestion depends on `study.trials` alone, so an interrupted study can be continued.
+
+    A trial whose `probe_steps` is above 0 is a probe: train only that many steps and report it as PRUNED. An objective
+    that does not suggest `probe_steps` gets no probes.
+
+    Report the outcome of a job as user attributes of its trial: `seconds` (billed), `startup_seconds` (the part of them
+    outside the training), `step_seconds` (one optimizer step), and for a failed job `outcome`: out_of_memory, cut_off
+    (at its time limit), diverged, failed, or interrupted (says nothing about its parameters). Without `seconds`, the
+    sampler uses an objective in seconds, such as job_seconds; otherwise cost_usd divided by the price; otherwise the
+    time between the trial's start and end.
 
     Args:
-        job: what all jobs share, a `JobSpec` or the parameters that are given.
+        job: parameters that all jobs share, as a `JobSpec` or a mapping.
         searched: parameter of a job to the Optuna distribution of its values.
-        objectives: metrics in the order of the study's directions: of the cluster such as cost_usd, and one of quality.
-        price_of: dollars a second of a job; by default on demand in the job's region.
+        objectives: metrics in the order of the study's directions. One measures the model; the others depend on the
+            cluster, such as cost_usd.
+        price_of: returns the price of a job in dollars per second; by default the on-demand price in its region.
         rows: training rows of the whole data set, if known.
-        metric: the objective that measures the model; by default the first that is not of the cluster.
+        metric: the objective that measures the model; by default the first one that does not depend on the cluster.
         constraints: metric to its `min` and `max`.
-        stop: whether it ends once ten median jobs were paid, the front has not grown for as many dollars, and a plain
-            Gaussian process expects little of the next ten; else it goes on to the last job that may be run.
+        stop: whether the search ends once it has paid for ten median jobs, the front has not grown for as many dollars,
+            and a plain Gaussian process expects the next ten median jobs to add less than 10 %. Otherwise the search
+            continues until no job is left.
 
     Attributes:
-        accepts: whether a job may be begun now, such as within a budget, by the job and by what it is expected to take:
-            its seconds and the deviation of their logarithm, or None if nobody can know. Set it before a trial is
-            asked for.
+        space: the parameters to ask for, by name: the searched ones and, for paretune's own training, `probe_steps`.
+        accepts: returns whether a job may start now, for example within a budget. It gets the job and its expected
+            seconds with the standard deviation of their logarithm, or None if they cannot be predicted. Set it before
+            you ask for a trial.
     """
 
     def __init__(
@@ -78,29 +84,29 @@ class SplitSampler(optuna.samplers.BaseSampler):
         self._space = Space(given, searched, counted, self.price_of)
         judged = judged_by(dict.fromkeys(objectives, ""))
         if metric is None and judged is None:
-            raise BadInput([f"objectives {', '.join(objectives)} say nothing of the model: name a metric of it, too"])
+            raise BadInput([f"objectives: none of {', '.join(objectives)} measures the model: add one, such as f1"])
         metric = metric or (judged.metric if judged is not None else "")
         if others := [name for name in objectives if name not in {metric, *metrics.TIMES, metrics.COST_USD}]:
-            raise BadInput([f"objectives: {', '.join(others)} next to {metric}: only one may measure the model"])
+            raise BadInput([f"objectives: only one may measure the model, got {', '.join([metric, *others])}"])
         is_share = metric in OBJECTIVES and OBJECTIVES[metric].is_share and not self._space.is_own
         spread = F1_SPREAD if is_share else None
         bounds = constraints or {}
         self._aims = Aims(objectives=list(objectives), metric=metric, constraints=bounds, spread=spread, stops=stop)
         self.accepts: Accepts = _accepts_any
-        self._decided: tuple[Any, Decision] | None = None  # after which rows, the last one
         self.space: dict[str, BaseDistribution] = {**searched, **self._space.own}
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return all of `space`; nothing if the study's directions do not fit, so that `sample_independent` refuses."""
+        """Return `space`, or nothing if the study's directions do not fit; then `sample_independent` raises."""
         return self.space if self._misfit(study) is None else {}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the parameters of the next job that are in `search_space`; others are random.
+        """Return the values of the next job for the parameters in `search_space`; other parameters are random.
 
-        What was enqueued is trained as it is. A worker that would have to wait, or for which nothing is worth its
-        dollars, gets a job that nobody has begun.
+        An enqueued trial keeps its values. If no job should start now, because the next one depends on jobs that are
+        running or no job is worth its cost, the trial gets the training with the most usual settings that has not run.
+        If all have run, the trial gets the last one again.
         """
         params = self._claimed(study, trial) if self.space.keys() & search_space.keys() else {}
         return {
@@ -113,7 +119,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
     ) -> None:
-        """End `Study.optimize` when the search is over."""
+        """Stop `Study.optimize` when the search is over."""
         if getattr(study._thread_local, "in_optimize_loop", False):
             ended = copy(trial)
             ended.state = state
@@ -136,30 +142,30 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return {**job.point, **({PROBE: PROBE_STEPS * job.is_probe} if PROBE in self.space else {})}
 
     def next_job(self, study: optuna.Study) -> Candidate | None:
-        """Return the job that a trial would get; None if none should start, for now or for good."""
+        """Return the job that the next trial would get; None if none should start, either now or ever."""
         return self._decision(study).job
 
     def is_done(self, study: optuna.Study) -> bool:
-        """Return whether nothing runs and no further job should start."""
+        """Return whether no job is running and no further job should start."""
         return self._decision(study).is_over
 
     def why_done(self, study: optuna.Study) -> str:
-        """Explain why `next_job` returns None; empty if it returns a job, or if no training has a quality yet."""
+        """Explain why `next_job` returns None; empty if it returns a job, or before the first training has ended."""
         return self._decision(study).why_none
 
     def since_growth_usd(self, study: optuna.Study) -> float:
-        """Return dollars paid since the front of the trainings last grew; 0 before the first training has ended."""
+        """Return dollars spent since the front of the trainings last grew; 0 before the first training has ended."""
         decision = self._decision(study)
         return decision.since_growth_usd if decision.has_quality else 0.0
 
     def predicted(self, study: optuna.Study) -> list[tuple[Candidate, Belief]]:
-        """Return candidates that were not run and are as good as known, with their beliefs."""
+        """Return the candidates that have not run but whose outcome counts as known, with the beliefs about them."""
         return self._decision(study).predicted()
 
     def _claimed(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
-        """Claim a job's parameters for a trial before it has them, so that two workers start no equal jobs.
+        """Claim a job for a trial and return its parameters, so that two workers do not start the same job.
 
-        Both of two that claim one job at the same moment choose again, each after another pause.
+        If two workers claim the same job at the same moment, both choose again, each after a different pause.
         """
         with _CLAIMING:
             for pause_s in (0.0, 0.02, 0.1, 0.5):
@@ -167,7 +173,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
                 decision = self._decision(study, without=trial.number)
                 job = decision.job or decision.first()
                 params = self.params(job or decision.last() or self._space.candidates[0])
-                if "fixed_params" in trial.system_attrs:  # somebody has enqueued it
+                if "fixed_params" in trial.system_attrs:  # it was enqueued
                     return {**params, **({PROBE: 0} if PROBE in self.space else {})}
                 study._storage.set_trial_system_attr(trial._trial_id, CLAIM, params)
                 if job is None or not self._decision(study, without=trial.number).has(job):
@@ -177,7 +183,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
     def _decision(
         self, study: optuna.Study, *, ended: FrozenTrial | None = None, without: int | None = None
     ) -> Decision:
-        """Return the decision after all trials except `without`; the storage does not know the end of `ended` yet."""
+        """Return the decision after all trials except `without`. `ended` is a trial whose end is not yet stored."""
         if (misfit := self._misfit(study)) is not None:
             raise misfit
         trials = study.get_trials(deepcopy=False)
@@ -189,9 +195,9 @@ class SplitSampler(optuna.samplers.BaseSampler):
         return Decision(self._space, self._aims, rows, sign, self.accepts, can_probe=can_probe)
 
     def _misfit(self, study: optuna.Study) -> ValueError | None:
-        """Return the error of a study whose directions are not those of the objectives."""
+        """Return an error if the study's directions do not fit the objectives, else None."""
         directions, names = study.directions, self._aims.objectives
-        more = (self._aims.metric, metrics.THROUGHPUT_SAMPLES)  # the only ones that may be better if they are larger
+        more = (self._aims.metric, metrics.THROUGHPUT_SAMPLES)  # the only ones that may be maximized
         of_costs = [each for each, name in zip(directions, names, strict=False) if name not in more]
         if len(directions) == len(names) and {*of_costs} <= {StudyDirection.MINIMIZE}:
             return None
@@ -201,9 +207,10 @@ class SplitSampler(optuna.samplers.BaseSampler):
         )
 
     def _can_probe(self, study: optuna.Study, trials: Sequence[FrozenTrial]) -> bool:
-        """Return whether trials ask for `probe_steps`, as far as they have shown.
+        """Return whether the objective suggests `probe_steps`, and so can run probes.
 
-        Until one has, `Study.optimize` gets a training, which any objective can run. A loop of `ask` gets a probe.
+        Until a trial has shown it, `Study.optimize` gets trainings, which any objective can run; a loop of `ask` gets
+        probes.
         """
         if PROBE not in self.space:
             return False
@@ -218,7 +225,7 @@ class SplitSampler(optuna.samplers.BaseSampler):
 
 
 def _is_in(distribution: BaseDistribution, value: Any) -> bool:
-    """Return whether a value is one of the distribution."""
+    """Return whether a distribution contains a value."""
     with suppress(ValueError, TypeError):
         return bool(distribution._contains(distribution.to_internal_repr(value)))
     return False

@@ -207,7 +207,7 @@ def test_a_copy_made_by_pickle_goes_on_alike() -> None:
 @pytest.mark.parametrize(
     ("objectives", "misspelled", "words"),
     [
-        (("cost_usd",), (), "say nothing of the model"),
+        (("cost_usd",), (), "none of cost_usd measures the model"),
         (("cost_usd", "f1", "accuracy"), (), "only one may measure the model"),
         (("cost_usd", "f1"), ("learning_rates",), "learning_rate"),
     ],
