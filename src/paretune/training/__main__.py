@@ -29,7 +29,10 @@ _LOST_CONNECTION = re.compile(
 
 
 def main(folder: JobFolder) -> int:
-    """Run this process's share of the job in `folder`: 0 when it finished or stopped as requested, 1 when it failed."""
+    """Run this process's share of the job in `folder`, and return its exit code.
+
+    The code is 0 if the job finished or stopped as requested, ENOSPC (28) if the disk is full, and 1 for other faults.
+    """
     hosts = Hosts.read(folder.resource_config)
     grace_s = GRACE_S if hosts is None else SAGEMAKER_GRACE_S
     processes.watch_parent(grace_s)
@@ -46,26 +49,29 @@ def main(folder: JobFolder) -> int:
         elif document.spec.entry_script is not None:
             from paretune.training.script import run_script
 
-            run_script(document, folder)  # SIGTERM ends it, unless it handles it
+            run_script(document, folder)  # SIGTERM ends the script, unless it handles the signal
         else:
             stop_requested = processes.stop_request()
             from paretune.training.job import train
 
             if not train(document, folder, stop_requested):
                 folder.stopped.touch()
-        # It has failed if it stopped for a reason in the failure file, such as its deadline.
+        # A job that stopped early, with a reason in the failure file such as its deadline, has failed.
         return int(is_first_process and folder.stopped.exists() and folder.failure.exists())
     except Exception as error:
         kind, sentence = classify_failure(error, runs_here=hosts is None)
         if not folder.failure.exists():  # otherwise a child process has reported it
             _print(error, folder)
-        with suppress(OSError):  # a full disk may have no room for the reason, and the exit code says it
+        with suppress(OSError):  # a full disk has no room for the reason; the exit code reports it
             folder.write_failure(kind, sentence)
         return errno.ENOSPC if kind is FailureKind.DISK_FULL else 1
 
 
 def _print(error: Exception, folder: JobFolder) -> None:
-    """Print the traceback; of a user's script from its own first line on, and none if it has ended itself."""
+    """Print the traceback of `error`.
+
+    For a user's script it begins at a line of the script. If the script ended itself, nothing is printed.
+    """
     with suppress(OSError, ValueError, KeyError):
         script = str(JobDocument.read(folder.document).spec.entry_script or "")
         if script:
@@ -78,10 +84,13 @@ def _print(error: Exception, folder: JobFolder) -> None:
 
 
 def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
-    """Prepare this instance, and run the job in one process per device; False if this process is the only one."""
+    """Prepare this instance, and run the job in one process per device.
+
+    Returns False, without running anything, if the job has only one process, which is this one.
+    """
     from paretune.training import device
 
-    if hosts is None or hosts.rank == 0:  # one instance watches for all, because all wait for each other
+    if hosts is None or hosts.rank == 0:  # one instance is enough: if one hangs, all others wait for it
         watchdog.watch(folder.events, partial(_end_all, folder))
     if hosts is not None:
         refuse(device.machine_faults(document.spec))
@@ -94,7 +103,10 @@ def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobF
 
 
 def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[FailureKind, str]:
-    """Return the kind of a failure, and one sentence for the user; `runs_here`: the job has no image of its own."""
+    """Return the kind of a failure, and one sentence for the user.
+
+    `runs_here` means that the job runs in this machine's Python rather than in a container image.
+    """
     sentence = first_line(error)
     if isinstance(error, BadInput):
         return FailureKind.BAD_INPUT, str(error)
@@ -113,11 +125,11 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
         return FailureKind.OUT_OF_MEMORY, sentence
     if (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left on device" in str(error):
         return FailureKind.DISK_FULL, f"the disk is full: {sentence}"
-    if type(error).__name__ == "ScriptEnded":  # its module is not imported by our own training
+    if type(error).__name__ == "ScriptEnded":  # compared by name, because our own training does not import its module
         return FailureKind.ERROR, str(error)
     if _LOST_CONNECTION.search(str(error)):
         return FailureKind.ERROR, f"another process of the job has ended, which is the cause: {sentence}"
-    if isinstance(error, subprocess.CalledProcessError):  # the child has printed why
+    if isinstance(error, subprocess.CalledProcessError):  # the command itself has printed why
         words = error.cmd if isinstance(error.cmd, str) else " ".join(map(str, error.cmd))
         command = words if len(words) <= _LONGEST_COMMAND else f"{words[:_LONGEST_COMMAND]}..."
         return FailureKind.ERROR, f"its command {command!r} ended with exit code {error.returncode}"
@@ -125,13 +137,16 @@ def classify_failure(error: Exception, *, runs_here: bool = False) -> tuple[Fail
         sentence += f" (looked from {Path.cwd()})"
     cause = causes(error)[-1]
     is_new = (type(cause), first_line(cause)) != (type(error), first_line(error))
-    is_shown = is_new and isinstance(cause, Exception)  # no SystemExit of a script
+    is_shown = is_new and isinstance(cause, Exception)  # not a script's SystemExit
     reason = f", because of {type(cause).__name__}: {first_line(cause)}" if is_shown else ""
     return FailureKind.ERROR, f"{type(error).__name__}: {sentence}{reason}"
 
 
 def _end_all(folder: JobFolder, sentence: str = "") -> None:
-    """End this process and all its descendants, with the reason if it is new."""
+    """Kill all descendants of this process, and end it with exit code 1.
+
+    `sentence` becomes the reason of the failure, unless one was recorded before.
+    """
     import psutil
 
     if sentence:
@@ -145,7 +160,7 @@ def _end_all(folder: JobFolder, sentence: str = "") -> None:
 def leave(code: int) -> None:
     """Flush the output and end this process without Python's shutdown.
 
-    During shutdown torch 2.13 on CPU aborted in gloo's destructors in 2 of 14 runs, so that a finished job failed.
+    During the shutdown, torch 2.13 on a CPU aborted in gloo's destructors in 2 of 14 runs, and the finished job failed.
     """
     gc.collect()
     sys.stdout.flush()

@@ -12,11 +12,11 @@ from paretune.specification.job import JobSpec
 from paretune.specification.training_arguments import name_faults
 from paretune.training import device
 
-LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer
+LOG_POINTS = 50  # fewest points on a training curve; a training of fewer steps has a point for each step
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    """Return entries of `training_arguments` that no training reads, or that it cannot train with."""
+    """Return what is wrong with the job's `training_arguments`: unknown names and refused values; empty if nothing."""
     faults = name_faults(spec)
     if not faults and spec.training_arguments:
         try:
@@ -27,11 +27,11 @@ def argument_faults(spec: JobSpec) -> list[str]:
 
 
 def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
-    """Return the arguments of a training with this many steps; the user's replace the defaults."""
+    """Return the arguments of a training with this many steps. The user's arguments override our defaults."""
     evaluates = evaluation_schedule(spec, steps)
     given: dict[str, Any] = {
         "logging_steps": max(1, min(50, steps // LOG_POINTS)),
-        # The returned model is always evaluated.
+        # These two add evaluations in between: the model that is returned is evaluated in any case.
         "eval_strategy": evaluates.strategy,
         "eval_steps": evaluates.every,
         "save_strategy": "epoch",
@@ -39,11 +39,11 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
         **spec.training_arguments,
     }
     given.pop("gradient_checkpointing", None)  # see strategies.checkpoint_activations
-    if ratio := given.pop("warmup_ratio", 0):  # transformers 5 takes a share of all steps as warmup_steps
+    if ratio := given.pop("warmup_ratio", 0):  # in transformers 5, warmup_steps may be a share of all steps
         given["warmup_steps"] = given.get("warmup_steps") or ratio
     if spec.probe_steps:
         given |= {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": False}
-    # transformers reads the best model from a checkpoint, for which evaluations and checkpoints have to agree.
+    # Hidden from transformers, which reads the best model from a checkpoint, and so requires one at each evaluation.
     keeps_best = given["eval_strategy"] != "no" and given.pop("load_best_model_at_end", False)
     fixed = {"output_dir": "unused", "report_to": "none", "disable_tqdm": True, "use_cpu": not device.has_gpu()}
     arguments = TrainingArguments(**given | {"max_steps": steps, "seed": spec.seed}, **fixed)
@@ -52,12 +52,15 @@ def training_arguments(spec: JobSpec, steps: int) -> TrainingArguments:
 
 
 def schedule_of(arguments: TrainingArguments, learning_rate: float) -> Callable[[int], float]:
-    """Return the learning rate of each step, starting at 0. Raises ValueError if it depends on measured losses."""
+    """Return a function that maps a step, counted from 0, to its learning rate.
+
+    Raises ValueError if the rate depends on measured losses.
+    """
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=learning_rate)
     kind, steps = arguments.lr_scheduler_type, arguments.max_steps
     options = {"scheduler_specific_kwargs": arguments.lr_scheduler_kwargs or {}}
     schedule = get_scheduler(kind, optimizer, arguments.get_warmup_steps(steps), steps, **options)
     if not isinstance(schedule, torch.optim.lr_scheduler.LambdaLR):
-        raise ValueError(f"{kind.value} follows measured losses, which no training here does")
+        raise ValueError(f"{kind.value} depends on measured losses, which paretune's training does not support")
     (factor,) = schedule.lr_lambdas
     return lambda step: learning_rate * factor(step)

@@ -1,10 +1,11 @@
-"""Checkpoints: complete once all processes have written their part; training resumes from the newest complete one.
+"""Writes and reads checkpoints. A training resumes from the newest one to which all processes have written their part.
 
 On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
-from there to every instance when the next attempt starts. It removes nothing from S3 and overwrites what has changed,
-an interruption may leave a copy incomplete, and files are copied in any order. Hence `checkpoint-N/complete.json` is
-written last, with the size of every file of all processes, and a checkpoint is used only when all its files exist in
-full size on every instance. One that is not needed any more is emptied, so that S3 does not keep its contents.
+from there to every instance when the next attempt starts. It copies files in any order, overwrites those that have
+changed, and removes none from S3; an interruption may leave a copy incomplete. So `checkpoint-N/complete.json` is
+written last, with the sizes of all files of all processes. A checkpoint is used only if every instance has all of these
+files in full size. The files of a checkpoint that is no longer needed are emptied, so that S3 does not keep their
+contents.
 """
 
 import json
@@ -25,15 +26,15 @@ _STATE, _PROGRESS = "state", "progress.json"  # a folder with the tensors, and t
 
 
 def write(checkpoint: Path, tensors: dict[str, torch.Tensor], progress: Mapping[str, Any], *, keep: int | None) -> None:
-    """Write a checkpoint, and mark it as complete when all processes have written theirs; all of them must call it.
+    """Write a checkpoint, and mark it as complete after all processes have written their part. All must call it.
 
-    Of the other complete checkpoints the newest `keep` stay, or all with None.
+    Afterwards only the newest `keep` complete checkpoints, including this one, keep their contents; with None, all do.
     """
     if processes.is_first():
         (checkpoint / COMPLETE).unlink(missing_ok=True)
         write_json(checkpoint / _PROGRESS, progress)
-    with warnings.catch_warnings(action="ignore"):  # that a process is alone
-        state_dict_saver.save(tensors, checkpoint_id=checkpoint / _STATE)  # returns when all have written
+    with warnings.catch_warnings(action="ignore"):  # it warns that a process is alone
+        state_dict_saver.save(tensors, checkpoint_id=checkpoint / _STATE)  # returns after all processes have written
     own = {str(path.relative_to(checkpoint)): path.stat().st_size for path in checkpoint.rglob("*") if path.is_file()}
     sizes = {name: size for part in processes.gather(own) for name, size in part.items()}
     if processes.is_first():
@@ -55,7 +56,7 @@ def progress(checkpoint: Path) -> dict[str, Any]:
 
 
 def read(checkpoint: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """Read a checkpoint of any number of processes into `tensors`; all processes must call it."""
+    """Read a checkpoint into `tensors`. All processes must call it; any number of processes may have written it."""
     with warnings.catch_warnings(action="ignore"):
         state_dict_loader.load(tensors, checkpoint_id=checkpoint / _STATE)
 

@@ -1,6 +1,7 @@
-"""What makes a training on a processor faster, and changes nothing on a GPU or in its results.
+"""Makes a training on a processor faster. Results change only by rounding and other random numbers.
 
-Together these bring 1.28 times the rows a second (MiniLM in bf16 on two threads of an AMD EPYC, torch 2.13, 2026-11).
+Together, these functions process 1.28 times as many rows per second (MiniLM in bf16 on two threads of an AMD EPYC,
+torch 2.13, 2026-11).
 """
 
 import contextlib
@@ -10,18 +11,18 @@ from typing import Any
 
 import torch
 
-LONGEST_ROWS = 512  # tokens of rows for attention by matrix products: beyond it the matrices become too large
+LONGEST_ROWS = 512  # most tokens of a row for attention by plain matrix products, whose matrices grow with its square
 _BYTE_VALUES = 256
-_TOLERANCE = 0.05  # relative difference between the requested dropout probability and the nearest 256th
+_TOLERANCE = 0.05  # largest relative difference between the requested dropout probability and the nearest 256th
 _dropout = torch.nn.functional.dropout
 LARGEST_KEPT = 32 * 2**20
 """Bytes of the largest block that `keep_freed_memory` keeps."""
 
 
 def kept_for_gradients(weights: Iterable[torch.Tensor]) -> dict[torch.Tensor, torch.Tensor]:
-    """Return memory for the fp32 gradient of each large weight that is on a processor, to use in every step.
+    """Return a buffer for the fp32 gradient of each large weight in main memory; every step reuses it.
 
-    The system would zero it again each time, which takes 12 of 100 ms for the embedding of MiniLM.
+    The system would zero a buffer that is allocated again in each step: 12 of 100 ms for MiniLM's embedding table.
     """
     large = (weight for weight in weights if weight.device.type == "cpu" and weight.nbytes > LARGEST_KEPT)
     return {weight: torch.empty_like(weight) for weight in large}
@@ -30,7 +31,8 @@ def kept_for_gradients(weights: Iterable[torch.Tensor]) -> dict[torch.Tensor, to
 def keep_freed_memory() -> None:
     """Keep up to 2 GiB of this process's freed memory, in blocks of up to 32 MiB; no effect without glibc.
 
-    By default the system zeroes large blocks when they are allocated again: 15 of 230 ms of a step of MiniLM (EPYC).
+    By default large blocks return to the system, which zeroes them at their next allocation: 15 of 230 ms of a step of
+    MiniLM (AMD EPYC).
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL("libc.so.6")
@@ -39,22 +41,22 @@ def keep_freed_memory() -> None:
 
 
 def use_cpu_kernels(model: Any, longest_row: int) -> None:
-    """Replace PyTorch's attention (sdpa) of a Hugging Face model, and dropout in this process, by faster ones.
+    """Replace a Hugging Face model's attention (sdpa), and PyTorch's dropout in this process, with faster ones.
 
-    Results stay the same except for random numbers and rounding. PyTorch's flash kernel for CPUs takes four times as
-    long in its backward pass for rows of 28 to 128 tokens. With dropout PyTorch does not use it, but operations that
-    take up to three times as long (torch 2.13, bf16, an AMD EPYC).
+    Results stay the same except for random numbers and rounding. For rows of 28 to 128 tokens, the backward pass of
+    PyTorch's flash kernel for CPUs takes four times as long as this attention. With dropout, PyTorch uses other
+    operations instead of that kernel, which take up to three times as long (torch 2.13, bf16, an AMD EPYC).
     """
     torch.nn.functional.dropout = dropout
     if getattr(model.config, "_attn_implementation", None) == "sdpa" and longest_row <= LONGEST_ROWS:
-        model.set_attn_implementation("eager")  # also that of the model below adapters
+        model.set_attn_implementation("eager")  # also reaches a model inside peft's adapters
 
 
 def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    """Apply PyTorch's dropout with one random byte per element: `p` is rounded to a 256th.
+    """Apply dropout with one random byte per element, which rounds `p` to a 256th.
 
-    PyTorch draws one Bernoulli variable after another: 1.04 ms for 172,032 elements, against 0.14 ms (torch 2.13). It
-    does so here if no 256th is within 5 % of `p`, as for 0 and 1.
+    PyTorch's own dropout draws one Bernoulli variable after another. It takes 1.04 ms for 172,032 elements, this one
+    0.14 ms (torch 2.13). PyTorch's is used if `p` is 0 or 1, or if no 256th is within 5 % of it.
     """
     threshold = round(p * _BYTE_VALUES)
     is_close = abs(threshold - p * _BYTE_VALUES) <= _TOLERANCE * p * _BYTE_VALUES

@@ -1,4 +1,4 @@
-"""The device of this process: name, precision, memory, and why it cannot run a job."""
+"""The device of this process: its name, precision, memory and load, and reasons why it cannot run a job."""
 
 import contextlib
 import os
@@ -23,14 +23,14 @@ def has_gpu() -> bool:
 
 
 def has_bf16() -> bool:
-    """Return whether the device multiplies bf16 natively; False for emulation, which is slower than fp32."""
+    """Return whether the device multiplies bf16 natively. Emulation does not count: it is slower than fp32."""
     if has_gpu():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return hardware.multiplies_bf16(machine.processor_flags())
 
 
 def choose_precision(precision: str) -> str:
-    """Return the number format to compute in: `precision`, or for `auto` the device's fastest one."""
+    """Return the number format to compute in: `precision`, or the device's usual one if it is `auto`."""
     if precision != "auto":
         return precision
     capability = torch.cuda.get_device_capability() if has_gpu() else None
@@ -51,7 +51,7 @@ def peak_flops(precision: str) -> float | None:
 
 
 def peak_memory_gib() -> float:
-    """Return the highest memory so far: allocated on one GPU, or resident in this process without a GPU."""
+    """Return this process's peak memory: allocated on the GPU that had the most, or resident if there is no GPU."""
     if has_gpu():
         return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
@@ -79,7 +79,7 @@ def device_faults(spec: JobSpec) -> list[str]:
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
     faults = list[str]()
     if spec.precision == "bf16" and not has_bf16():
-        faults.append(f"precision bf16 needs a device that has it; {device_name()} does not: use auto or fp32")
+        faults.append(f"precision bf16 needs a device that supports it, and {device_name()} does not: use auto or fp32")
     elif spec.precision == "fp16" and not has_gpu():
         faults.append("precision fp16 needs a GPU: use auto, bf16 or fp32")
     most, unit = (torch.cuda.device_count(), "GPUs") if has_gpu() else (machine.usable_cores(), "processor cores")
@@ -90,7 +90,7 @@ def device_faults(spec: JobSpec) -> list[str]:
 
 
 def machine_faults(spec: JobSpec) -> list[str]:
-    """Return reasons why this process' instance cannot do its share of a SageMaker job; empty if it can."""
+    """Return reasons why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
     if has_gpu():
         if spec.processes <= torch.cuda.device_count():
             return []
@@ -111,7 +111,7 @@ def machine_faults(spec: JobSpec) -> list[str]:
 
 
 def load() -> dict[str, float]:
-    """Measure how busy this machine is, by the names of MLflow's own system metrics."""
+    """Measure the load of this machine. The names are those of MLflow's system metrics."""
     memory = psutil.virtual_memory()
     values = {
         "system/cpu_utilization_percentage": psutil.cpu_percent(),
@@ -122,7 +122,7 @@ def load() -> dict[str, float]:
         free, total = torch.cuda.mem_get_info(number)
         values[f"system/gpu_{number}_memory_usage_megabytes"] = (total - free) / 1e6
         values[f"system/gpu_{number}_memory_usage_percentage"] = 100 * (1 - free / total)
-        with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # without nvidia-ml-py
+        with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # nvidia-ml-py is not installed
             values[f"system/gpu_{number}_utilization_percentage"] = float(torch.cuda.utilization(number))
     return values
 

@@ -1,4 +1,4 @@
-"""Loss and metrics of a split. Each row is computed once, for any number of processes and any batch size."""
+"""Computes the loss and the metrics of a split. Each row counts once, for any number of processes and batch size."""
 
 import math
 from contextlib import suppress
@@ -15,14 +15,14 @@ from paretune.training.strategies import Replicas, Shards
 from paretune.training.tasks import Evaluation, summed_loss
 
 Result = tuple[Any, ...]
-"""Sum of losses, number of items (rows, or tokens of a language model), predictions and labels."""
+"""One batch: the sum of its losses, the number of labels in it, predictions and labels (both None if not judged)."""
 
 
 def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: Evaluation | None) -> dict[str, float]:
-    """Return the mean loss of the rows and the metrics of `judge`, or perplexity, in batches of `size` per process.
+    """Return the mean loss of the rows and the metrics of `judge`, or the perplexity if there is no judge.
 
-    Batches become smaller if one does not fit into memory, but not of a model that processes share: a forward pass
-    needs all of them, so that none can repeat a batch.
+    Each process computes batches of `size` rows. If one does not fit into memory, smaller ones are tried. This is not
+    possible if the model is sharded: a forward pass needs all processes, so no process can repeat a batch alone.
     """
     if isinstance(strategy, Shards):
         share = evaluate_share(size, strategy, rows, task, judge)
@@ -42,9 +42,9 @@ def evaluate(strategy: Replicas, rows: TokenRows, size: int, task: str, judge: E
 
 @torch.no_grad()
 def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, judge: Evaluation | None) -> list[Result]:
-    """Evaluate every n-th row, for n shares of the data, in batches of `size`.
+    """Evaluate this process's share of the rows, which is every n-th of n shares, in batches of `size`.
 
-    All processes compute equally many batches; one that has no row left computes another's and leaves it out.
+    All processes compute equally many batches. One that has no rows left computes the first row and ignores the result.
     """
     strategy.model.eval()
     share, measured = np.arange(len(rows))[strategy.rank :: strategy.shares], []
@@ -56,7 +56,7 @@ def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, ju
             continue
         results = (None, None) if judge is None else (judge.predict(answer[0]), batch["labels"])
         measured.append((summed_loss(task, *answer), int(rows.label_counts[index].sum()), *results))
-    # Read at the end: reading each batch would make the device wait.
+    # Read at the end: reading the results of each batch would leave the device idle in between.
     return [
         (float(loss), items, *(None if result is None else result.cpu().numpy() for result in results))
         for loss, items, *results in measured
