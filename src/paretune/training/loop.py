@@ -39,7 +39,7 @@ from paretune.training.profile import BATCH, Profile
 from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows
 from paretune.training.strategies import Loss, Replicas
 
-_BETWEEN_SAVES = 20.0  # on spot, the least time between checkpoints, as a multiple of the time that one takes
+_BETWEEN_SAVES = 20.0  # shortest time between checkpoints on spot, as a multiple of the time to write one
 
 
 @contextmanager
@@ -73,7 +73,8 @@ class Loop:
 
     The training minimizes `loss`. `evaluate` measures the model and returns its metrics, including `loss`. `sampler`
     assigns the `rows` to steps. Checkpoints, curves and the profile are written into `folder`. On spot instances
-    (`on_spot`), it writes a checkpoint every two minutes, or less often if that would take a twentieth of the time.
+    (`on_spot`), it writes a checkpoint every two minutes, or less often if checkpoints would take more than a twentieth
+    of the time.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Loop:
         self._loss, self._evaluate, self._folder, self._on_spot = loss, evaluate, folder, on_spot
 
     def resume(self) -> bool:
-        """Continue from the newest checkpoint that is complete in all processes; returns False if there is none."""
+        """Continue from the newest checkpoint that is complete in all processes. Returns False if there is none."""
         checkpoint = checkpoints.agree(self._folder.checkpoints)
         if checkpoint is None:
             return False
@@ -154,7 +155,7 @@ class Loop:
         micro_batches, losses = self._sampler.micro_batches(step), []
         # Gradients are averaged over the shares, so each share's loss is multiplied by their number.
         factor = strategy.shares / max(1, int(self.rows.label_counts[rows].sum()))
-        # Rows that are not real are another process's: they make all processes do the same work.
+        # If rows are not real, they belong to another process, and are computed so that all do the same work.
         for number, (own, is_real) in enumerate(micro_batches, 1):
             with record_function(BATCH):
                 batch = self.rows.batch(own)
@@ -228,9 +229,9 @@ class Loop:
         return is_best
 
     def _keep_best(self) -> None:
-        """Copy the weights, the best so far, to the machine's memory, with load_best_model_at_end.
+        """Copy the current weights, the best so far, to main memory if load_best_model_at_end is set.
 
-        They are not written to files, because each instance has only the files of its own processes.
+        They cannot be read again from an earlier checkpoint, because an instance has only its own processes' files.
         """
         if self.arguments.load_best_model_at_end:
             weights = self.optimizer.weights()

@@ -1,4 +1,4 @@
-"""Measurements of a training: its events and curves, its speed, and the exchange between its processes."""
+"""Measures a training: its events and curves, its speed, and the exchange of losses and requests between processes."""
 
 import gc
 import math
@@ -18,10 +18,10 @@ from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import Event
 from paretune.training import device
 
-NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
+NOT_TRAINING = "paretune: evaluation or checkpoint"  # name of blocks in a profile that are not training
 DIVERGED_STEPS = 10  # consecutive optimizer steps with a non-finite loss after which a training ends
 LOAD_S = 10.0  # least seconds between two measurements of the load, as in MLflow
-AGREE_STEPS, AGREE_S = 10, 5.0  # most optimizer steps, and seconds, between two exchanges of the processes
+AGREE_STEPS, AGREE_S = 10, 5.0  # at most so many optimizer steps, and about so many seconds, between two exchanges
 
 
 class Diverged(Exception):
@@ -48,7 +48,7 @@ class EventWriter:
 
 
 class Stopwatch:
-    """Seconds spent training, once the device has done its queued work."""
+    """Measures the seconds spent training. Each reading first waits until the device has done its queued work."""
 
     def __init__(self) -> None:
         self._seconds = self._since = 0.0
@@ -85,9 +85,9 @@ class Meter:
     Speed is rows per second after the warm-up; evaluations, checkpoints and profiled steps are excluded.
 
     All processes must stop or save after the same step, or a collective operation waits forever. On GPUs collectives
-    are queued, so that processes may be several steps apart. Hence they exchange what each of them wants, after the
-    same steps: every ten, or more often if a step takes longer than half a second, and at each log, evaluation and
-    checkpoint. Only there and where the stopwatch is read the host waits for the device.
+    are queued, so processes may be several steps apart. Therefore they exchange their requests after the same steps:
+    every ten, or more often if a step takes longer than half a second, and at each log, evaluation and checkpoint. The
+    host waits for the device only at these exchanges, and when the stopwatch is read.
     """
 
     def __init__(self, first: int, total: int, place: torch.device) -> None:
@@ -97,8 +97,8 @@ class Meter:
         self._losses: list[torch.Tensor] = []  # of this process's micro-batches since the last exchange
         self._counts: list[int] = []  # micro-batches of each step since then
         self._logged: list[float] = []  # losses of the steps since the last point of the curves
-        self._not_finite = 0  # steps in a row
-        self._rows = self._tokens = 0  # over all devices, which the sampler knows without communication
+        self._not_finite = 0  # consecutive steps so far whose loss was not finite
+        self._rows = self._tokens = 0  # of all devices: the sampler counts them without communication
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._last = (0.0, 0)  # seconds and rows at the last point of the curves
         self._load_due_at = 0.0
@@ -107,9 +107,9 @@ class Meter:
         self.stopwatch.start()
 
     def count(self, step: int, losses: list[torch.Tensor], rows: int, tokens: int) -> None:
-        """Count a step, with the losses of its micro-batches here, and its rows and tokens on all devices.
+        """Count a step: the losses of this process's micro-batches, and the rows and tokens of all devices.
 
-        Losses are weighed as for the gradients: their sum, averaged over the processes, is the loss of the step.
+        Losses are weighted like the gradients: their sum, averaged over the processes, is the loss of the step.
         """
         self._losses += losses
         self._counts.append(len(losses))
@@ -119,12 +119,12 @@ class Meter:
             self._warm = (self.stopwatch.seconds(), self._rows, self._tokens)
 
     def exchange(self, step: int, norm: torch.Tensor, *, stops: bool, saves: bool) -> tuple[bool, bool, float]:
-        """Tell all processes whether this one wants to stop or save after this step.
+        """Inform all processes whether this one wants to stop or save after this step.
 
-        Returns whether any wants to stop, whether any wants to save, and the norm of the gradients. All processes must
-        call it after the same step. Raises Diverged if the loss was not finite for ten steps in a row.
+        Returns whether any process wants to stop, whether any wants to save, and the norm of the gradients. All
+        processes must call it after the same step. Raises Diverged if the loss was not finite for ten steps in a row.
         """
-        seconds = (time.perf_counter() - self._exchanged_at) / max(1, step - self._last_exchange)  # of a step
+        seconds = (time.perf_counter() - self._exchanged_at) / max(1, step - self._last_exchange)  # per step
         wanted = torch.tensor([float(stops), float(saves), seconds], device=self._place)
         values = torch.cat([wanted, norm.to(self._place).float()[None], torch.stack(self._losses).float()])
         if distributed.is_initialized():
@@ -144,7 +144,7 @@ class Meter:
         return stop_share > 0, save_share > 0, mean_norm
 
     def curves(self) -> dict[str, float]:
-        """Return mean loss and throughput since the last call, and from time to time the load."""
+        """Return mean loss and throughput since the last call, and every ten seconds the machine's load."""
         seconds, rows = self.stopwatch.seconds(), self._rows
         (before_s, before_rows), self._last = self._last, (seconds, rows)
         curves = {"train/loss": sum(self._logged) / len(self._logged)}

@@ -1,13 +1,13 @@
-"""Writes the files with which MLflow loads a model's folder, without MLflow, which an image may lack.
+"""Writes the files that MLflow needs to load a model's folder. It does not import MLflow, because an image may lack it.
 
-    MLmodel                  flavours transformers and pyfunc, signature
-    requirements.txt         what loads the model
+    MLmodel                  flavors transformers and pyfunc, signature
+    requirements.txt         packages that load the model
     python_env.yaml          the Python that it was trained with, for `mlflow models serve`
-    components/tokenizer/    copies of all files but the weights: where MLflow looks for the tokenizer
+    components/tokenizer/    copies of all files except the weights; MLflow looks for the tokenizer here
     code/text_model.py       the loader of a model with a named text column
 
-They are those of `mlflow.transformers.save_model` (MLflow 3.17.2). But the weights are next to them and not in a folder
-`model`, so that transformers and peft load the same folder.
+`mlflow.transformers.save_model` (MLflow 3.17.2) writes the same files, but puts the weights into a folder `model`. Here
+they are next to the other files, so that transformers and peft can load the same folder.
 """
 
 import json
@@ -30,13 +30,13 @@ _PIPELINES = {
     "ForTokenClassification": "token-classification",
     "ForMaskedLM": "fill-mask",
 }
-"""Suffixes of transformers class names, and the tasks of their pipelines that read one text."""
+"""Suffixes of transformers class names to the tasks of their pipelines, for pipelines that read one text."""
 _TEXT = {"type": "string", "required": True}
 _OUTPUTS = {
     CLASSIFICATION: [{**_TEXT, "name": "label"}, {"type": "double", "name": "score", "required": True}],
     GENERATION: [_TEXT],
 }
-"""Columns that a pipeline answers, as mlflow.transformers declares them."""
+"""Columns that the pipeline of each task returns, as mlflow.transformers declares them."""
 _ENVIRONMENT = "python_env.yaml"
 _PACKAGES = ("torch", "transformers", "accelerate")
 _TOKENIZER, _CODE = Path("components", "tokenizer"), "code"
@@ -45,20 +45,20 @@ _NO_TOKENIZER = (*_WEIGHTS, "adapter*", "*.pt", "*.pth", "training_args.bin", "R
 
 
 def describe(folder: Path, text_column: str | None = None) -> str:
-    """Make the model in `folder` one that MLflow loads; returns why it cannot be, or "".
+    """Write the files that MLflow needs to load the model in `folder`. Returns why that is impossible, or "".
 
-    With `text_column` it predicts for frames with a column of this name, which its signature has; else for texts.
-    A script may have written an MLmodel itself, which stays.
+    With `text_column`, the model predicts from data frames with a column of this name, which is in its signature;
+    without, it predicts from texts. An MLmodel that a script has written itself is kept.
     """
     if (folder / "MLmodel").is_file():
         text = (folder / "MLmodel").read_text(encoding="utf-8", errors="replace")
-        return "" if "python_function" in text else "its MLmodel has no flavour python_function"
+        return "" if "python_function" in text else "its MLmodel has no flavor python_function"
     config = config_in(folder) or {}
     names = config.get("architectures")
     architecture = str(names[0]) if isinstance(names, list) and names else ""
     task = next((task for end, task in _PIPELINES.items() if architecture.endswith(end)), "")
     if not has_weights(folder) and (folder / "adapter_config.json").is_file():
-        return "it has adapters alone, and MLflow loads only merged ones"
+        return "it has only adapters, and MLflow loads only merged models"
     if not config:
         return "no config.json of a Hugging Face model"
     if not has_weights(folder):
@@ -69,13 +69,13 @@ def describe(folder: Path, text_column: str | None = None) -> str:
         return f"no pipeline of texts for architectures={names}"
     try:
         _write(folder, task, architecture, text_column)
-    except OSError as error:  # the disk is full; the model itself is there
+    except OSError as error:  # such as a full disk; the model itself is complete
         return f"MLmodel could not be written: {first_line(error)}"
     return ""
 
 
 def has_weights(folder: Path) -> bool:
-    """Return whether the folder has a model's whole weights rather than adapters."""
+    """Return whether the folder has the full weights of a model, rather than only adapters."""
     return any(path for pattern in _WEIGHTS for path in folder.glob(pattern))
 
 
@@ -87,10 +87,10 @@ def _write(folder: Path, task: str, architecture: str, text_column: str | None) 
     python, versions = platform.python_version(), dict[str, str]()
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
-            versions[name] = version(name).partition("+")[0]  # pip does not find build tags such as +cpu
+            versions[name] = version(name).partition("+")[0]  # pip cannot find versions with build tags such as +cpu
     requirements = ["mlflow", *(f"{name}=={text}" for name, text in versions.items())]
     (folder / "requirements.txt").write_text("\n".join(requirements) + "\n")
-    # JSON is YAML, and PyYAML may be missing, too.
+    # JSON is valid YAML, and PyYAML may be missing as well.
     write_json(folder / _ENVIRONMENT, {"python": python, "dependencies": ["-r requirements.txt"]})
     transformers = {
         "transformers_version": versions.get("transformers"),
@@ -103,7 +103,7 @@ def _write(folder: Path, task: str, architecture: str, text_column: str | None) 
     }
     environment = {"virtualenv": _ENVIRONMENT}
     pyfunc = {"loader_module": "mlflow.transformers", "python_version": python, "env": environment}
-    if task == CLASSIFICATION:  # other pipelines cut long texts by themselves
+    if task == CLASSIFICATION:  # other pipelines truncate long texts by themselves
         pyfunc["config"] = {"truncation": True}
     source: dict[str, str] = {}
     if text_column is not None:

@@ -25,17 +25,17 @@ from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device, processes
 from paretune.training.rows import hub
 
-_FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary and width of a model that is only tried
-_CAUSAL = "sdpa_causal"  # the name of our attention without masks in transformers
+_FEW_TOKENS, _WIDEST_TRIED = 64, 1024  # vocabulary, and largest width, of the model that `_padding_faults` tries
+_CAUSAL = "sdpa_causal"  # name under which our attention without masks is registered in transformers
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
 def find_model(name: str, init: str = "pretrained", revision: str | None = None) -> Path:
-    """Find the folder of a model: bundled, local, or fetched from the hub into its cache. Raises BadInput.
+    """Return the folder of a model: bundled, local, or fetched from the hub into its cache.
 
-    Of the hub it is the commit `revision`, by default the newest. With `init` random the model needs no weights, and
-    none are fetched.
+    `revision` is the commit to fetch from the hub, by default the newest. With `init` random, the model needs no
+    weights, and none are fetched. Raises BadInput if there is no such model, or if it lacks weights.
     """
     if name.startswith(BUNDLED):
         return hub.bundled_model(name)
@@ -52,14 +52,14 @@ def find_model(name: str, init: str = "pretrained", revision: str | None = None)
             raise BadInput([hub.explain("model", name, error)]) from error
     if needs_weights and not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
         expected = f"expected {' or '.join(_WEIGHTS)} in {path}"
-        raise BadInput([f"model {name} holds no weights: {expected}; init=random trains without"])
+        raise BadInput([f"model {name} has no weights: {expected}; init=random trains without them"])
     return path.resolve()
 
 
 def _fetched(name: str, revision: str | None, patterns: Sequence[str]) -> Path:
     """Fetch a repository's files that match `patterns` into the hub's cache; return the commit's folder.
 
-    Folders and files of the authors' own format, which often hold all weights once more, are left out.
+    Subfolders, and files in the authors' own format, are left out: they often contain all weights a second time.
     """
     left_out = ["consolidated*", "*/*"]
     return Path(snapshot_download(name, revision=revision, allow_patterns=[*patterns], ignore_patterns=left_out))
@@ -113,15 +113,15 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
 
 @torch.no_grad()
 def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
-    """Return the fault of a model whose answers to a row depend on padding behind it, as those of XLNet do.
+    """Return a fault if padding after a row changes the model's output for the row, as it does with XLNet.
 
-    Rows are padded to the longest in their batch, so such a model would depend on how batches are composed. A random
-    one-layer model with the same code reveals it, if one can be built.
+    Each row is padded to the longest row of its batch, so the output for a row would depend on the other rows of the
+    batch. A random one-layer model of the same class is tried; if it cannot be built, there is no fault.
     """
     if is_plain(kind_of(config.to_dict())) or (getattr(config, "hidden_size", None) or 0) > _WIDEST_TRIED:
         return []
     answers = []
-    with suppress(Exception), torch.random.fork_rng(devices=[]):  # of any architecture
+    with suppress(Exception), torch.random.fork_rng(devices=[]):  # unusual architectures may fail here
         torch.manual_seed(0)
         sizes = {"num_hidden_layers": 1, "vocab_size": _FEW_TOKENS, "pad_token_id": 0}
         changed = type(config).from_dict({**config.to_dict(), **sizes})
@@ -134,8 +134,8 @@ def _padding_faults(spec: JobSpec, config: Any) -> list[str]:
             answers.append(logits[:, :8] if spec.task == metrics.TOKEN_CLASSIFICATION else logits)
     if len(answers) < 2 or torch.allclose(answers[0], answers[1], rtol=1e-3, atol=1e-5):
         return []
-    rule = f"model {spec.model} is a {config.model_type} model, whose answers depend on padding behind a text"
-    return [f"{rule}: rows of a batch would change each other; set model to another one, such as bert-base-uncased"]
+    rule = f"model {spec.model} is a {config.model_type} model, whose output depends on the padding after a text"
+    return [f"{rule}: the rows of a batch would affect each other; set model to another one, such as bert-base-uncased"]
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
@@ -166,12 +166,14 @@ def build_model(
     drawn: Sequence[str] | None = None,
     packs: bool = True,
 ) -> tuple[Any, list[str]]:
-    """Build the model with a head for `labels` and the trainable parameters of `fine_tuning`.
+    """Build the model with a head for `labels`; `fine_tuning` decides which parameters are trainable.
 
-    Trained weights have the format in which they are updated; the optimizer rounds those that the model holds in
-    another. With qlora, frozen weights of linear layers have four bits, unless `packs` is false. The folder lacks the
-    weights of `drawn` layers, so random ones were drawn for them. If they are given, the model is on the device meta:
-    its layers, without memory for their weights.
+    Returns the model and the names of its drawn layers: those whose weights the folder lacks, so that random ones were
+    drawn. If these names are given as `drawn`, no weights are loaded: the model is on PyTorch's meta device, where its
+    weights take no memory.
+
+    Trained weights have the number format in which the optimizer updates them; it rounds them later if the model needs
+    another one. With qlora, frozen weights of linear layers have 4 bits, unless `packs` is false.
     """
     if drawn is None:
         model, missing = _load(spec, folder, labels, formats, packs=packs)
@@ -181,10 +183,10 @@ def build_model(
             _give_four_bits(model, formats, missing)
     config = model.config
     if config.pad_token_id is None or config.model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        config.pad_token_id = tokenizer.pad_token_id  # by which decoders find the last token of a padded row
+        config.pad_token_id = tokenizer.pad_token_id  # decoders use it to find the last token of a padded row
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
-        for name in missing:  # as a pooler, which would stay random
+        for name in missing:  # such as a pooler, which would stay random
             model.get_submodule(name).requires_grad_(True)
         if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
@@ -197,7 +199,7 @@ def build_model(
 def _load(
     spec: JobSpec, folder: Path, labels: tuple[str, ...], formats: Formats, *, packs: bool
 ) -> tuple[Any, list[str]]:
-    """Load the model with its weights, or random ones, and name the layers that the folder has no weights for."""
+    """Load the model with its weights or random ones. Also return the layers whose weights the folder lacks."""
     if spec.init == "random":
         return _from_config(spec, folder, labels, form=_loaded_in(spec, formats), place="cpu"), []
     kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
@@ -209,7 +211,7 @@ def _load(
         options |= _four_bits(formats, _heads(_from_config(spec, folder)))
     if spec.strategy == DEVICE_MAP:
         options["device_map"] = "balanced" if device.has_gpu() else "cpu"
-    # transformers quantizes no subclass of PyTorch's linear layer (5.23), as Falcon's is, which computes the same.
+    # transformers 5.23 does not quantize subclasses of torch.nn.Linear. Falcon's computes the same as torch.nn.Linear.
     with patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear):
         model, loading = kind.from_pretrained(
             folder, trust_remote_code=False, output_loading_info=True, **head, **options
@@ -231,7 +233,8 @@ def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
     """Return the configuration's entries for labels or classes; empty for a language model."""
     if not labels:
         return {}
-    numbers = {name: number for number, name in enumerate(labels)}  # pipelines read the type of the problem
+    numbers = {name: number for number, name in enumerate(labels)}
+    # Pipelines read the type of the problem.
     several = {"problem_type": "multi_label_classification"} if task == metrics.MULTI_LABEL else {}
     return {"num_labels": len(labels), "id2label": dict(enumerate(labels)), "label2id": numbers, **several}
 
@@ -248,7 +251,7 @@ def _from_config(
     form: torch.dtype = torch.float32,
     place: str = "meta",
 ) -> Any:
-    """Build the model in `folder` with random weights; on PyTorch's meta device, without memory for them."""
+    """Build the model in `folder` with random weights. On PyTorch's meta device, the weights take no memory."""
     head = _head_settings(spec.task, labels)
     config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
     with torch.device(place):
@@ -256,13 +259,13 @@ def _from_config(
 
 
 def _heads(model: Any) -> list[str]:
-    """Name the parts with parameters on top of the base model: a classification head, an output layer."""
+    """Return the names of the parts with parameters on top of the base model, such as a classification head."""
     parts = [(name, part) for name, part in model.named_children() if name != model.base_model_prefix]
     return [name for name, part in parts if any(True for _ in part.parameters())]
 
 
 def _linear_layers(model: Any) -> list[str]:
-    """Name the linear layers below the heads."""
+    """Return the names of the linear layers below the heads."""
     kinds, heads = (torch.nn.Linear, transformers.pytorch_utils.Conv1D), _heads(model)  # Conv1D is GPT-2's
     layers = (name for name, module in model.named_modules() if isinstance(module, kinds))
     return [name for name in layers if name.partition(".")[0] not in heads]
@@ -280,7 +283,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     from peft import LoraConfig, get_peft_model
 
     heads = [] if spec.task == metrics.CAUSAL_LM else _heads(model)
-    # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
+    # Drawn layers inside a head are left out: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers = [name for name in _linear_layers(model) if name not in whole]
     adapters = LoraConfig(
@@ -293,7 +296,7 @@ def _with_adapters(spec: JobSpec, model: Any, drawn: Iterable[str]) -> Any:
     )
     adapted = get_peft_model(model, adapters)
     for item in adapted.parameters():
-        if item.requires_grad:  # norms stay in half: with their fp32 results a 4-bit layer would keep fp32 activations
+        if item.requires_grad:  # frozen norms stay in bf16: after fp32 norms, 4-bit layers would keep fp32 activations
             item.data = item.data.float()
     return adapted
 
@@ -317,10 +320,11 @@ def _four_bits(formats: Formats, heads: Iterable[str]) -> dict[str, Any]:
 
 
 def _correct_four_bits(model: Any) -> None:
-    """Correct two faults in a just loaded model's 4-bit layers (transformers 5.23, bitsandbytes 0.50.2).
+    """Correct two faults in the 4-bit layers of a newly loaded model (transformers 5.23, bitsandbytes 0.50.2).
 
-    A layer whose weights the folder lacks has the 4-bit class but plain weights: it becomes a plain layer. And on
-    processors with AVX-512 and bf16 an evaluation repacks weights, and steps after it fail or have no gradients.
+    First, a layer whose weights the folder lacks has the 4-bit class but plain weights, so it becomes a plain layer.
+    Second, on processors with AVX-512 and bf16 an evaluation repacks weights, and the steps after it fail or have no
+    gradients, so repacking is switched off.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
 
@@ -337,10 +341,11 @@ def _correct_four_bits(model: Any) -> None:
 
 
 def _give_four_bits(model: Any, formats: Formats, kept: Iterable[str]) -> None:
-    """Replace the linear layers below the heads, except those `kept`, by layers of four bits, still without values.
+    """Replace the linear layers below the heads, except those `kept`, with 4-bit layers that have no values yet.
 
-    Their weights are stored in the format of products, of which shards are made and gathered as of any weight; `pack`
-    gives their values. The layers of a model that transformers quantizes while it loads them are the same ones.
+    Packed weights are stored as numbers in the format of products, so that FSDP can shard and gather them like any
+    weight; `pack` computes their values. When transformers quantizes a model while loading it, it chooses the same
+    layers.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
     from transformers.pytorch_utils import Conv1D
@@ -363,7 +368,7 @@ def _give_four_bits(model: Any, formats: Formats, kept: Iterable[str]) -> None:
 
 
 def pack(layer: Any, weight: torch.Tensor) -> torch.Tensor:
-    """Return the whole `weight` of a layer of four bits as the words that are stored; the layer keeps their scales."""
+    """Quantize the full `weight` of a 4-bit layer and return it in packed form. The layer keeps the scales."""
     from bitsandbytes.functional import quantize_4bit
     from transformers.pytorch_utils import Conv1D
 
@@ -375,7 +380,7 @@ def pack(layer: Any, weight: torch.Tensor) -> torch.Tensor:
 
 
 def four_bit_layers(model: torch.nn.Module) -> dict[str, Any]:
-    """Return the layers of four bits by the name of their weight."""
+    """Return the 4-bit layers by the names of their weights."""
     if "bitsandbytes" not in sys.modules:
         return {}
     from bitsandbytes.nn import Linear4bit
@@ -384,16 +389,17 @@ def four_bit_layers(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def use_causal_attention(model: Any, spec: JobSpec, formats: Formats) -> None:
-    """Let a decoder attend without masks in bf16: padding is at the ends of rows, where no token before it sees it.
+    """Let a decoder in bf16 attend without masks. Padding is at the end of a row, where no earlier token sees it.
 
-    transformers reads each mask, for which the host waits, and computes padded rows with a slower kernel. It makes no
-    masks for an attention that other code has registered. In other formats, PyTorch's fast kernels need masks.
+    Given masks, transformers reads each of them, which makes the host wait, and uses a slower kernel for padded rows.
+    For an attention that other code has registered, it makes no masks. In other number formats, PyTorch's fast kernels
+    need masks.
     """
     config, longest = model.config, spec.max_seq_length
     is_causal = config.model_type in PLAIN_DECODERS and getattr(config, "is_causal", True)
     is_whole = longest <= (getattr(config, "sliding_window", None) or longest)
     if is_causal and is_whole and formats.compute == "bf16" and config._attn_implementation == "sdpa":
-        # Preparing a job needs neither, and they take as long to import as torch.
+        # Imported here because they take as long to import as torch, and preparing a job needs neither.
         from transformers import AttentionInterface
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -407,9 +413,9 @@ def needs_masks(model: Any) -> bool:
 
 
 def use_fused_norms(model: Any, spec: JobSpec) -> None:
-    """Replace the norms of decoders by PyTorch's: one kernel for seven, and the same results except for rounding.
+    """Replace the RMS norms of decoders with PyTorch's: one kernel instead of seven, equal results except for rounding.
 
-    In full fine-tuning only, where the norms have the format of the rows, as the kernel wants it.
+    Only full fine-tuning allows this: its norms have the number format of their inputs, which the kernel requires.
     """
     has_kernel = hasattr(torch.ops.aten, "_fused_rms_norm")  # since PyTorch 2.9
     if spec.fine_tuning != "full" or model.config.model_type not in PLAIN_DECODERS or not has_kernel:
@@ -440,28 +446,29 @@ def write_model(
     say: Callable[[str], None],
     division: Any = None,
 ) -> None:
-    """Write a model that may be divided over processes, which must all call it; the first one writes.
+    """Write the trained model into `folder`. All processes must call it, and the first one writes.
 
-    Adapters are merged, or written alone with merge=false in `lora`. If merging fails, the adapters stay, because they
-    were paid for, and `say` gets the reason.
+    `division` is the strategy of a model that is divided over processes. Adapters are merged into the model, or written
+    alone with merge=false in `lora`. If merging fails, the folder keeps the adapters, because they were paid for, and
+    `say` gets the reason.
     """
     if spec.fine_tuning not in ADAPTERS:
         _write(model, folder, formats, division)
         return
     path = at_home(spec.model)
     base_name = str(path.resolve()) if path.is_dir() else spec.model
-    for config in model.peft_config.values():  # by which peft finds the base model
+    for config in model.peft_config.values():  # peft finds the base model by this name
         config.base_model_name_or_path = BUNDLED_MODEL_ID if spec.model.startswith(BUNDLED) else base_name
     state = {name: processes.whole(item.detach()) for name, item in model.named_parameters() if item.requires_grad}
     base = model.get_base_model()
-    if processes.is_first():  # "auto" would ask the hub for the vocabulary
+    if processes.is_first():  # save_embedding_layers="auto" would ask the hub for the vocabulary
         model.save_pretrained(folder, state_dict=state, save_embedding_layers=False)
         (folder / "README.md").unlink(missing_ok=True)  # peft's empty card
     base.hf_quantizer = None
     if hasattr(base.config, "quantization_config"):
         del base.config.quantization_config
     if not spec.lora.merge:
-        if processes.is_first() and spec.task != metrics.CAUSAL_LM:  # it has the class names
+        if processes.is_first() and spec.task != metrics.CAUSAL_LM:  # the configuration has the class names
             base.config.save_pretrained(folder)
         return
     try:
@@ -471,33 +478,36 @@ def write_model(
         for path in folder.glob("model*.safetensors*"):
             path.unlink()
         reason = f"{type(error).__name__}: {first_line(error)}"
-        say(f"the adapters could not be merged; the model folder has the adapters alone ({reason})")
+        say(f"the adapters could not be merged; the model folder has only the adapters ({reason})")
         return
-    for path in folder.glob("adapter_*") if processes.is_first() else ():  # which may have failed to write the model
+    for path in folder.glob("adapter_*") if processes.is_first() else ():  # only it knows that the model was written
         path.unlink()
 
 
 def _write(model: Any, folder: Path, formats: Formats, division: Any) -> None:
-    """Write weights, in the format of the model's own files, and configuration; those of a divided model are gathered.
+    """Write weights and configuration. The weights of a divided model are gathered first.
 
-    So a model of 7 billion bf16 weights comes back with 14 GB, not with the 28 GB that it was trained in.
+    The files have the number format of the original model's files. So a model of 7 billion bf16 weights has 14 GB again
+    and not the 28 GB of its fp32 weights in training.
     """
     for weight in model.parameters():
         if weight.is_floating_point():
             weight.data = weight.data.to(device.DTYPES[formats.saved])
     weights = None if division is None else division.gather_weights(model)
     if processes.is_first():
-        with patch.object(transformers.GenerationConfig, "validate"):  # 5.3 writes none that it would warn of
+        with patch.object(
+            transformers.GenerationConfig, "validate"
+        ):  # transformers 5.3 writes no settings that it warns of
             model.save_pretrained(folder, state_dict=weights)
 
 
 @torch.no_grad()
 def _merge_adapters(base: Any) -> None:
-    """Replace the layers of peft, and weights of four bits, in the model `base` by plain ones with merged weights.
+    """Replace peft's layers and 4-bit layers in the model `base` with plain layers that have merged weights.
 
-    Weights become W + alpha / r * B A, added in fp32 and rounded once to the number format of W. With qlora W are the
-    values of the four-bit weights in the format of their products, so that the folder answers as the trained model did;
-    peft's `merge_and_unload` would round the sum to four bits again.
+    A weight becomes W + alpha / r * B A, added in fp32 and rounded once to the number format of W. With qlora, W is the
+    dequantized 4-bit weight in the format of products, so the written model predicts the same as the trained one. The
+    `merge_and_unload` of peft would round the sum to 4 bits again.
     """
     from peft.tuners.lora import LoraLayer
     from peft.utils import ModulesToSaveWrapper
@@ -518,15 +528,15 @@ def _merge_adapters(base: Any) -> None:
             from bitsandbytes.functional import dequantize_4bit
 
             stored = processes.whole(weight)
-            if stored.device != state.absmax.device:  # offloaded; `to` would pack a weight of bitsandbytes again
+            if stored.device != state.absmax.device:  # offloaded; on other weights `to` would quantize again
                 stored = stored.to(state.absmax.device)
             weight = torch.as_tensor(dequantize_4bit(stored, state)).to(plain.compute_dtype)
             change = None if change is None else processes.whole(change).to(weight.device)
         if change is not None:
             weight = (weight.float() + change.float()).to(weight.dtype)
             base.set_submodule(name, plain)
-        if state is not None and issubclass(plain.source_cls, Conv1D):  # GPT-2's, transposed to be quantized
+        if state is not None and issubclass(plain.source_cls, Conv1D):  # GPT-2's layers, transposed for quantization
             weight = weight.T.contiguous()
-        if state is not None and is_sharded:  # whole, which no GPU has memory for
+        if state is not None and is_sharded:  # a GPU may have no memory for all full weights
             weight = weight.cpu() if processes.is_first() else weight.new_empty(0, device="cpu")
         plain.weight, plain.quant_state = torch.nn.Parameter(weight, requires_grad=False), None

@@ -1,20 +1,20 @@
-"""The loader that travels with a model: MLflow's own, for a frame with the training's text column.
+"""Loads a model in MLflow that predicts from data frames with the text column of its training.
 
-MLflow's pipelines of texts take no column of another name than `text`. This file lies in `code/` of the model, where
-paretune may be missing, so it needs MLflow only. The signature in MLmodel names the column.
+MLflow's own loader accepts only a column named `text`. This file is copied into `code/` of the model. It needs nothing
+but MLflow, because paretune may be missing where the model is loaded. The signature in MLmodel names the column.
 """
 
 from typing import Any
 
 
 class TextModel:
-    """A pipeline of transformers as `mlflow.transformers` wraps it, which gets the texts of a frame's only column."""
+    """Gives the texts in the only column of a data frame to a pipeline that `mlflow.transformers` has wrapped."""
 
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
 
     def predict(self, data: Any, params: dict[str, Any] | None = None) -> Any:
-        """Answer each of N rows with the pipeline, as `mlflow.transformers` does."""
+        """Return the pipeline's prediction for each of N rows."""
         texts = data.iloc[:, 0].tolist() if hasattr(data, "iloc") else data
         return self._pipeline.predict(texts, params=params)
 

@@ -67,7 +67,7 @@ def test_a_run_without_a_model_says_why(
 def test_adapters_alone_are_recorded_as_files_and_not_registered(
     client: MlflowClient, run: Run, model: Path, tracking: Tracking
 ) -> None:
-    fault = "it has adapters alone"
+    fault = "it has only adapters"
     (model / "MLmodel").unlink()
     (model / "adapter_model.safetensors").touch()
     spec, report = JobSpec(fine_tuning="lora", lora={"merge": False}), JobReport(metrics={}, model_fault=fault)

@@ -78,7 +78,7 @@ def test_the_description_names_columns_python_and_packages(checkpoint: Path) -> 
     assert tokenizer == {"config.json", "tokenizer.json", "tokenizer_config.json"}
 
 
-@pytest.mark.parametrize(("text", "fault"), [("python_function", ""), ("", "its MLmodel has no flavour")])
+@pytest.mark.parametrize(("text", "fault"), [("python_function", ""), ("", "its MLmodel has no flavor")])
 def test_the_description_that_a_script_has_written_stays(tmp_path: Path, text: str, fault: str) -> None:
     (tmp_path / "MLmodel").write_text(text)
 
@@ -104,7 +104,7 @@ def test_adapters_alone_and_models_that_read_no_text_say_so(checkpoint: Path) ->
 
     (checkpoint / "model.safetensors").rename(checkpoint / "adapter_model.safetensors")
     (checkpoint / "adapter_config.json").write_text("{}")
-    assert "adapters alone" in describe(checkpoint)
+    assert "only adapters" in describe(checkpoint)
 
 
 def test_a_full_disk_leaves_the_model_without_a_description(checkpoint: Path) -> None:

@@ -57,7 +57,7 @@ def test_a_folder_without_weights_or_a_tokenizer_that_pads_rows_is_refused(
             path.unlink()
     with pytest.raises(BadInput, match=r"has no tokenizer: expected one of merges\.txt, tokenizer\.json"):
         load_tokenizer(folder)
-    with pytest.raises(BadInput, match=r"holds no weights: expected .* in .*; init=random trains without"):
+    with pytest.raises(BadInput, match=r"has no weights: expected .* in .*; init=random trains without"):
         find_model(str(folder))
     assert find_model(str(folder), "random") == folder
 
@@ -344,4 +344,4 @@ def test_a_model_whose_answers_depend_on_padding_is_refused(tmp_path: Path, kind
 
     faults = model_faults(JobSpec(model=str(tmp_path), max_seq_length=64), tmp_path)
 
-    assert bool([fault for fault in faults if "whose answers depend on padding behind a text" in fault]) is is_refused
+    assert bool([fault for fault in faults if "output depends on the padding after a text" in fault]) is is_refused

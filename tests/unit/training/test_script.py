@@ -48,7 +48,7 @@ def test_checkpoints_of_a_script_do_not_travel_as_its_model(tmp_path: Path, weig
 @pytest.mark.parametrize(
     ("left", "fault"),
     [
-        ("MLmodel", "its MLmodel has no flavour python_function"),
+        ("MLmodel", "its MLmodel has no flavor python_function"),
         ("weights.npz", "no config.json of a Hugging Face model"),
     ],
 )
