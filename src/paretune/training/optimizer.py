@@ -1,9 +1,9 @@
-"""AdamW whose weights and moments are fp32, whatever the number format of the model, except with bf16-true.
+"""AdamW that updates fp32 weights, whatever the number format of the model; with bf16-true it updates bf16 weights.
 
-The optimizer has an fp32 copy of each bf16 weight, its master (`estimating.formats`), updates that, and rounds it into
-the model. A model in bf16 needs no autocast, which casts
-each fp32 weight and many activations in every pass. Memory for a weight in the backward pass is the same: with masters
-2 + 2 (gradient) + 4 + 8 (moments) bytes, with autocast 4 + 4 + 8. Gradients in fp16 are those of a scaled loss.
+For each bf16 weight of the model, the optimizer has an fp32 copy, its master (`estimating.formats`). It updates the
+master and rounds it into the model. So a bf16 model needs no autocast, which would cast each fp32 weight and many
+activations in every pass. The memory for a weight in the backward pass is the same: 2 + 2 (gradient) + 4 (master) + 8
+(moments) bytes with masters, and 4 + 4 + 8 bytes with autocast. In fp16 the loss is scaled, and so are its gradients.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,12 +19,12 @@ _FIRST_SCALE, _GROWTH, _BACKOFF, _GROWS_AFTER = 2.0**16, 2.0, 0.5, 2000  # of Py
 
 
 class MasterAdamW:
-    """Fused AdamW of the trained weights among `named`, which are rounded to the format in which the model holds them.
+    """Updates the trained weights among `named` with fused AdamW, and rounds them to the number format of the model.
 
-    If that is the format in which they are updated, each weight is its own master. Matrices decay; vectors (biases,
-    norms) and tables of biases, as T5's of relative positions, do not, as in the Trainer. `inner` is for a schedule of
-    the learning rate. With a format that scales the loss, it is multiplied by `scale`, which is halved when gradients
-    overflow.
+    If weights are updated in the format of the model, each weight is its own master. As in the Trainer, matrices decay,
+    but vectors (biases, norms) and tables of biases, such as T5's for relative positions, do not. `inner` is PyTorch's
+    optimizer, whose learning rate the caller sets. `scale` is the factor of the loss in fp16, which is halved when
+    gradients overflow; in other formats it is None.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class MasterAdamW:
                 weight.data = master.to(rounded)
                 self._rounded.append((weight, master))
         self._all = list(self._masters.values())
-        self._wide = cpu.kept_for_gradients(master for _, master in self._rounded)
+        self._buffers = cpu.kept_for_gradients(master for _, master in self._rounded)
         decaying = [weight for name, weight in self._masters.items() if weight.ndim >= 2 and "bias" not in name]
         others = [weight for name, weight in self._masters.items() if weight.ndim < 2 or "bias" in name]
         groups = [
@@ -66,13 +66,14 @@ class MasterAdamW:
     def step(self, norm_of: Callable[[list[torch.Tensor]], torch.Tensor]) -> torch.Tensor:
         """Update the weights and drop the gradients. Returns the norm of the gradients before they were clipped.
 
-        `norm_of` returns the norm of all gradients of such weights. Nothing waits for the device.
+        `norm_of` returns the norm of the gradients of the given weights. The host does not wait for the device.
         """
-        held = [(weight, master, weight.grad) for weight, master in self._rounded if weight.grad is not None]
-        if held:
-            wide = [self._wide[master] if master in self._wide else torch.empty_like(master) for _, master, _ in held]
-            torch._foreach_copy_(wide, [gradient for *_, gradient in held])
-            for (weight, master, _), gradient in zip(held, wide, strict=True):
+        rounded = [(weight, master, weight.grad) for weight, master in self._rounded if weight.grad is not None]
+        if rounded:
+            buffers, masters = self._buffers, [master for _, master, _ in rounded]
+            wide = [buffers[master] if master in buffers else torch.empty_like(master) for master in masters]
+            torch._foreach_copy_(wide, [gradient for *_, gradient in rounded])
+            for (weight, master, _), gradient in zip(rounded, wide, strict=True):
                 weight.grad, master.grad = None, gradient
         norm = norm_of(self._all)
         if self.scale is None:
@@ -88,23 +89,23 @@ class MasterAdamW:
         return norm
 
     def _clipping(self, norm: torch.Tensor) -> torch.Tensor:
-        """Return the divisor that clips gradients of this norm like PyTorch. AdamW divides them as it reads them."""
+        """Return the divisor that clips gradients of this norm as PyTorch does. AdamW divides each gradient by it."""
         return ((norm.float() + 1e-6) / self._limit).clamp(min=1)
 
     @torch.no_grad()
     def round(self) -> None:
-        """Round the masters into the model, after a step or after weights were read into `state`."""
+        """Round the masters into the model. Call it after you have changed the tensors of `state` or `weights`."""
         if self._rounded:
             torch._foreach_copy_([weight for weight, _ in self._rounded], [master for _, master in self._rounded])
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return the fp32 weights by name."""
+        """Return the masters by name."""
         return {name: master.detach() for name, master in self._masters.items()}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the fp32 weights, moments and counts of steps by name, which checkpoints write and read.
+        """Return masters, moments and step counts by name; checkpoints write and read these tensors.
 
-        They do not depend on the number format of the model: a training may continue in another.
+        They do not depend on the number format of the model, so a training may continue in another format.
         """
         tensors = {}
         for name, master in self._masters.items():
@@ -118,11 +119,11 @@ class MasterAdamW:
 
     @torch.no_grad()
     def give_masters(self) -> None:
-        """Replace the rounded weights of the model by their masters, to write it in fp32; no step may follow.
+        """Replace the rounded weights of the model with their masters, from which it is written. No step may follow.
 
-        The memory of moments and gradients is freed, because writing takes as much.
+        This also frees moments and gradients, because writing needs as much memory.
         """
         self.inner.state.clear()
-        self._wide.clear()
+        self._buffers.clear()
         for weight, master in self._rounded:
             weight.grad, weight.data = None, master

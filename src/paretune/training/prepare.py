@@ -1,7 +1,7 @@
 """Checks model, data and training arguments, and tokenizes the data: `python -m paretune.training.prepare`.
 
 It runs before a job is launched, in a separate process, so that the launching process does not import torch. It reads a
-specification, and writes the folders of the prepared data and the model, or all faults.
+specification, and writes either the paths of the prepared data and the model, or all faults.
 """
 
 import json
@@ -24,10 +24,11 @@ from paretune.training.processes import watch_parent
 
 
 def main(arguments: list[str]) -> int:
-    """Prepare a job: 0 with `dataset`, `model` and `findings` in the output file (JSON), or 2 with `faults` in it.
+    """Prepare a job and return an exit code.
 
-    `arguments` are the file with the specification as JSON, the folder of prepared data sets, the output file, and
-    optionally the commit of a Hub model (by default the newest).
+    The code is 0 if the output file (JSON) has `dataset`, `model` and `findings`, and 2 if it has `faults`. `arguments`
+    are the file with the specification as JSON, the folder of prepared data sets, the output file, and optionally the
+    commit of a model on the hub (by default the newest).
     """
     request, cache, answer = map(Path, arguments[:3])
     spec = JobSpec.read(json.loads(request.read_text()))
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[str, Any]:
-    import datasets  # reads HF_HUB_OFFLINE when it is imported, as transformers does
+    import datasets  # like transformers, reads HF_HUB_OFFLINE when it is imported
     import numpy as np
 
     from paretune.training import device, model
@@ -75,27 +76,27 @@ def _prepare(spec: JobSpec, cache: Path, revision: str | None = None) -> dict[st
         rows, labels = sources.read_rows(spec)
     refuse(faults)
     prepared = tokenized.prepare(spec, rows, labels, tokenizer, cache, _print_progress)
-    is_of_words = spec.task == metrics.CAUSAL_LM  # each token of a row except the first is learned
-    for split in ("train", "validation") if is_of_words else ("train",):
-        if prepared.facts[f"{split}_tokens"] <= is_of_words * prepared.facts[f"{split}_rows"]:
+    is_causal = spec.task == metrics.CAUSAL_LM  # it learns each token of a row except the first
+    for split in ("train", "validation") if is_causal else ("train",):
+        if prepared.facts[f"{split}_tokens"] <= is_causal * prepared.facts[f"{split}_rows"]:
             raise BadInput([f"dataset {spec.dataset} has no tokens in its {split} rows: every text is empty"])
     made = [np.load(path, mmap_mode="r").max(initial=0) for path in prepared.folder.glob("*/tokens.npy")]
-    highest = int(max(*made, tokenizer.pad_token_id))  # perhaps a pad_token that somebody has added
+    highest = int(max(*made, tokenizer.pad_token_id))  # a pad_token that the user added may be the highest
     vocabulary = getattr(config.get_text_config(), "vocab_size", math.inf)
     if highest >= vocabulary:
         of_each = f"an embedding for each token of its tokenizer, up to {highest}, but has {vocabulary}"
         rule = f"model {spec.model} must have {of_each}"
         raise BadInput([f"{rule}: call model.resize_token_embeddings({highest + 1}), and save the model"])
-    found = findings.data_findings(spec, rows, labels, prepared)
-    return {"dataset": str(prepared.folder), "model": str(folder), "findings": asdict(found)}
+    described = findings.data_findings(spec, rows, labels, prepared)
+    return {"dataset": str(prepared.folder), "model": str(folder), "findings": asdict(described)}
 
 
 def _print_progress(text: str) -> None:
-    print(f"{TELLS}{text}", flush=True)  # for the launching process, which reads it
+    print(f"{TELLS}{text}", flush=True)  # the launching process reads this line
 
 
 def division_faults(spec: JobSpec, config: Any) -> list[str]:
-    """Return why a model with this configuration cannot be divided, or its activations checkpointed."""
+    """Return reasons why the job cannot divide a model with this configuration, or checkpoint its activations."""
     degrees, faults = spec.degrees, list[str]()
     if spec.strategy == "fsdp" and degrees.tensor > 1:
         from paretune.training.experiments.tensor import tensor_faults  # imports DTensor: a second

@@ -1,11 +1,11 @@
-"""Processes of a job: torchrun starts and connects them, once per instance, they exchange values, and they stop.
+"""The processes of a job: starting them with torchrun, exchanging values between them, and stopping them.
 
-On SageMaker each instance runs `python3 -m paretune.training /opt/ml` as the first process of its container, which runs
-torchrun. The rendezvous is at the first host of the sorted list, on the port of SageMaker's own drivers.
+On SageMaker the first process of each container is `python3 -m paretune.training /opt/ml`, which runs torchrun. The
+processes meet at the first host of the sorted list, on the port that SageMaker's own drivers use.
 
-On SIGTERM the processes agree on a step, write a checkpoint and end with 0. If a process fails, its torchrun ends those
-of its instance, and the others lose a connection (gloo) or fail when the process group times out (NCCL); on SageMaker
-the job ends as soon as one instance fails.
+On SIGTERM the processes agree on a step, write a checkpoint and end with 0. If a process fails, its torchrun ends the
+others of its instance. Those of other instances lose a connection (gloo) or fail when the process group times out
+(NCCL). On SageMaker the job ends as soon as one instance fails.
 """
 
 import os
@@ -26,28 +26,28 @@ from paretune.specification.parallelism import DEVICE_MAP
 
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint is killed
 SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
-_ASKS_EVERY_S = 0.5
-_waits = 0  # how often this process has waited for all others
+_POLL_S = 0.5  # seconds between two looks at how many processes have arrived
+_waits = 0  # number of times that this process has waited for all others
 Value = TypeVar("Value")
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
 def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
-    """Count the training processes of the whole job; without `hosts` all of them are on this machine."""
+    """Return the number of training processes of the whole job. Without `hosts`, all of them are on this machine."""
     if spec.strategy == DEVICE_MAP:  # its process uses all GPUs
         return 1
     return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
 
 
 def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that name the network interface to NCCL, gloo and TensorPipe, unless `environment` does."""
+    """Return the variables that give NCCL, gloo and TensorPipe the network interface, if `environment` lacks them."""
     return {name: hosts.network_interface for name in _INTERFACES if name not in environment}
 
 
 def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
-    """Return torchrun's arguments for this instance; without `hosts` all processes are on this machine.
+    """Return torchrun's arguments for this instance. Without `hosts`, all processes are on this machine.
 
-    `root` is the job's folder; torchrun kills its processes `grace_s` seconds after SIGTERM.
+    `root` is the job's folder. On SIGTERM, torchrun waits `grace_s` seconds before it kills its processes.
     """
     if hosts is None:
         arguments = ["--standalone", f"--nproc-per-node={spec.instance_count}"]
@@ -64,7 +64,7 @@ def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_
 
     if "--shutdown-timeout" in run.get_args_parser().format_help():
         arguments.append(f"--shutdown-timeout={grace_s:.0f}")
-    else:  # torch 2.9, in AWS's newest Hugging Face image, has a default only
+    else:  # torch 2.9, in AWS's newest Hugging Face image, has no such option, only a default in its code
         close: Any = PContext.close
         close.__defaults__ = (None, int(grace_s))
     return [*arguments, "-m", "paretune.training", str(root)]
@@ -73,8 +73,8 @@ def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_
 def run_torchrun(arguments: list[str], stopped: Path) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
-    The processes write the file `stopped` if they have stopped as requested. RuntimeError names the first one that
-    failed, or says that they were stopped without a checkpoint.
+    If the processes stopped as requested, they have written the file `stopped`. Raises RuntimeError if a process
+    failed, which it names, or if the processes were stopped before they had a checkpoint.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -106,10 +106,10 @@ def gather(value: Value) -> list[Value]:
 
 
 def wait_for_all() -> None:
-    """Return when all processes have come here, which may take one of them hours: it may read or write a large model.
+    """Wait until all processes have called this function, even for hours, while one reads or writes a large model.
 
-    They count themselves in the store of the group and ask it again and again, because a collective operation would
-    fail after the timeout of the group.
+    Each process adds 1 to a counter in the store of the process group, and polls it. A collective operation would fail
+    after the timeout of the group.
     """
     global _waits
     if not torch.distributed.is_initialized():
@@ -118,9 +118,9 @@ def wait_for_all() -> None:
     store, key = torch.distributed.distributed_c10d._get_default_store(), f"paretune waits {_waits}"
     arrived = store.add(key, 1)
     while arrived < torch.distributed.get_world_size():
-        time.sleep(_ASKS_EVERY_S)
+        time.sleep(_POLL_S)
         arrived = store.add(key, 0)
-    gather(None)  # the process that has the store may end after this
+    gather(None)  # after this, the process that has the store may end
 
 
 def of_first(value: Value, source: int = 0) -> Value:
@@ -138,11 +138,11 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def watch_parent(grace_s: float = GRACE_S) -> None:
-    """Stop this process as with SIGTERM when its parent has ended, and end it `grace_s` seconds later.
+    """Send SIGTERM to this process when its parent has ended, and kill it `grace_s` seconds later.
 
-    The parent's process id is in PARETUNE_STARTER, because the parent may end before this process can read its id; not
-    for torchrun's workers, which have another parent. The first process of a container has parent 0, which never ends.
-    Linux ignores SIGTERM for that process; now SIGTERM ends it.
+    The parent's process id is in PARETUNE_STARTER, because the parent may end before this process can ask for it. The
+    workers of torchrun ignore this variable, because torchrun is their parent. The parent of the first process of a
+    container is 0, which never ends. Linux ignores SIGTERM for that first process by default; here it ends the process.
     """
     starter = None if "LOCAL_RANK" in os.environ else os.environ.get("PARETUNE_STARTER")
     end = partial(os._exit, 128 + signal.SIGTERM)
@@ -152,12 +152,12 @@ def watch_parent(grace_s: float = GRACE_S) -> None:
 
 
 def stop_request() -> Callable[[], bool]:
-    """Let SIGTERM ask this process to stop; the returned function reports whether it has.
+    """Make SIGTERM a request to stop. Returns a function that returns whether the request has arrived.
 
-    A training that goes on all the same is killed by its launcher or torchrun.
+    If the training does not stop, its launcher or torchrun kills it later.
     """
-    asked = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    requested = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: requested.set())
     # Ctrl-C in a terminal reaches the whole process group; the launcher handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return asked.is_set
+    return requested.is_set

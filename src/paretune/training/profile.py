@@ -1,4 +1,4 @@
-"""Profiles some optimizer steps: where their time goes."""
+"""Profiles some optimizer steps, to show where their time goes."""
 
 import shutil
 from collections.abc import Iterable
@@ -13,16 +13,16 @@ from paretune.specification.container import PROFILE_JSON, write_json
 from paretune.training import device
 from paretune.training.meter import NOT_TRAINING, EventWriter, Stopwatch
 
-BATCH = "paretune: batch"  # block of a profile that reads rows
-_STEP = "ProfilerStep"  # torch's name of a block that is one optimizer step with its data and log begins so
+BATCH = "paretune: batch"  # name of blocks in a profile that read rows
+_STEP = "ProfilerStep"  # beginning of torch's names for blocks that are one optimizer step, with its data and log
 _COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms", "gloo:", "nccl")
-_DEAREST = 20  # number of operators in profile.md
+_LISTED_OPERATORS = 20  # the slowest ones, in profile.md
 
 
 class Profile:
-    """Profiles `steps` optimizer steps from step `first` on, and writes trace and table of them into `folder`.
+    """Profiles `steps` optimizer steps, beginning with step `first`, and writes their trace and table into `folder`.
 
-    The stopwatch is paused in these steps, so that neither their time nor their rows count.
+    The stopwatch is paused during these steps, so neither their time nor their rows count.
     """
 
     def __init__(self, first: int, steps: int, folder: Path, stopwatch: Stopwatch, events: EventWriter) -> None:
@@ -31,7 +31,7 @@ class Profile:
         self._profiler: Any = None
 
     def after(self, step: int, total: int) -> None:
-        """Begin the profile after the step before its first, or after its last one write it."""
+        """Begin the profile before its first step, or write it after its last one. Call this after each `step`."""
         last = min(self._first + self._steps - 1, total)
         if self._profiler is not None:
             device.synchronize()
@@ -49,7 +49,7 @@ class Profile:
             self._profiler.start()
 
     def _write(self, profiler: Any, steps: int) -> None:
-        """Write the files. An error, as on a full disk, does not end the training."""
+        """Write the files. An error, such as a full disk, does not end the training."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             profiler.export_chrome_trace(str(self._folder / "trace.json.gz"))
@@ -61,19 +61,19 @@ class Profile:
             described = {"first_step": self._first, "steps": steps, "step_ms": step_ms, "shares_percent": shares}
             write_json(self._folder / PROFILE_JSON, {"summary": summary, **described})
             by = f"self_{'device' if device.has_gpu() else 'cpu'}_time_total"
-            table = averages.table(sort_by=by, row_limit=_DEAREST, max_name_column_width=60)
+            table = averages.table(sort_by=by, row_limit=_LISTED_OPERATORS, max_name_column_width=60)
             page = f"# Profile\n\n{summary}. Open trace.json.gz in https://ui.perfetto.dev.\n\n```text\n{table}\n```\n"
             (self._folder / "profile.md").write_text(page)
         except (OSError, RuntimeError) as error:
             shutil.rmtree(self._folder, ignore_errors=True)
-            self._events.write(0, {}, message=f"there is no profile: {first_line(error)}")
+            self._events.write(0, {}, message=f"the profile could not be written: {first_line(error)}")
 
 
 def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
-    """Return microseconds of all steps in torch's `key_averages`, and percent of them by part.
+    """Return the microseconds of all steps in torch's `key_averages`, and each part's share of them in percent.
 
-    If there are kernels of a GPU, their time is that of its parts; else the time of operators. `idle` is what remains:
-    Python between operators, and waiting.
+    If a GPU has run kernels, parts are timed by its kernels, else by operators. `idle` is the rest: Python between
+    operators, and waiting.
     """
     items = list(averages)
     here = [item for item in items if item.device_type == DeviceType.CPU]

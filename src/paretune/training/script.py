@@ -1,7 +1,7 @@
-"""Run a user's training script, unmodified, and record its metrics.
+"""Runs a user's training script, unmodified, and records its metrics.
 
-Its command line is that of specification.script_arguments. Dictionaries that the Trainer prints become events; what its
-loggers record and what it prints become the report and curves (see core.script_metrics).
+`specification.script_arguments` makes its command line. Dictionaries that a Trainer prints become events. The report
+and the curves come from what the script logs and prints (see core.script_metrics).
 """
 
 import gc
@@ -45,15 +45,15 @@ _LAST_LINES = 20  # printed lines that are kept; a box of rich with an error has
 
 
 def run_script(document: JobDocument, folder: JobFolder) -> None:
-    """Run the script in this process as `__main__` to its end; the first process writes the report.
+    """Run the script to its end, as `__main__` of this process. The first process of the job writes the report.
 
-    Raises any exception of the script, and ScriptEnded if it ended with an exit code other than 0.
+    Raises any exception of the script, and ScriptEnded if it ended itself with an exit code other than 0.
     """
     script = at_home(document.spec.entry_script or "").resolve()
     sys.argv = [str(script), *_words_of(document, folder)]
     sys.path.insert(0, str(script.parent))
-    os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
-    # What other processes log is lost.
+    os.environ.pop("PYTHONSAFEPATH", None)  # it was meant only for the imports of this process
+    # Only what the first process logs is kept.
     data = folder.report.parent if processes.is_first() else Path(tempfile.mkdtemp())
     settings = read_own_script(script).settings | setting_names(document.spec.training_arguments)
     streams, began = (sys.stdout, sys.stderr), time.time()
@@ -62,7 +62,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
         logging_steps = max(1, int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS)))
         sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps)
         sys.stderr = PrintedMetrics(sys.stderr, None, printed)  # where Python's logging writes
-    is_alone = document.deadline_s is not None  # on an instance, whose current folder no other job shares
+    is_alone = document.deadline_s is not None  # on an instance no other job shares the current folder
     if is_alone and not os.path.lexists("mlruns"):
         Path("mlruns").symlink_to(data / STORE / "mlruns")  # where MLflow before 3.11 puts the files of runs
     with _variables(logging_environment(data, os.environ)), _written() as written:
@@ -78,23 +78,23 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
         return
     if is_alone:
         trim_model_folder(folder.model)
-    # Of the current folder of a user's machine only what this process has written: another job may run in it.
+    # On a user's machine another job may run in the current folder: of its files, only those this process wrote count.
     roots = [folder.model, *([Path.cwd()] if is_alone else [])]
     gathered = printed.results(logged(data, roots, began, written, settings), SCRIPT_METRICS)
     write_curves(gathered.curves, data / STORE)
     facts: dict[str, str | bool | int | float] = {"device": device.device_name(), "metrics_from": gathered.sources}
-    model_fault = mlflow_model.describe(folder.model)  # after the files with results were read: it copies some
+    model_fault = mlflow_model.describe(folder.model)  # only now: it copies files, which would be read as results
     not_finite = tuple(gathered.not_finite)
     report = JobReport(metrics=gathered.metrics, not_finite=not_finite, facts=facts, model_fault=model_fault)
     report.write(folder.report)
 
 
 class ScriptEnded(RuntimeError):
-    """The script ended itself with a failing exit code and has printed why."""
+    """The script ended itself with an exit code other than 0, and printed the reason."""
 
 
 def from_script(error: BaseException, script: str) -> TracebackType | None:
-    """Return an error's traceback from the script's first line on, or None if Python never began to run it."""
+    """Return an error's traceback from the first frame of the script on, or None if Python did not begin to run it."""
     frames, path = error.__traceback__, str(at_home(script).resolve())
     while frames is not None and frames.tb_frame.f_code.co_filename != path:
         frames = frames.tb_next
@@ -107,18 +107,20 @@ _USAGE = re.compile(
     r"|not used by the HfArgumentParser)",
     re.IGNORECASE,
 )
-"""Messages of command-line parsers about unknown and missing names."""
+"""Messages of command-line parsers about unknown and missing options."""
 
 
 def _why_ended(name: str, code: object) -> str:
-    """Return the last words of a script that ended itself, and what to do if they are about its options."""
+    """Return why a script ended itself: its last words and, if they are about its options, what to do."""
     words = next(filter(None, (last_words(getattr(each, "last_lines", ())) for each in (sys.stderr, sys.stdout))), "")
     if isinstance(code, str):  # sys.exit("message")
         code, words = 1, first_line(RuntimeError(code))
     sentence = f"{name} ended with exit code {code}" + f": {words}" * bool(words)
     if _USAGE.search(words):
         asked = options(ask_script="true")
-        sentence += f"; give the names of `python {name} --help` as --training_arguments.NAME VALUE, or add {asked}"
+        sentence += (
+            f"; give options that `python {name} --help` lists as --training_arguments.NAME VALUE, or add {asked}"
+        )
     return sentence
 
 
@@ -127,8 +129,8 @@ def _words_of(document: JobDocument, folder: JobFolder) -> list[str]:
 
 
 def finish_loggers() -> None:
-    """Write what the script's loggers write when Python ends, which this process does not wait for."""
-    with suppress(Exception):  # a logger's fault is not a fault of the training
+    """Make the script's loggers write what they otherwise write at Python's shutdown, which this process skips."""
+    with suppress(Exception):  # a fault of a logger must not fail the training
         if (mlflow := sys.modules.get("mlflow")) is not None and not _is_missing(mlflow.get_tracking_uri()):
             mlflow.flush_async_logging()
             while mlflow.active_run() is not None:
@@ -139,19 +141,24 @@ def finish_loggers() -> None:
     with suppress(Exception):
         if (tensorboard := sys.modules.get("tensorboard.summary.writer.event_file_writer")) is not None:
             for item in gc.get_objects():
-                if issubclass(type(item), tensorboard.EventFileWriter):  # isinstance asks lazy objects, which may raise
+                if issubclass(
+                    type(item), tensorboard.EventFileWriter
+                ):  # isinstance would load lazy objects, which may raise
                     item.flush()
 
 
 def _is_missing(store: str) -> bool:
-    """Return whether a script that has imported MLflow has logged nothing: asking would make the tables, in seconds."""
+    """Return whether an MLflow store is a SQLite file that does not exist, because nothing was logged.
+
+    Opening such a store would create its tables, which takes seconds.
+    """
     scheme, _, path = store.partition(":///")
     return scheme == "sqlite" and not Path(path.partition("?")[0]).exists()
 
 
 @contextmanager
 def _variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of the environment for a while."""
+    """Set environment variables inside the block, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -164,14 +171,14 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _written() -> Iterator[set[Path]]:
-    """Collect the files with logs or results that this process writes in the block."""
+    """Yield a set to which each log or result file is added that this process writes inside the block."""
     written, is_open = set[Path](), True
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
         if is_open and event in ("open", "os.rename") and (path := written_log_file(event, arguments)):
             written.add(Path(path))
 
-    sys.addaudithook(note)  # which cannot be removed
+    sys.addaudithook(note)  # a hook cannot be removed, so `is_open` ends its work
     try:
         yield written
     finally:
@@ -179,7 +186,7 @@ def _written() -> Iterator[set[Path]]:
 
 
 def trim_model_folder(folder: Path) -> None:
-    """Remove the Trainer's checkpoints from the model, but the newest if there is no model."""
+    """Remove the Trainer's checkpoints from the folder of the model; if it has no model, keep the newest."""
     checkpoints = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
     checkpoints.sort(key=lambda path: int(path.name[11:]))
     has_model = mlflow_model.has_weights(folder) or any(folder.glob("adapter_model*"))
@@ -188,10 +195,10 @@ def trim_model_folder(folder: Path) -> None:
 
 
 class PrintedMetrics:
-    """A stream that forwards all text, has its lines read, and writes printed dictionaries of numbers as events.
+    """Forwards all text to a stream, looks for metrics in its lines, and writes dictionaries of numbers as events.
 
-    The Trainer does not print the step. Each printed dictionary of the training counts as `logging_steps` more steps;
-    an evaluation belongs to the last counted step.
+    The Trainer does not print the step. So each dictionary of training metrics counts as `logging_steps` more steps,
+    and an evaluation belongs to the last counted step.
     """
 
     def __init__(
@@ -221,7 +228,7 @@ class PrintedMetrics:
             return False
         numbers = finite_numbers(dictionary_in(line))
         if "train_runtime" in numbers or not numbers:
-            return False  # the summary, which is in train_results.json too
+            return False  # nothing, or the summary, which is also in train_results.json
         is_evaluation = any(name.startswith("eval_") for name in numbers)
         if not is_evaluation:
             self._step += self._logging_steps

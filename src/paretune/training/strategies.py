@@ -1,11 +1,11 @@
 """The values of `strategy`: how the processes of a job share its model and its rows.
 
     ddp         every device has the whole model; gradients are averaged                       `Replicas`
-    smddp       as ddp, with SageMaker's collective operations (some AWS images); never tried  `Replicas`
+    smddp       like ddp, with SageMaker's collective operations (some AWS images); never run  `Replicas`
     device_map  one process loads the layers onto all of its devices                           `Replicas`
     fsdp        weights, gradients and optimizer state are sharded over the devices            `Shards`
 
-smp, deepspeed and deepspeed_zero3 are for scripts of the user's own.
+smp, deepspeed and deepspeed_zero3 are only for users' own scripts.
 """
 
 import importlib
@@ -34,13 +34,13 @@ from paretune.training.optimizer import MasterAdamW
 from paretune.training.rows.tokenized import masked
 
 PROCESS_TIMEOUT_S = 600
-"""Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
-the other processes fail after this time. `processes.wait_for_all` is for a process that works alone for longer."""
+"""Timeout of the process group in seconds, NCCL's default. If an instance ends without closing its connections, the
+other processes fail after this time. If one process works alone for longer, use `processes.wait_for_all`."""
 
 Build = Callable[..., tuple[Any, list[str]]]
-"""Makes the whole model, or with `drawn` its layers on the device meta; also returns the names of drawn layers."""
+"""Builds the whole model, or its layers on the meta device if given `drawn`; also returns the names of drawn layers."""
 Batch = Mapping[str, torch.Tensor]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits and labels, summed over rows
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # takes logits and labels; summed over rows
 
 
 def begin(spec: JobSpec) -> None:
@@ -65,7 +65,7 @@ def _join(backend: str) -> None:
     if distributed.is_initialized():
         return
     options: dict[str, Any] = {}
-    if "RANK" not in os.environ:  # a group of this process
+    if "RANK" not in os.environ:  # a group of this process alone
         options = {"store": distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]
     if device.has_gpu():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -73,23 +73,23 @@ def _join(backend: str) -> None:
 
 
 def divides(spec: JobSpec) -> bool:
-    """Return whether the processes share one model; a single process never shards with itself."""
+    """Return whether the model is sharded. A process without others shards it only to offload it to main memory."""
     return spec.strategy == "fsdp" and ("RANK" in os.environ or spec.cpu_offload)
 
 
 def checkpoint_activations(model: Any, spec: JobSpec) -> None:
-    """Make each layer of `model` keep only its input, if the job asks for it, and compute the rest again later."""
+    """Make each layer keep only its input and recompute the rest in the backward pass, if the job asks for it."""
     for module in model.modules() if spec.checkpoints_activations else ():
-        if hasattr(module, "gradient_checkpointing"):  # those of transformers' GradientCheckpointingLayer
+        if hasattr(module, "gradient_checkpointing"):  # subclasses of transformers' GradientCheckpointingLayer
             module.gradient_checkpointing = True
             module._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
 
 
 class Replicas:
-    """The whole model in each process. Processes have separate rows, and average their gradients.
+    """Keeps the whole model in each process. Processes train on different rows and average their gradients.
 
-    `rank` is the index of this process's rows among the `shares` of all. Of several processes with equal rows one
-    `reports` what it has evaluated. `begin_training` makes one that trains.
+    `rank` is the index of this process's share of the rows, and `shares` is the number of shares. If several processes
+    have the same rows, only one of them `reports` its evaluation. `begin_training` creates it with an optimizer.
     """
 
     reports = True
@@ -102,37 +102,37 @@ class Replicas:
         self._build(spec, build)
         self._wrapped = self.model
         self._is_plain = spec.fine_tuning == "full" and is_plain(kind_of(self.model.config.to_dict()))
-        self.uses_cache = bool(getattr(self.model.config, "use_cache", False))  # to generate text
-        if self.uses_cache:  # keys and values would be copied in each layer
+        self.uses_cache = bool(getattr(self.model.config, "use_cache", False))  # of keys and values, to generate text
+        if self.uses_cache:  # training does not need it, and each layer would copy its keys and values
             self.model.config.use_cache = False
 
     def _build(self, spec: JobSpec, build: Build) -> None:
         self.model, _ = build()
         self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
-        if getattr(self.model, "hf_device_map", None) is None:  # else it is where it belongs
+        if getattr(self.model, "hf_device_map", None) is None:  # else transformers has placed its layers
             self.model.to(self.device)
 
     def wrap(self, arguments: Any) -> None:
-        """Add the exchange of gradients and the compiler, which take the weights as they are now (`begin_training`)."""
+        """Add the exchange of gradients and the compiler. `begin_training` calls it when weights have their format."""
         if self.shares > 1:
             self._wrapped = DistributedDataParallel(
                 self.model,
                 [self.device] if self.device.type == "cuda" else None,
-                broadcast_buffers=False,  # such as position ids are constant
+                broadcast_buffers=False,  # buffers such as position ids are constant
                 gradient_as_bucket_view=True,
-                find_unused_parameters=not self._is_plain,  # a search through the graph and an exchange in each step
+                find_unused_parameters=not self._is_plain,  # costs a search of the graph and an exchange in each step
             )
         if arguments.torch_compile:
             backend, mode = arguments.torch_compile_backend or "inductor", arguments.torch_compile_mode
             self._wrapped = torch.compile(self._wrapped, backend=backend, mode=mode)
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Compute a micro-batch and add its gradients, times `scale` if there is one. Returns what `loss_of` returns.
+        """Compute a micro-batch, and add its gradients, times `scale` if given. Returns the loss from `loss_of`.
 
-        If the micro-batch `is_last` in its step, the gradients of the step are averaged over the processes. Those of
-        shards are averaged in each micro-batch, so that they stay sharded.
+        Gradients are averaged over the processes only if the micro-batch `is_last` in its step. Sharded gradients are
+        averaged in each micro-batch, so that they stay sharded.
         """
-        skips = not is_last and hasattr(self._wrapped, "no_sync")  # which only DDP has
+        skips = not is_last and hasattr(self._wrapped, "no_sync")  # only DDP has no_sync
         exchange: AbstractContextManager[Any] = self._wrapped.no_sync() if skips else nullcontext()
         with exchange:
             loss = loss_of(*self._forward(self._wrapped, batch))
@@ -140,7 +140,7 @@ class Replicas:
         return loss.detach()
 
     def logits(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Return logits and labels of a batch on the device, or None if they are in other processes."""
+        """Return logits and labels of a batch, on the device, or None if another process computes them."""
         return self._forward(self.model, batch)
 
     def _forward(self, model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -164,47 +164,52 @@ class Replicas:
         return masked(batch, form) if needs_masks(self.model) else batch
 
     def reshard(self) -> None:
-        """Free weights gathered from shards, because they are outdated after the next change."""
+        """Free the full weights that were gathered from shards, because the next update makes them outdated."""
         for module in self.model.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
-        """Return the norm of all gradients of the model; `weights` are those held by this process."""
+        """Return the norm of all gradients of the model. `weights` are those of this process."""
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         return processes.whole(torch.nn.utils.get_total_norm(gradients))
 
 
 class Shards(Replicas):
-    """A model that the processes share: outside forward and backward each has a part of every weight.
+    """Shards the model over the processes: between forward and backward passes, each has a part of every weight.
 
-    Every parameter, also a frozen one, is then a DTensor, sharded along its first dimension over the sharers of the
-    mesh; trained ones have the format in which they are updated. With bf16 or fp16 a layer is gathered and computed in
-    that format, and gradients are summed in fp32. Weights of 4 bits are stored in that format, too, several in one
-    number: each process packs the whole weight, and keeps its shard and the constants of all its blocks. Several
-    replicas have a whole copy each. With `cpu_offload` shards and optimizer stay in the machine's memory. With a single
-    sharer and replica nothing is sharded, unless offloaded.
+    Every parameter, even a frozen one, is a DTensor, sharded along its first dimension over the mesh dimension `shard`.
+    Trained parameters have the format in which they are updated. With bf16 or fp16, a layer is gathered and computed in
+    that format, and gradients are summed in fp32. 4-bit weights are also stored in that format, several in one number:
+    each process packs the whole weight, and keeps its shard and the scales of all blocks. If there are several
+    replicas, each has a full copy of the model. With `cpu_offload`, shards and optimizer stay in main memory. Without
+    it, nothing is sharded if there is only one sharer and one replica.
 
     The Hugging Face Trainer's own FSDP is not used: on CPUs it silently trains with plain data parallelism
-    (transformers 5.23). Only the first process ever holds the whole model, in the machine's memory, while it sends one
+    (transformers 5.23). Only the first process ever has the whole model. It keeps it in main memory while it sends one
     tensor after another to the others.
     """
 
-    _gathers_again = True  # weights of a layer, in the backward pass
+    _gathers_again = True  # whether the weights of a layer are gathered again in the backward pass
 
     def _build(self, spec: JobSpec, build: Build) -> None:
         self._degrees = degrees = spec.degrees
         shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
-        names = ("pipeline", "replicate", "shard", "tensor")  # as the ranks: those of a tensor group are adjacent
+        names = (
+            "pipeline",
+            "replicate",
+            "shard",
+            "tensor",
+        )  # in the order of ranks: a tensor group's ranks are adjacent
         mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=names)
         stage, replica, sharer, member = map(mesh.get_local_rank, names)
         self.rank, self.shares = replica * degrees.sharers + sharer, degrees.data
         self.reports = member == 0 and stage == degrees.pipeline - 1
         whole, drawn = build(packs=False) if distributed.get_rank() == 0 else (None, [])
-        processes.wait_for_all()  # the first one reads
+        processes.wait_for_all()  # while the first one reads the model
         self.model, _ = build(drawn=processes.of_first(drawn))
         self.counts = self.model.num_parameters(), self.model.num_parameters(only_trainable=True)
-        for layer in four_bit_layers(self.model).values():  # its own kind of parameter cannot be sharded
+        for layer in four_bit_layers(self.model).values():  # Params4bit cannot be sharded
             layer.weight = torch.nn.Parameter(torch.empty_like(layer.weight.data), requires_grad=False)
         self._divide(spec, mesh)
         is_sharded = degrees.replicas * degrees.sharers > 1 or spec.cpu_offload
@@ -223,20 +228,20 @@ class Shards(Replicas):
         self._fill(whole, torch.device("cpu") if spec.cpu_offload else self.device)
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Compute a micro-batch as `Replicas` do; copies of the shards average gradients after the last one only."""
+        """Compute a micro-batch like `Replicas`. Replicas of the shards average gradients only in the last one."""
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_all_reduce(is_last)
         return super().backward(batch, loss_of, scale=scale, is_last=is_last)
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
-        """Divide the model further before it is sharded; here it is not."""
+        """Divide the model before it is sharded. Subclasses override this; here it does nothing."""
 
     def wrap(self, arguments: Any) -> None:
-        """Leave the model to its shards, which exchange gradients and are not compiled."""
+        """Do nothing: FSDP exchanges the gradients, and a sharded model is not compiled."""
 
     @torch.no_grad()
     def _fill(self, whole: Any | None, place: torch.device) -> None:
-        """Give the model, which is on the device meta, the values of the one that only the first process has."""
+        """Move the model from the meta device to `place`, with the values of `whole`, which the first process has."""
         owners: dict[int, tuple[torch.nn.Module, str]] = {}
         ties = []
         for module in self.model.modules():
@@ -271,8 +276,8 @@ class Shards(Replicas):
     def gather_weights(self, model: Any) -> dict[str, torch.Tensor]:
         """Gather the weights of the whole `model` by name into main memory; empty except in the first process.
 
-        All processes must call it: one weight is gathered at a time. `model` is the attribute, or without its adapters
-        if there are any.
+        All processes must call it, because weights are gathered one at a time. `model` is `self.model`, or its base
+        model if it has adapters.
         """
         weights = {}
         for name, value in self._weights_of(model):
@@ -281,7 +286,7 @@ class Shards(Replicas):
         return weights
 
     def _weights_of(self, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        """Name and value of each weight and buffer of a model in files; a tied weight once."""
+        """Return name and full value of each weight and buffer to write; a tied weight only once."""
         copies = dict(model.named_parameters(remove_duplicate=False)).keys() - dict(model.named_parameters()).keys()
         return ((name, processes.whole(item)) for name, item in model.state_dict().items() if name not in copies)
 
@@ -289,10 +294,10 @@ class Shards(Replicas):
 def begin_training(
     kind: type[Replicas], spec: JobSpec, formats: Formats, build: Build, arguments: Any, learning_rate: float
 ) -> tuple[Replicas, MasterAdamW]:
-    """Return the model of the job, spread over its processes in one `kind` of way, and its optimizer.
+    """Build the model of the job with the strategy class `kind`. Returns the strategy and the optimizer.
 
-    The order matters: the model is built and divided, then the optimizer casts its weights to the format in which they
-    are trained, and then DDP and the compiler take the weights as they are.
+    The order matters. First the model is built and divided. Then the optimizer casts its weights to their format in
+    training. DDP and the compiler come last, because they take the weights as they are.
     """
     strategy = kind(spec, formats, build)
     optimizer = MasterAdamW(strategy.model.named_parameters(), arguments, learning_rate, formats)
@@ -301,9 +306,9 @@ def begin_training(
 
 
 def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """Send the `tensors` of process `source` to all processes. Yields name and whole value, one tensor at a time.
+    """Send the `tensors` of process `source` to all processes. Yields name and full value, one tensor at a time.
 
-    Processes that have shares of a tensor must pass theirs.
+    Every process that has a shard of a tensor must pass it in `tensors`; the others pass none.
     """
     gpu = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
     entries = [(name, item.shape, item.dtype) for name, item in tensors.items()]
@@ -311,5 +316,5 @@ def sent(tensors: Mapping[str, torch.Tensor], source: int) -> Iterator[tuple[str
         has_share = name in tensors
         value = processes.whole(tensors[name].detach()) if has_share else torch.empty(shape, dtype=dtype)
         value = value.to(gpu).contiguous()
-        distributed.broadcast(value.reshape(-1).view(torch.uint8), source)  # gloo knows no bf16
+        distributed.broadcast(value.reshape(-1).view(torch.uint8), source)  # gloo does not support bf16
         yield name, value

@@ -1,8 +1,11 @@
-"""The tasks: how labels are read, the loss, the metrics, and baselines to compare with.
+"""What depends on the task: reading labels, the loss, the metrics, and baselines to compare with.
 
-Labels of a data set are arrays: class ids (N,) int64, or flags 0 and 1 (N, C) float32, or for words N lists of class
-ids in an array of objects. Several labels per row are written as a list, as text of JSON, Python or NumPy, or separated
-by |, or, if no row has one, by commas; or as C columns of 0 and 1, named in `label_column` with commas between them.
+The labels of N rows are an array: class ids (N,) int64 for classification, flags 0 and 1 (N, C) float32 for
+multi-label, or an array of N lists of class ids for token-classification, with one id for each word.
+
+A data set may give several labels per row in one cell: as a list, as a list in the text form of JSON, Python or NumPy,
+or as text with | between the labels, or with commas if no row has a |. Or it has C columns of 0 and 1, whose names are
+in `label_column` with commas between them.
 """
 
 import ast
@@ -26,25 +29,27 @@ from paretune.specification import metrics
 from paretune.specification.inputs import NUMBERS_REMEDY, class_faults, label_columns
 from paretune.specification.job import JobSpec
 
-_TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
-_FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
+_TFIDF_ROWS = 50_000  # most rows that a baseline is fitted to: more take time and hardly change the result
+_FITTED_CELLS = 500_000  # largest product of rows and labels, because each label has its own regression
 _FITTED_WEIGHTS = 2_000_000
-"""Largest number of weights of one regression, classes x words, of which its solver keeps 20 copies: 320 MB."""
-_EXAMPLES = 5  # rows or labels that a fault names
-_REMEDIES = {  # type of a cell that holds no class to what to do
+"""Largest number of weights of one regression, classes x words. Its solver keeps 20 copies of them: 320 MB."""
+_EXAMPLES = 5  # most rows or labels that a fault names
+_REMEDIES = {  # type of a cell that is no class to the remedy
     list: ": set task=multi-label for rows with several labels, or label_column to another column",
     float: NUMBERS_REMEDY,
 }
-_GAP = re.compile(r"""(?<=['"])\s+(?=['"])|(?<=\d)\s+(?=-?\d)(?=[^'"]*$)""")  # between items of NumPy's text
+_GAP = re.compile(
+    r"""(?<=['"])\s+(?=['"])|(?<=\d)\s+(?=-?\d)(?=[^'"]*$)"""
+)  # between items of a list as NumPy prints it
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
 def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
-    """Sum the cross-entropies of B rows, in fp32.
+    """Return the sum of the cross-entropies of B rows, in fp32.
 
-    `logits` are (B, C) with `labels` B classes or flags (B, C), or (B, T, V) with labels (B, T), -100 where there is
-    none; for causal-lm labels are the tokens themselves. A step divides by the labels of all its rows on all devices,
-    whereas the models of transformers would divide by those of one batch.
+    Shapes: `logits` (B, C) with `labels` (B,) of classes or (B, C) of flags; or `logits` (B, T, V) and `labels` (B, T),
+    where -100 means no label. For causal-lm, labels are the tokens themselves. The caller divides the sum by the number
+    of labels in a step on all devices; the models of transformers would divide by that of one batch.
     """
     functional = torch.nn.functional
     if task == metrics.MULTI_LABEL:
@@ -52,24 +57,24 @@ def summed_loss(task: str, logits: torch.Tensor, labels: torch.Tensor, smoothing
     if task == metrics.CAUSAL_LM:
         logits, labels = logits[:, :-1], labels[:, 1:]
     entropy = partial(functional.cross_entropy, reduction="sum", label_smoothing=smoothing)
-    if task == metrics.CAUSAL_LM and not logits.requires_grad:  # by row: there are copies, of a large vocabulary
+    if task == metrics.CAUSAL_LM and not logits.requires_grad:  # row by row: cross_entropy copies the large logits
         return torch.stack([entropy(row.float(), of_row) for row, of_row in zip(logits, labels, strict=True)]).sum()
     return entropy(logits.flatten(0, -2).float(), labels.flatten())
 
 
 class Evaluation:
-    """Calculates the metrics of a task. `report_entries` has the confusion matrix or counts of the last evaluation."""
+    """Computes the metrics of a task. `report_entries` has the confusion matrix or counts of the last evaluation."""
 
     def __init__(self, task: str, names: Sequence[str]) -> None:
         self._task, self._names = task, names
         self.report_entries: Mapping[str, Any] | None = None
 
     def predict(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return predictions to keep in memory until all rows are evaluated: classes, or flags of labels."""
+        """Return predictions, which are kept until all rows are evaluated: classes, or flags of labels."""
         return logits >= 0 if self._task == metrics.MULTI_LABEL else logits.argmax(-1)
 
     def __call__(self, predicted: Any, labels: Any) -> dict[str, float]:
-        """Compute the metrics of N such predictions; rows of words may differ in length from their labels."""
+        """Return the metrics of N predictions; those of words are N rows of different lengths."""
         if self._task == metrics.TOKEN_CLASSIFICATION:  # words have a label, all other tokens -100
             self.report_entries = {}
             words_of_rows = (
@@ -95,8 +100,9 @@ class Evaluation:
 def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return F1 of entities and accuracy of words, from the labels of N rows of words.
 
-    An entity counts if its kind, first and last word are right, over all kinds together (Tjong Kim Sang and De Meulder,
-    CoNLL 2003, as `seqeval` computes it). If no label begins with B- or I-, F1 is the macro F1 of the words.
+    An entity is right if its kind, its first word and its last word are. F1 is micro-averaged over all kinds (Tjong Kim
+    Sang and De Meulder, CoNLL 2003, as `seqeval` computes it). If no label begins with B- or I-, it is the macro F1 of
+    the words.
     """
     flat, answers = ([label for row in rows for label in row] for rows in (truth, predicted))
     if any(label.startswith(("B-", "I-")) for label in flat):
@@ -109,7 +115,7 @@ def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Return kind, first word and end of each entity in a row of B-, I- and other labels; a lone I- begins one."""
+    """Return kind, first word and end of each entity in a row of labels; an I- that continues none begins one."""
     spans, kind, first = set[tuple[str, int, int]](), "", 0
     for number, label in enumerate([*labels, ""]):
         prefix, _, name = label.partition("-") if label.startswith(("B-", "I-")) else ("", "", "")
@@ -122,14 +128,15 @@ def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def macro_f1(labels: Any, predicted: Any) -> float:
-    """Return the mean F1 over classes or labels; one that is never predicted counts as 0."""
+    """Return the mean F1 over classes or labels. One that is never predicted counts as 0."""
     return float(f1_score(labels, predicted, average="macro", zero_division=0))
 
 
 def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
-    """Return macro F1 of the most frequent class or set of labels, and of TF-IDF with logistic regression (C = 5).
+    """Return the macro F1 of two baselines: the most frequent answer, and logistic regression (C = 5) on TF-IDF.
 
-    With several labels there is one regression for each of them (threshold 0.5).
+    The most frequent answer is a class or a set of labels. For sets, each label has its own regression (threshold 0.5).
+    The regression is left out if no word occurs in two texts.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -142,11 +149,13 @@ def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
     has_flags = labels.ndim == 2
     most = min(_TFIDF_ROWS, max(2_000, _FITTED_CELLS // labels.shape[1])) if has_flags else _TFIDF_ROWS
     index = np.random.default_rng(0).permutation(len(texts))[:most]
-    words = max(1, _FITTED_WEIGHTS // (1 if has_flags else len(answers)))  # the most frequent ones
+    words = max(
+        1, _FITTED_WEIGHTS // (1 if has_flags else len(answers))
+    )  # most features; the most frequent ones are kept
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, max_features=words)
     try:
         features = vectorizer.fit_transform([texts[row] for row in index])
-    except ValueError:  # no word occurs twice
+    except ValueError:  # no word occurs in two texts
         return baselines
     regression = LogisticRegression(C=5, max_iter=1000)
     model = (OneVsRestClassifier(regression) if has_flags else regression).fit(features, labels[index])
@@ -155,7 +164,7 @@ def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
 
 
 def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dict[str, float]:
-    """Return F1 of giving each word its most frequent training label, and unseen words the most frequent label."""
+    """Return the F1 of a baseline that gives each word its most frequent label, and new words the most frequent one."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
     for text, labels in zip(*train, strict=True):
         for word, label in zip(text.split(" "), labels, strict=True):
@@ -168,9 +177,9 @@ def word_baselines(train: Texts, validation: Texts, names: Sequence[str]) -> dic
 
 
 def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Return labels of each split (none for causal-lm) and the C class names. Raises BadInput for other cells.
+    """Return the labels of each split and the C class names; both are empty for causal-lm.
 
-    Removes a test split with hidden labels (all -1).
+    Removes a test split whose labels are hidden (all -1). Raises BadInput if cells contain anything but labels.
     """
     if spec.task == metrics.CAUSAL_LM:
         return {}, ()
@@ -258,7 +267,7 @@ def _as_targets(task: str, rows: Sequence[Sequence[str]], names: Sequence[str]) 
 
 
 def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
-    """Return the fault that the sampled training rows lack classes or labels of the data set."""
+    """Return a fault if the sampled training rows lack classes or labels of the data set."""
     if labels is None or spec.task == metrics.TOKEN_CLASSIFICATION:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
@@ -269,22 +278,22 @@ def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str
 
 
 def cells_of(table: datasets.Dataset, column: str) -> list[Any]:
-    """Return a column's raw values, without decoding by features. Raises UnicodeDecodeError if text is not UTF-8."""
-    # Not of `table.data`, which has the rows that `select` left out, too.
+    """Return a column's raw values, not decoded by its feature. Raises UnicodeDecodeError if text is not UTF-8."""
+    # `table.data` would also have the rows that `select` has left out.
     values: list[Any] = table.with_format("arrow", columns=[column])[:][column].to_pylist()
     return values
 
 
 def words_of(cell: Any) -> list[str]:
-    """Return the words, or labels of words, in a cell: a list, its text, or text separated by spaces."""
+    """Return the words, or labels of words, in a cell: a list, the text of a list, or text with spaces between them."""
     words = _listed(cell)
     return [str(item) for item in words] if isinstance(words, list) else str(cell).split()
 
 
 def _listed(cell: Any) -> Any:
-    """Parse a list written by JSON, Python, pandas or NumPy; None if a text in brackets is not a list.
+    """Return the list in a text that JSON, Python, pandas or NumPy wrote; None if text in brackets is not a list.
 
-    Other cells are returned as they are.
+    Other cells are returned unchanged.
     """
     text = cell.strip() if isinstance(cell, str) else ""
     if not (text.startswith("[") and text.endswith("]")):
@@ -314,7 +323,7 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
 
 
 def _labels_of(task: str, cell: Any, separator: str) -> list[Any] | None:
-    """Return the labels of a row, or None if the cell holds none."""
+    """Return the labels in a row's cell, or None if its content is not a label."""
     if task == metrics.CLASSIFICATION:
         return [cell] if isinstance(cell, str | int) else None
     if isinstance(cell, str) and (cell := _listed(cell)) is None:
@@ -331,6 +340,6 @@ def _labels_of(task: str, cell: Any, separator: str) -> list[Any] | None:
 
 
 def _numbers_first(name: str) -> tuple[bool, int, str]:
-    """Sort key of label names: whole numbers by their value, then texts."""
+    """Return the sort key of a label name: whole numbers come first, by value, then texts."""
     is_number = name.removeprefix("-").isdecimal()
     return not is_number, int(name) if is_number else 0, name

@@ -1,4 +1,4 @@
-"""Ways of dividing a model that have not run on GPUs yet. They build on the training, which does not import them.
+"""Ways of dividing a model that have not run on GPUs yet.
 
-docs/large-models.md lists what each must still show.
+The training imports them only for jobs that use them. docs/large-models.md lists what must still be shown for each.
 """

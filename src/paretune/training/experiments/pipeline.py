@@ -1,12 +1,12 @@
-"""Pipeline parallelism: a model divided into stages, and batches through them.
+"""Pipeline parallelism: divides a model into stages, and sends batches through them.
 
-A stage is the whole Hugging Face model without the parts of other stages: names of weights stay those of the whole
-model, and the model's own code makes masks and positions from `inputs_embeds`, which are the outputs of the stage
-before. `_FAMILIES` lists the supported model families.
+A stage is the Hugging Face model without the parts of other stages. The names of its weights are those of the whole
+model. The model's own code makes masks and positions from `inputs_embeds`, which are the outputs of the previous stage.
+`_FAMILIES` lists the supported model families.
 
-The schedule is PyTorch's 1F1B (`torch.distributed.pipelining`): after a warm-up each stage alternates between the
-forward pass of one micro-batch and the backward pass of an earlier one, so that a stage holds the activations of at
-most as many micro-batches as there are stages.
+The schedule is PyTorch's 1F1B (`torch.distributed.pipelining`). After a warm-up, each stage alternates between the
+forward pass of one micro-batch and the backward pass of an earlier one. So a stage keeps the activations of at most as
+many micro-batches as there are stages.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,10 +26,11 @@ from paretune.training.strategies import Batch, Loss, Shards, sent
 
 
 class _Family(NamedTuple):
-    """Names of modules in the base model: before its layers, the list of layers, and after them.
+    """Names of modules in the base model: those before its layers, the list of layers, and the one after them.
 
-    In later stages the modules `first` return their input, and the one `added` to it 0. A classifier of these models
-    reads one token, chosen by padding.
+    After the first stage, the modules `first` are replaced by the identity. `added` is a module whose output the first
+    stage adds to the embeddings; later it is replaced by 0. The classification heads of these families read the last
+    token of a text that is not padding.
     """
 
     first: tuple[str, ...]
@@ -39,7 +40,7 @@ class _Family(NamedTuple):
 
 
 _LLAMA = _Family(first=("embed_tokens",), layers="layers", last="norm")
-_FAMILIES: Mapping[str, _Family] = {  # model type to its modules, in transformers 5.23
+_FAMILIES: Mapping[str, _Family] = {  # model type to the names of its modules in transformers 5.23
     "gpt2": _Family(first=("wte", "drop"), added="wpe", layers="h", last="ln_f"),
     "gpt_neox": _Family(first=("embed_in", "emb_dropout"), layers="layers", last="final_layer_norm"),
     "llama": _LLAMA,
@@ -49,7 +50,7 @@ _FAMILIES: Mapping[str, _Family] = {  # model type to its modules, in transforme
 
 
 def stage_faults(spec: JobSpec, config: Any) -> list[str]:
-    """Return reasons why the layers of a job cannot be divided into stages; empty if they can."""
+    """Return reasons why the layers of a job's model cannot be divided into stages; empty if they can."""
     stages, layers, faults = spec.degrees.pipeline, config.num_hidden_layers, list[str]()
     if config.model_type not in _FAMILIES:
         rule = f"pipeline_parallel_degree goes with models of type {', '.join(_FAMILIES)}"
@@ -65,17 +66,17 @@ def stage_faults(spec: JobSpec, config: Any) -> list[str]:
 
 
 class Stages(Shards):
-    """A model of which each process has a stage; the processes of all stages train on the same rows.
+    """Divides a model into stages, one in each process of a pipeline. All stages train on the same rows.
 
-    The parts of other stages are removed from the Hugging Face model, and its `forward` is replaced: it takes tokens
-    (B, T) in the first stage, else the output of the stage before, (B, T, hidden size). The last one returns logits,
-    (B, T, vocabulary) or (B, classes).
+    The parts of other stages are removed from the Hugging Face model, and its `forward` is replaced. The first stage
+    takes tokens (B, T), the others take the output of the previous stage, (B, T, hidden size). The last stage returns
+    logits, (B, T, vocabulary) or (B, classes).
     """
 
-    _gathers_again = False  # a layer would be gathered again for each micro-batch
+    _gathers_again = False  # or each layer would be gathered again for each micro-batch
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
-        if self.formats.scales:  # each stage would scale the loss itself
+        if self.formats.scales:  # each stage would choose its own scale of the loss
             raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
         self._group = mesh["pipeline"].get_group()
         self._number, self._stages = mesh.get_local_rank("pipeline"), self._degrees.pipeline
@@ -85,9 +86,9 @@ class Stages(Shards):
         model = self.model
         self._head = next(name for name, child in model.named_children() if child is not model.base_model)
         head, table = model.get_output_embeddings(), model.get_input_embeddings()
-        self._classifies = head is None  # one row of logits per text, not per token
+        self._classifies = head is None  # logits are per text, not per token
         self._is_tied = head is not None and head.weight is table.weight
-        # Name of the output layer's weights in the last stage, if the whole model has the embedding table there.
+        # Name of the output layer's weights in the last stage, if the whole model ties them to the embedding table.
         self._copy = f"{self._head}.weight" if self._is_tied and self._is_last else None
         if self._copy is not None:
             head.weight = torch.nn.Parameter(table.weight.detach().clone())
@@ -113,7 +114,7 @@ class Stages(Shards):
                     setattr(model, name, None)
 
     def _forward_stage(self, inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
-        """Compute this stage's output. `tokens` and the `others` (`attention_mask`) are equal for all stages."""
+        """Compute this stage's output. `tokens` and the `others` (`attention_mask`) are the same in all stages."""
         model, name = self.model, "input_ids" if self._is_first else "inputs_embeds"
         with self._autocast():
             hidden: torch.Tensor = model.base_model(**{name: inputs}, use_cache=False, **others).last_hidden_state
@@ -125,9 +126,9 @@ class Stages(Shards):
         return scores[torch.arange(len(tokens), device=tokens.device), last]
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Add the gradients of a micro-batch, cut into smaller ones, and return its loss in every stage."""
+        """Add the gradients of a micro-batch, which is cut into smaller ones. All stages return its loss."""
         inputs = _pad_rows(self._on_device(batch), self._micro_batches)
-        self._loss: Loss = loss_of  # read by the schedules
+        self._loss: Loss = loss_of  # the schedules read it
         tokens, losses = inputs["input_ids"], list[torch.Tensor]()
         self._schedule(tokens).step(
             *((tokens,) if self._is_first else ()),
@@ -158,10 +159,10 @@ class Stages(Shards):
         return None
 
     def _masked(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return batch  # masks are divided with their batches
+        return batch  # keeps its mask (B, T), which is cut together with the tokens
 
     def norm(self, weights: list[torch.Tensor]) -> torch.Tensor:
-        """Return the norm of the gradients of all stages; a tied table counts once."""
+        """Return the norm of the gradients of all stages. A tied embedding table counts once."""
         left_out = self._tied_weight() if not self._is_first else None
         items = [item.grad for item in self.model.parameters() if item.grad is not None and item is not left_out]
         norm = torch.nn.utils.get_total_norm(items) if items else torch.zeros((), device=self.device)
@@ -170,14 +171,14 @@ class Stages(Shards):
         return squares.sqrt()
 
     def _tied_weight(self) -> torch.nn.Parameter | None:
-        """Return this stage's copy of the table that embeddings and head share; None if untied or a middle stage."""
+        """Return this stage's copy of the tied embedding table; None if the table is not tied, or in a middle stage."""
         owner = None
         if self._is_tied and (self._is_first or self._is_last):
             owner = self.model.get_input_embeddings() if self._is_first else getattr(self.model, self._head)
         return None if owner is None else owner.weight
 
     def _add_up_tied_gradients(self) -> None:
-        """Give both copies of a tied table the sum of their gradients; once per optimizer step, before clipping."""
+        """Give both copies of a tied table the sum of their gradients. Call it once per step, before clipping."""
         weight = self._tied_weight()
         if weight is None:
             return
@@ -205,11 +206,11 @@ class Stages(Shards):
                     yield name, value
 
     def _hidden(self, rows: int, length: int, **options: Any) -> torch.Tensor:
-        """Return an empty tensor with the shape of what a stage sends to the next."""
+        """Return an empty tensor with the shape of the output that a stage sends to the next one."""
         return torch.empty(rows, length, self.model.config.hidden_size, **options)
 
     def _schedule(self, tokens: torch.Tensor) -> Schedule1F1B:
-        """Return the schedule for batches of this shape, with known shapes of the tensors between stages."""
+        """Return the schedule for batches of this shape. It is given the shapes of the tensors between stages."""
         rows, length = key = tokens.shape[0] // self._micro_batches, tokens.shape[1]
         if key not in self._schedules:
             config = self.model.config
@@ -238,18 +239,18 @@ class Stages(Shards):
 
 
 class _Identity(torch.nn.Module):
-    """Replaces a part of another stage: hidden states pass unchanged."""
+    """Replaces a part that belongs to another stage: hidden states pass unchanged."""
 
     def __init__(self, attention_type: str | None = None) -> None:
         super().__init__()
-        self.attention_type = attention_type  # of each layer, by which transformers 5.3 chooses its mask
+        self.attention_type = attention_type  # transformers 5.3 chooses the mask of a layer by it
 
     def forward(self, hidden: Any = None, *_: Any, **options: Any) -> Any:
         return options["inputs_embeds"] if hidden is None else hidden
 
 
 class _Zero(torch.nn.Module):
-    """Replaces a part whose output another stage has already added."""
+    """Replaces a part whose output the first stage has already added."""
 
     def forward(self, positions: torch.Tensor) -> torch.Tensor:
         return torch.zeros((), device=positions.device)
@@ -257,11 +258,11 @@ class _Zero(torch.nn.Module):
 
 class _StageOfKnownShape(PipelineStage):
     def _post_metadata_inference_cleanup(self) -> None:
-        """Do nothing. PyTorch 2.13 removes earlier gradients here, even where it inferred no shapes."""
+        """Do nothing. PyTorch 2.13 would delete earlier gradients here, even if it has inferred no shapes."""
 
 
 def _pad_rows(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
-    """Repeat the first row of a batch, without labels, until `micro_batches` divides the number of rows."""
+    """Repeat the first row of a batch, without its labels, until `micro_batches` divides the number of rows."""
     missing = -len(batch["input_ids"]) % micro_batches
     if not missing:
         return dict(batch)

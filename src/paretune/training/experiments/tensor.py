@@ -1,4 +1,4 @@
-"""Tensor parallelism: a model whose matrices are divided over groups of devices, by the plan that transformers has."""
+"""Tensor parallelism: divides the matrices of a model over groups of devices, according to the plan in transformers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _GATHERED = ("colwise_gather_output", "colwise_rep")  # transformers 5.23 and 5.
 
 
 class TensorGroups(Shards):
-    """Shards of a model whose matrices are divided over the devices of a group, which train on the same rows."""
+    """Divides the matrices of a model over the devices of a group, which train on the same rows, then shards them."""
 
     def _divide(self, spec: JobSpec, mesh: DeviceMesh) -> None:
         divide_matrices(self.model, mesh["tensor"])
@@ -41,10 +41,10 @@ def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
 
 
 def divide_matrices(model: Any, mesh: DeviceMesh) -> None:
-    """Divide the matrices of `model` over the one-dimensional `mesh`, by the model's plan; replicate the rest.
+    """Divide the matrices of `model` over the one-dimensional `mesh`, according to the model's plan.
 
-    transformers' own application of these plans is not used: its argument names differ between releases.
-    Parameters outside the plan are replicated, so that all of them lie on one mesh.
+    Parameters outside the plan are replicated, so that all parameters are on one mesh. The function of transformers
+    that applies such plans is not used, because its argument names differ between releases.
     """
     tied = model.get_output_embeddings() is not None and (
         model.get_output_embeddings().weight is model.get_input_embeddings().weight
@@ -52,7 +52,7 @@ def divide_matrices(model: Any, mesh: DeviceMesh) -> None:
     prefix = model.base_model_prefix
     styles = {path: style for path, style in model.config.base_model_tp_plan.items() if style not in _WHOLE}
     plan = {f"{prefix}.{path}": _STYLES[style]() for path, style in styles.items()}
-    if not tied:  # a tied head stays whole like the embeddings
+    if not tied:  # a tied head is replicated like the embeddings
         gathered = {path: style for path, style in (type(model)._tp_plan or {}).items() if style in _GATHERED}
         plan |= {path: ColwiseParallel(output_layouts=Replicate()) for path in gathered}
     parallelize_module(model, mesh, plan)

@@ -1,1 +1,1 @@
-"""Rows of a data set: read (sources, hub), split, tokenized, and distributed to devices (tokenized)."""
+"""Rows of a data set: read and split (sources, hub), checked (findings), tokenized and distributed (tokenized)."""

@@ -1,4 +1,4 @@
-"""Findings about a job's rows before it is paid for: classes, lengths, duplicates, and rows left out."""
+"""Describes a job's rows before the job costs anything: classes, lengths, duplicates, and rows that are left out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +11,15 @@ from paretune.specification.container import DataFindings, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training.rows.tokenized import Rows
 
-_MOST_NAMED = 8  # classes that a sentence names
-_FEW_ROWS = 30  # validation rows below which F1 says next to nothing: its standard error is 5 to 9 points
+_MOST_NAMED = 8  # most classes that a sentence names
+_FEW_ROWS = 30  # warn below so many validation rows: the standard error of F1 is then 5 to 9 points or more
 _MANY_DUPLICATES = 0.01  # warn above this share of validation texts among the training texts
 
 
 def data_findings(
     spec: JobSpec, rows: Mapping[str, Rows], names: Sequence[str], prepared: PreparedDataset
 ) -> DataFindings:
-    """Describe the rows of a job, warn with remedies, and count the rows that were left out."""
+    """Return a description of a job's rows, warnings with remedies, and the number of rows that were left out."""
     counts = {split: _class_counts(spec, part, names) for split, part in rows.items()}
     duplicates = len(_shared(rows["train"].texts, rows["validation"].texts))
     lengths = np.load(prepared.folder / "train" / "lengths.npy")
@@ -41,7 +41,7 @@ def data_findings(
 
 
 def _class_counts(spec: JobSpec, part: Rows, names: Sequence[str]) -> dict[str, int]:
-    """Count the rows of each class or label in the order of `names`, or the words; empty without labels."""
+    """Count the rows, or words, of each class or label, in the order of `names`; empty without labels."""
     if part.labels is None:
         return {}
     if spec.task == metrics.MULTI_LABEL:
@@ -73,7 +73,7 @@ def _spelling(names: Iterable[str]) -> list[str]:
     groups = [" and ".join(map(repr, group)) for group in alike.values() if len(group) > 1]
     if not groups:
         return []
-    return [f"classes differ in capitals or blanks only ({'; '.join(groups)}): write each class in one way"]
+    return [f"classes differ only in capitals or spaces ({'; '.join(groups)}): write each class in one way"]
 
 
 def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -83,7 +83,7 @@ def _unmeasured(spec: JobSpec, counts: Mapping[str, Mapping[str, int]]) -> list[
     named = ", ".join(missing[:_MOST_NAMED])
     remedy = "give more rows of each" if spec.validation_file is None else "add rows of each to validation_file"
     some = f"{len(missing)} of {len(counts['validation'])} classes have no validation row ({named})"
-    return [f"{some}, so that F1 says nothing about them: {remedy}, or leave them out"]
+    return [f"{some}, so F1 does not measure them: {remedy}, or leave them out"]
 
 
 def _few(spec: JobSpec, rows: int) -> list[str]:
@@ -98,4 +98,4 @@ def _repeated(duplicates: int, rows: int) -> list[str]:
     if duplicates <= _MANY_DUPLICATES * rows:
         return []
     some = f"{duplicates} of {rows} validation texts are also training texts"
-    return [f"{some}: their F1 is that of rows learned by heart; remove duplicates from the data"]
+    return [f"{some}: F1 may be too high, because the model learns them; remove duplicates from the data"]

@@ -1,7 +1,6 @@
-"""Models and data sets of the Hugging Face hub, and those that come as Python packages.
+"""Explains errors of the Hugging Face hub, lists its renamed data sets, and finds the bundled model and data.
 
-This includes renamed data sets, a check whether the hub answers, and explanations of its errors. The code of the
-packages with the bundled model and data is not imported.
+The bundled model and data come in Python packages, whose code is not imported.
 """
 
 import os
@@ -12,8 +11,8 @@ from paretune.core.errors import BadInput, causes, first_line
 from paretune.core.hub import hub_address, is_offline
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL
 
-# One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names that
-# the hub redirects them to.
+# Maps one-word names of data sets to the names to which the hub redirects them. Current `datasets` releases reject the
+# one-word names (huggingface/datasets#8612).
 MOVED_DATASETS = {
     "ag_news": "fancyzhx/ag_news",
     "amazon_polarity": "fancyzhx/amazon_polarity",
@@ -35,7 +34,7 @@ _DATASETS = ("rotten_tomatoes", "imdb")
 
 
 def explain(kind: str, name: str, error: BaseException) -> str:
-    """Explain in one sentence why loading the `kind` (model or dataset) `name` failed."""
+    """Return a sentence that explains why the model or dataset (`kind`) `name` could not be loaded."""
     names = {type(link).__name__ for link in causes(error)}
     address, offline = hub_address(os.environ), is_offline(os.environ)
     if "GatedRepoError" in names:
@@ -50,14 +49,17 @@ def explain(kind: str, name: str, error: BaseException) -> str:
 
 
 def bundled_model(name: str) -> Path:
-    """Return the folder of the bundled model `name`, a Hugging Face directory. Raises BadInput if not installed."""
+    """Return the Hugging Face folder of the bundled model `name`. Raises BadInput if it is not installed."""
     if name != BUNDLED_MODEL:
         raise BadInput([f"model must be {BUNDLED_MODEL}, a hub id or a folder, got {name!r}"])
     return _package_folder(_MODEL_PACKAGE) / "model"
 
 
 def bundled_dataset(name: str) -> tuple[Path, str]:
-    """Return a CSV with text, label and source, and the source that has the data. Raises BadInput if not installed."""
+    """Return a CSV file with the columns text, label and source, and the source whose rows are the data set `name`.
+
+    Raises BadInput if it is not installed.
+    """
     source = name.removeprefix(BUNDLED)
     if source not in _DATASETS:
         allowed = " or ".join(BUNDLED + dataset for dataset in _DATASETS)

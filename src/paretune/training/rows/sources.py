@@ -1,4 +1,4 @@
-"""Texts and class ids per split, from a hub id, a file or a folder; all faults of the data are reported at once.
+"""Reads texts and labels from a data set of the hub, a file or a folder, and reports all of its faults at once.
 
 The `datasets` library reads the rows; this module splits, samples and checks them.
 """
@@ -36,15 +36,15 @@ from paretune.training.rows import hub
 from paretune.training.rows.tokenized import DroppedRows, Rows
 from paretune.training.tasks import cells_of, missing_faults, read_targets, words_of
 
-SPLIT_SEED = 0  # of the 90/10 split and of samples: fixed, so that all jobs are evaluated on the same rows
+SPLIT_SEED = 0  # for the 90/10 split and for samples; fixed, so that all jobs are evaluated on the same rows
 VALIDATION_SHARE = 0.1
 
 
 def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """Read the rows of each split and the class names. Raises BadInput with all faults.
 
-    Without a validation split a tenth of the training rows, stratified and drawn with a fixed seed, becomes one. Then
-    each split is sampled down to max_train_samples or max_eval_samples.
+    If there is no validation split, a tenth of the training rows becomes one, stratified and drawn with a fixed seed.
+    Then each split is sampled down to max_train_samples or max_eval_samples.
     """
     ragged = dict[str, list[int]]()
     tables = _read_tables(spec, ragged)
@@ -66,12 +66,12 @@ def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
 def _drop(
     spec: JobSpec, tables: dict[str, datasets.Dataset], ragged: Mapping[str, Sequence[int]]
 ) -> dict[str, DroppedRows]:
-    """Remove rows without text or label from `tables`, and count them per split, with the `ragged` lines."""
+    """Remove rows without text or label from `tables`. Count them and the `ragged` lines, which are not in `tables`."""
     dropped, empty = dict[str, DroppedRows](), list[str]()
     for split, table in tables.items():
         columns = used_columns(spec, table.column_names)
-        found = (missing_rows(spec, parameter, name, cells_of(table, name)) for parameter, name in columns)
-        numbers = sorted({number for part in found for number in part})
+        missing = (missing_rows(spec, parameter, name, cells_of(table, name)) for parameter, name in columns)
+        numbers = sorted({number for part in missing for number in part})
         lines = ragged.get(split, [])
         if not (numbers or lines):
             continue
@@ -92,7 +92,7 @@ def _first(kind: str, numbers: Sequence[int]) -> str:
 
 
 def _source(spec: JobSpec, split: str) -> str:
-    """Return the file of a split, or the split of a data set."""
+    """Return the file of a split, or the data set with the split in parentheses."""
     named = {"train": spec.dataset, "validation": spec.validation_file, "test": spec.test_file}.get(split)
     is_own = split == "train" and at_home(spec.dataset).suffix.lower() in ROW_FILES
     return str(named) if named is not None and (is_own or split != "train") else f"{spec.dataset} ({split})"
@@ -106,7 +106,7 @@ def _texts(spec: JobSpec, table: datasets.Dataset, index: np.ndarray) -> list[st
 
 
 def _read_tables(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datasets.Dataset]:
-    """Read the table of each split; `ragged` receives the lines of its file that were left out."""
+    """Read the table of each split. `ragged` receives, by split, the lines of its file that are left out."""
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
     with collecting(faults):
@@ -139,7 +139,7 @@ def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datase
     is_local = is_folder(path)
     name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(dataset, dataset)
     try:
-        # Without options for data sets of the hub: offline, `datasets` finds only data fetched with equal options.
+        # Data sets of the hub get no options: offline, `datasets` finds only data that was fetched with equal options.
         builder = datasets.load_dataset_builder(name) if is_local else None
         options = _csv_options(spec) if builder is not None and isinstance(builder.config, CsvConfig) else {}
         tables = dict(datasets.load_dataset(name, configuration, **options))
@@ -152,17 +152,17 @@ def _read_named(spec: JobSpec, ragged: dict[str, list[int]]) -> dict[str, datase
 
 
 def _csv_options(spec: JobSpec) -> dict[str, Any]:
-    """Return pandas' options for a CSV: only empty cells are missing ("NA" may be text), and labels are text."""
+    """Return pandas' options for a CSV file: only empty cells are missing ("NA" may be text), and labels are text."""
     options: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
     return options if spec.task == metrics.CAUSAL_LM else options | {"converters": {spec.label_column: _label}}
 
 
 def _label(cell: str) -> str | None:
-    return cell.strip() or None  # read as a number, 01 would become 1
+    return cell.strip() or None  # not as a number: 01 would become 1
 
 
 def _with_numbers(spec: JobSpec, table: datasets.Dataset) -> datasets.Dataset:
-    """Convert labels of a CSV that are fractions to numbers, which are not classes."""
+    """Convert the labels of a CSV file to numbers if they include fractions, which are then refused as classes."""
     column = spec.label_column
     texts = cells_of(table, column) if column in table.column_names else []
     numbers = pd.to_numeric(pd.Series(texts), errors="coerce")
@@ -175,7 +175,7 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
     if suffix not in ROW_FILES:
         raise BadInput([kind_fault(parameter, path)])
     options = _csv_options(spec) if ROW_FILES[suffix] == "csv" else {}
-    if options:  # a first line without a comma may have semicolons or tabs
+    if options:  # the separator may also be a semicolon or a tab
         with path.open("rb") as file:
             options["sep"] = separator(path, file.readline(LARGEST_SETTINGS))
         if spec.missing_rows == "drop" and (lines := ragged_lines(path, options["sep"])):
@@ -190,9 +190,9 @@ def _read_file(spec: JobSpec, path: Path, parameter: str, split: str, ragged: di
 
 @contextmanager
 def _without_lines(path: Path, mark: str, lines: Collection[int]) -> Iterator[Path]:
-    """Return a copy of a CSV file without these rows, or the file itself if there are none.
+    """Yield the path of a copy of a CSV file without these lines, or of the file itself if `lines` is empty.
 
-    pandas would take a first row with more fields than the header for one that has an index.
+    If the first row has more fields than the header, pandas would take its first field as an index.
     """
     if not lines:
         yield path
@@ -211,11 +211,11 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
         if isinstance(link, UnicodeDecodeError):
             return encoding_fault(parameter, name, link.object, link.start)
     reason = " ".join(str(links[-1]).split())
-    is_empty = "corresponds to no data" in reason or "at least one example" in reason  # of datasets 5, and 4.5
+    is_empty = "corresponds to no data" in reason or "at least one example" in reason  # datasets 5, and 4.5
     if is_empty or isinstance(links[-1], pd.errors.EmptyDataError | StopIteration):
         return f"{parameter} {name} has no rows"
     if "Config name is missing" in reason or "BuilderConfig" in reason:
-        fix = f"name a file or folder in {name}" if is_local else f"{name}:NAME takes one"
+        fix = f"name a file or folder in {name}" if is_local else f"choose one with {name}:NAME"
         return f"{parameter} {name} has several configurations: {fix} ({reason})"
     if is_local:
         return f"{parameter} {name} cannot be loaded: {first_line(links[-1])}"
@@ -236,15 +236,15 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
         inner = getattr(kind, "feature", kind) if spec.task == metrics.TOKEN_CLASSIFICATION else kind
         is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
         if kind is not None and not is_text:
-            held = getattr(kind, "dtype", kind)
-            faults.append(f"text_column {spec.text_column!r} must hold text, and holds {held}")
+            content = getattr(kind, "dtype", kind)
+            faults.append(f"text_column {spec.text_column!r} must contain text, and contains {content}")
     return faults
 
 
 def _pick(
     spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, np.ndarray]]:
-    """Return where the rows of each split come from: a split of the data set, and row numbers in it."""
+    """Return the rows of each split: the split of the data set that they come from, and their numbers in it."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
     if "validation" not in picked:
         classes = ids["train"] if spec.task == metrics.CLASSIFICATION else None
@@ -261,7 +261,7 @@ def _pick(
 
 
 def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Split row numbers for training and validation, by class if the classes have enough rows."""
+    """Split the row numbers for training and validation, stratified by class if each class has enough rows."""
     if size < 2:
         raise BadInput([f"the data set has {size} row: at least 2 are needed to train and validate"])
     held_out = max(1, round(size * VALIDATION_SHARE))

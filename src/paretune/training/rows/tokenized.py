@@ -1,10 +1,13 @@
-"""Data sets as arrays of token ids, memory-mapped by every job with equal rows and an equal tokenizer, and batches.
+"""Tokenizes data sets into arrays of token ids, and makes batches of them.
 
-<key>/train/, validation/, test/    tokens.npy (all of all rows, int32), lengths.npy (N,), and but for causal-lm
-                                    labels.npy: (N,) int64, or (N, C) float32, or those of all tokens, int32
+<key>/train/, validation/, test/    tokens.npy: the tokens of all rows, int32
+                                    lengths.npy: the tokens of each row, (N,)
+                                    labels.npy, except for causal-lm: (N,) int64 classes, (N, C) float32 flags, or one
+                                    label for each token, int32
 <key>/dataset.json                  PreparedDataset; written last, so that it marks a complete folder
 
-`key` is a hash of rows, labels, tokenizer, task and max_seq_length.
+`key` is a hash of rows, labels, tokenizer, task and max_seq_length. All jobs for which these are equal memory-map the
+same folder.
 """
 
 import hashlib
@@ -29,17 +32,17 @@ from paretune.specification.parallelism import BatchPlan
 from paretune.training.tasks import text_baselines, word_baselines
 
 _FORMAT = 5
-_SHOWN_DIGEST = 16  # hexadecimal digits of a digest of rows; MLflow shows them
+_SHOWN_DIGEST = 16  # first hexadecimal digits of a digest of rows, which MLflow shows
 _BATCH = 1000  # texts given to the tokenizer at once
-MOST_LENGTHS = 8  # most different batch lengths on a GPU: few shapes to compile
-POOL_STEPS = 50  # steps sorted by length together, as in transformers' LengthGroupedSampler
+MOST_LENGTHS = 8  # most different batch lengths on a GPU, so that few shapes are compiled
+POOL_STEPS = 50  # number of steps whose rows are sorted by length together, as in transformers' LengthGroupedSampler
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
     """N texts of one split with their labels: N class ids, (N, C) flags, or N lists with a class for each word.
 
-    These words have one space between them.
+    If words have classes, the texts have one space between words.
     """
 
     texts: Sequence[str]
@@ -52,17 +55,18 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class DroppedRows:
-    """Rows without text or label, or with more fields than the header, that were left out."""
+    """The rows that were left out, because they lack a text or label, or have more fields than the header."""
 
     rows: int
-    sentence: str  # how many of which file, why, and the first ones
+    sentence: str  # their number, file and reasons, and the first row numbers
 
 
 class TokenRows:
-    """One split, in whole batches. `lengths` are the tokens of its N rows, `items` their labels that count in a loss.
+    """Reads one split of N rows, and makes batches. `lengths` (N,) are the tokens of each row.
 
-    Batches are as long as their longest row, rounded up to a multiple of `pad_multiple`. With `longest_first` rows are
-    sorted by descending length: batches need little padding.
+    `label_counts` (N,) are the labels of each row that count in the loss. Batches are as long as their longest row,
+    rounded up to a multiple of `pad_multiple`. With `longest_first`, rows are sorted by descending length, so that
+    batches need little padding.
     """
 
     def __init__(self, folder: Path, *, pad_id: int, pad_multiple: int = 1, longest_first: bool = False) -> None:
@@ -75,9 +79,9 @@ class TokenRows:
         path = folder / "labels.npy"
         self._labels = np.asarray(np.load(path, mmap_mode="r")) if path.exists() else None
         self.label_counts: np.ndarray
-        if self._labels is None:  # the next token of each but the last
+        if self._labels is None:  # for causal-lm, the label of each token but the last is the next token
             self.label_counts = np.maximum(self.lengths - 1, 0)
-        elif self._labels.dtype == np.int32:  # of all tokens of all rows
+        elif self._labels.dtype == np.int32:  # one label for each token of all rows
             counted = np.concatenate([[0], np.cumsum(self._labels != -100)])
             self.label_counts = counted[self._start + self.lengths] - counted[self._start]
         else:
@@ -88,10 +92,10 @@ class TokenRows:
         return len(self.lengths)
 
     def batch(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
-        """Return the batch of rows `index`: input_ids and attention_mask (B, T) int64, and labels.
+        """Return the batch of the rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
-        B is len(index), T the longest row rounded up. Labels are (B,) classes or (B, T) labels or next tokens, all
-        int64, or (B, C) flags in float32.
+        B is len(index), and T is the longest row, rounded up. Labels are int64 (B,) for classes, int64 (B, T) for words
+        and for causal-lm, where they are the tokens, or float32 (B, C) for flags.
         """
         rows = np.asarray(index)
         longest = max(1, int(self.lengths[rows].max()))  # texts may be empty; a batch has at least one column
@@ -113,15 +117,16 @@ class TokenRows:
 
 
 class GlobalBatchSampler:
-    """The rows of each optimizer step, the same on every cluster, and this rank's share of them.
+    """Chooses the rows of each optimizer step, which are the same on every cluster, and this rank's share of them.
 
     The rows of a step depend only on the global batch size and the seed. So one process with batch 64, two with 32, and
     one with 16 and four accumulation steps train on the same steps and differ only by rounding.
 
-    Each epoch: rows in random order; pools of up to 50 steps (at least four pools where the data allows) sorted by
-    length and cut into steps; steps in random order. Only the last step of an epoch may be smaller; its rows are
-    distributed evenly. In the first epoch the step with the longest row comes first, so that a job that does not fit
-    into memory fails in its first step. `lengths` are the tokens of each row; `rank` is the index of this device.
+    In each epoch, rows get a random order. Pools of up to 50 steps (at least four pools if the data allows) are sorted
+    by length and cut into steps, and the steps get a random order. Only the last step of an epoch may be smaller; its
+    rows are distributed evenly. In the first epoch, the step with the longest row comes first, so that a job that does
+    not fit into memory fails in its first step. `lengths` are the tokens of each row; `rank` is the index of this
+    device.
     """
 
     def __init__(self, lengths: np.ndarray, plan: BatchPlan, *, rank: int, seed: int) -> None:
@@ -144,8 +149,8 @@ class GlobalBatchSampler:
     def micro_batches(self, step: int) -> list[tuple[list[int], bool]]:
         """Return the rows of this rank in each micro-batch of a step, and whether they count.
 
-        Rows of similar length go to the devices in turn. The devices wait for each other, so that one without a row
-        computes another's, which does not count there.
+        Rows of similar length go to the devices in turn. Because the devices wait for each other, a device without a
+        row computes a row of another device, which does not count for it.
         """
         rows = self.rows(step)
         parts = np.array_split(rows, -(-len(rows) // (self.plan.per_device_train_batch_size * self.plan.devices)))
@@ -153,7 +158,7 @@ class GlobalBatchSampler:
         return [(mine, True) if mine else (part[:1].tolist(), False) for mine, part in zip(own, parts, strict=True)]
 
     def epoch_steps(self, epoch: int) -> list[np.ndarray]:
-        """Return the rows of each optimizer step of `epoch` over all devices, longest row first within a step."""
+        """Return the rows of all devices in each optimizer step of `epoch`. In a step, the longest row comes first."""
         if self._cached is None or self._cached[0] != epoch:
             self._cached = epoch, self._make_steps(epoch)
         return self._cached[1]
@@ -180,17 +185,18 @@ class GlobalBatchSampler:
 
 
 def pad_multiple(longest: int) -> int:
-    """Return the token count that batch lengths on a GPU are multiples of: a multiple of 8, for tensor cores.
+    """Return a multiple of 8, for tensor cores, to which the lengths of batches on a GPU are rounded up.
 
-    Rows of up to `longest` tokens have at most MOST_LENGTHS lengths, so that few shapes are compiled.
+    Batches of rows of up to `longest` tokens then have at most MOST_LENGTHS lengths, so that few shapes are compiled.
     """
     return 8 * -(-longest // (8 * MOST_LENGTHS))
 
 
 def masked(batch: dict[str, torch.Tensor], form: torch.dtype | None = None) -> dict[str, torch.Tensor]:
-    """Prepare a `TokenRows` batch with the fewest kernels for its model: no mask if no row is padded.
+    """Give a `TokenRows` batch the mask that needs the fewest kernels: none if no row is padded.
 
-    With a number format the mask is added to the scores of all layers, (B, 1, 1, T): 0, or the lowest for padding.
+    With the number format `form`, it is a mask (B, 1, 1, T) that is added to the scores of all layers: 0, or the lowest
+    number for padding.
     """
     mask = batch["attention_mask"]
     if mask.numpy().all():
@@ -208,9 +214,10 @@ def prepare(
     cache: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> PreparedDataset:
-    """Tokenize `rows`, or reuse `cache` if equal rows were prepared with equal tokenizer, task and length.
+    """Tokenize `rows`, or reuse them from `cache` if equal rows were prepared with equal tokenizer, task and length.
 
-    The data set has facts: row and token counts, share of truncated rows, baselines.
+    The facts of the data set are row and token counts, the share of truncated rows, and baselines. `say` receives
+    messages about progress.
     """
     digests = {split: _digest(part) for split, part in sorted(rows.items())}
     key = _key(spec, digests, labels, tokenizer)
@@ -225,7 +232,7 @@ def prepare(
             facts |= _baselines(spec, rows, labels)
             short = {split: digest[:_SHOWN_DIGEST] for split, digest in digests.items()}
             PreparedDataset(key=key, folder=made, labels=labels, facts=facts, digests=short).write()
-            if not (folder / "dataset.json").exists():  # another process may have been faster
+            if not (folder / "dataset.json").exists():  # else another process was faster
                 shutil.rmtree(folder, ignore_errors=True)  # incomplete, from an interrupted copy
                 made.rename(folder)
     return PreparedDataset.read(folder)
@@ -245,7 +252,7 @@ def _key(spec: JobSpec, digests: Mapping[str, str], labels: tuple[str, ...], tok
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
-    else:  # truncation and padding are those of the last call
+    else:  # without truncation and padding, which the last call has set
         rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
     rules = [rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)]
     header = [_FORMAT, spec.task, spec.max_seq_length, rules, labels, digests]
@@ -282,7 +289,7 @@ def _write_splits(
 
 
 def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
-    """Return the token ids of each text, at most `limit`, and how many texts were longer."""
+    """Return the token ids of each text, at most `limit`, and the number of texts that were longer."""
     tokens, truncated = list[list[int]](), 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
@@ -295,12 +302,12 @@ def _tokenize(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[li
 def tokenize_words(
     texts: Sequence[str], labels: Iterable[Sequence[int]], tokenizer: Any, limit: int
 ) -> tuple[list[list[int]], list[list[int]], int]:
-    """Tokenize rows of words to at most `limit` ids; also return their labels and how many rows were longer.
+    """Tokenize rows of words to at most `limit` ids each. Also return their labels, and the number of longer rows.
 
-    Words have one space between them. The first token of a word has its label, all others -100; a word may have no
-    token, such as a control character.
+    Words have one space between them. The first token of a word gets the word's label, all others get -100. A word may
+    have no token, such as a control character.
     """
-    if not tokenizer.is_fast:  # it cannot say which characters a token stands for
+    if not tokenizer.is_fast:  # a slow one does not return the characters of a token
         name = type(tokenizer).__name__
         raise BadInput([f"task {TOKEN_CLASSIFICATION} needs a fast tokenizer, got {name}: take another model"])
     tokens, targets, truncated = [], [], 0
@@ -309,7 +316,7 @@ def tokenize_words(
         word_of_character = np.cumsum([character == " " for character in text])
         target, last = [-100] * len(encoded["input_ids"]), -1
         for token, (start, end) in enumerate(encoded["offset_mapping"]):
-            # The end of a token is inside its word, its beginning may be the space before.
+            # The end of a token is inside its word; its beginning may be the space before the word.
             if end > start and text[end - 1] != " " and (word := int(word_of_character[end - 1])) > last:
                 target[token], last = of_words[word], word
         tokens.append(encoded["input_ids"])
@@ -319,7 +326,7 @@ def tokenize_words(
 
 
 def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
-    """Join all texts, each followed by the end-of-text token, and cut blocks of `length` tokens; drop the rest."""
+    """Join all texts, each followed by the end-of-text token, and cut them into blocks of `length`; drop the rest."""
     stream: list[int] = []
     for start in range(0, len(texts), _BATCH):
         for ids in tokenizer(list(texts[start : start + _BATCH]), return_attention_mask=False)["input_ids"]:

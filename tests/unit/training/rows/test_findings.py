@@ -39,7 +39,7 @@ def test_classes_and_lengths_are_named_and_a_usual_table_is_not_warned_of(tmp_pa
 def test_classes_that_differ_in_capitals_only_are_warned_of(tmp_path: Path) -> None:
     (warning,) = found_in(tmp_path, csv(["positive", "POSITIVE", "bad", "bad"] * 100)).warnings
 
-    assert warning.startswith("classes differ in capitals or blanks only ('POSITIVE' and 'positive')")
+    assert warning.startswith("classes differ only in capitals or spaces ('POSITIVE' and 'positive')")
 
 
 def test_few_validation_rows_and_classes_without_one_are_warned_of(tmp_path: Path) -> None:

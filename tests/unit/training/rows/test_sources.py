@@ -131,7 +131,7 @@ def test_one_of_several_configurations_of_the_hub_is_read_by_its_name_and_none_l
     assert set(rows["train"].texts) == {"long"}
     for name in ("some/reviews", "some/reviews:middle"):
         (fault,) = faults(Path(name))
-        assert "dataset some/reviews has several configurations: some/reviews:NAME takes one (" in fault
+        assert "dataset some/reviews has several configurations: choose one with some/reviews:NAME (" in fault
         assert "short" in fault
         assert "long" in fault
 
@@ -173,7 +173,7 @@ def test_an_empty_label_is_refused_with_its_row(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("columns", "fault"),
     [
-        ({"texts": [number / 2 for number in range(20)]}, "text_column 'text' must hold text, and holds float64"),
+        ({"texts": [number / 2 for number in range(20)]}, "text_column 'text' must contain text, and contains float64"),
         ({"labels": ["good"] * 20}, "label_column 'label' has one class only (good): there is nothing to learn"),
     ],
 )
