@@ -1,4 +1,4 @@
-"""The switches `--small` and `--write` of every benchmark."""
+"""Parses the command line of a benchmark, with the switches `--small` and `--write` that all of them have."""
 
 import argparse
 import subprocess
@@ -9,12 +9,14 @@ import published
 
 
 def parse(parser: argparse.ArgumentParser, **small: object) -> argparse.Namespace:
-    """Read the command line; with `--small`, arguments that are not given have the values of `small`.
+    """Read the command line. With `--small`, arguments that are not given get their values from `small`.
 
-    With `--write`, the benchmark runs in its own process, and this one exits with its status: by then, what it printed
-    is in `results/NAME.txt`, and its block is in the page that shows it.
+    With `--write`, this function does not return. It runs the benchmark in another process, writes the output to
+    `results/NAME.txt`, copies its block into the page that shows it, and exits with the status of the benchmark.
     """
-    parser.add_argument("--small", action="store_true", help="the same within a minute; its figures mean nothing")
+    parser.add_argument(
+        "--small", action="store_true", help="a short version, within a minute; its figures mean nothing"
+    )
     parser.add_argument("--write", action="store_true", help="store what is printed, and copy its block to its page")
     request = parser.parse_args()
     if request.write:
@@ -28,7 +30,7 @@ def parse(parser: argparse.ArgumentParser, **small: object) -> argparse.Namespac
 
 
 def _run_and_store(words: list[str]) -> int:
-    """Run a benchmark, show what it prints, store that if the benchmark succeeds, and return its exit status."""
+    """Run a benchmark, show its output and, if it succeeds, store the output. Return its exit status."""
     name = Path(words[0]).stem
     with subprocess.Popen([sys.executable, "-u", *words], stdout=subprocess.PIPE, text=True) as running:
         printed = []
@@ -37,7 +39,9 @@ def _run_and_store(words: list[str]) -> int:
             printed.append(line.rstrip() + "\n")
     if running.returncode:
         return running.returncode
-    typed = [Path(word).name if Path(word).is_absolute() else word for word in words[1:]]  # no folders of a machine
+    typed = [
+        Path(word).name if Path(word).is_absolute() else word for word in words[1:]
+    ]  # without this machine's folders
     command = f"$ python benchmarks/{name}.py {' '.join(typed)}".rstrip()
     text = "".join([command + "\n", *printed])
     if name in published.shown() and name not in published.blocks(text):

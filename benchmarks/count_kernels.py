@@ -1,12 +1,12 @@
-"""Count what a training step asks of a GPU: the kernels it launches, and how often the host waits. No GPU is needed.
+"""Count the kernels that a training step launches on a GPU, and how often the host waits. No GPU is needed.
 
     python benchmarks/count_kernels.py            # about five minutes
 
-The count is made on a CPU, below autograd and autocast, without views and allocations, as CUDA would launch the
-kernels. Attention counts as one kernel forward and three backward, PyTorch's RMS norm as one and two, and dropout as
-one; norms are fp32 under autocast, and an operator on a list of tensors takes as many launches as PyTorch's
-multi-tensor rule says. A wait is a line of Python that reads a tensor, or moves one to the device without
-`non_blocking`. (The package `kernels`, which transformers looks for, has no such name.)
+The steps run on a CPU. Operators are counted below autograd and autocast, as CUDA would launch their kernels; views and
+allocations do not count. Attention counts as one kernel forward and three backward, PyTorch's RMS norm as one and two,
+and dropout as one. Under autocast, norms are computed in fp32. An operator on a list of tensors takes as many launches
+as PyTorch's multi-tensor rule gives. A wait is a line of Python that reads a tensor, or that moves one to the device
+without `non_blocking`. (This file must not be called kernels.py, because transformers looks for a package `kernels`.)
 """
 
 import argparse
@@ -44,10 +44,10 @@ from paretune.training.rows.tokenized import TokenRows, prepare
 
 _FREE = {"detach", "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "alias", "_unsafe_view"}
 _FREE |= {"lift_fresh", "_local_scalar_dense", "is_same_size", "set_"}
-_MOST_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # of one launch, by the number of lists
+_MOST_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # number of lists to the most tensors of each in one launch
 _CHUNK, _BLOCKS = 65_536, 320  # elements of a block, and blocks of a launch; multi_tensor_apply.cuh of torch 2.13
 _READS = {"item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__"}
-_BATCH, _COUNTED = 2, 4  # rows of a step, and the step that is counted
+_BATCH, _COUNTED = 2, 4  # rows per step, and the number of the step that is counted
 _LLAMA = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4}
 CASES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "BERT base": (CLASSIFICATION, {"model_type": "bert"}),
@@ -115,7 +115,7 @@ class _Norm(torch.autograd.Function):
 
 
 class _Cuda(TorchFunctionMode):
-    """Does what CUDA does differently from a CPU, and counts the lines that wait for the device."""
+    """Imitates what CUDA does differently from a CPU, and counts the lines that wait for the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class _Cuda(TorchFunctionMode):
         options, functional, name = dict(options or {}), torch.nn.functional, getattr(function, "__name__", "")
         if name in _READS or (name == "to" and _moves(inputs, options)):
             file = sys._getframe(1).f_code.co_filename
-            # PyTorch moves nothing that is already on the device, and batches are made in host memory.
+            # Lines in torch do not wait, because the tensors are on the device already; batches are in host memory.
             self.waits += "/torch/" not in file and not file.endswith("tokenized.py")
         is_half = torch.is_autocast_enabled("cpu")
         if function is functional.layer_norm and is_half:
@@ -133,11 +133,11 @@ class _Cuda(TorchFunctionMode):
         if function is functional.rms_norm:
             return _Norm.apply(inputs[0], options["weight"] if "weight" in options else inputs[2])  # type: ignore[no-untyped-call]
         if function is functional.dropout and options.get("training", True):
-            return inputs[0] * 1  # one kernel, and one backward
+            return inputs[0] * 1  # one kernel forward, and one backward
         if function is functional.scaled_dot_product_attention:
             mask = options.get("attn_mask")
             query, key, value = (each.to(torch.bfloat16) if is_half else each for each in inputs[:3])
-            if mask is not None and mask.dtype == torch.bool:  # each layer makes numbers of it
+            if mask is not None and mask.dtype == torch.bool:  # each layer converts it to numbers
                 torch.where(mask, torch.full((), 0.0), torch.full((), float("-inf")))
             return _Attention.apply(query, key, value)  # type: ignore[no-untyped-call]
         return function(*inputs, **options)
@@ -162,7 +162,7 @@ def _of_step(notes: list[Step]) -> Step:
 
 
 class Case:
-    """A model with random weights, and rows of random words, some shorter than others."""
+    """Makes a model with random weights, and rows of random words of different lengths."""
 
     def __init__(self, name: str, folder: Path, *, is_small: bool) -> None:
         self.task, values = CASES[name]
@@ -203,13 +203,13 @@ class Case:
         return auto_class(self.task).from_pretrained(self.model_folder, dtype=torch.float32)
 
     def batches(self) -> Iterator[dict[str, torch.Tensor]]:
-        """Yield batches of rows, padded if the rows differ in length."""
+        """Yield batches of rows, which are padded if the rows differ in length."""
         for number in range(_COUNTED + 2):
             yield self._rows.batch([number * _BATCH + row for row in range(_BATCH)])
 
 
 def of_paretune(case: Case, precision: str) -> Step:
-    """Count a step of paretune's own training, as it runs on a GPU."""
+    """Count the kernels and waits of a step of paretune's own training, as it runs on a GPU."""
     spec, step_of = case.spec.replace(precision=precision), Loop._step
     with (
         patch.object(cpu, "use_cpu_kernels", lambda *_: None),
@@ -232,12 +232,12 @@ class _Begin(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
 
 
 def of_trainer(case: Case, precision: str) -> Step:
-    """Count a step of the Trainer with its defaults."""
+    """Count the kernels and waits of a step of the Trainer with its defaults."""
     options = {"use_cpu": True, "report_to": "none", "save_strategy": "no", "disable_tqdm": True, "logging_steps": 100}
     arguments = TrainingArguments(
         output_dir=str(case.folder.root / "trainer"),
         max_steps=_COUNTED + 2,
-        per_device_train_batch_size=1,  # a row of the data set is a batch
+        per_device_train_batch_size=1,  # each item of the data set is a whole batch
         bf16=precision == "bf16",
         **options,
     )
@@ -253,7 +253,7 @@ def of_trainer(case: Case, precision: str) -> Step:
 
 
 def of_loop(case: Case, precision: str) -> Step:
-    """Count a step of a bare loop: in fp32, in bf16 with autocast, or with weights in bf16."""
+    """Count the kernels and waits of a step of a bare loop: fp32, bf16 with autocast, or weights in bf16."""
     model = case.model().train()
     if precision == "bf16 weights":
         model = model.to(torch.bfloat16)
@@ -284,7 +284,9 @@ VARIANTS: Mapping[str, tuple[Callable[[Case, str], Step], str]] = {
 def main() -> None:
     """Print a line for each variant, then the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--narrow", action="store_true", help="models of width 32: all launches but the optimizer's")
+    parser.add_argument(
+        "--narrow", action="store_true", help="models of width 32, whose counts differ only in optimizers"
+    )
     options = arguments.parse(parser, narrow=True)
     transformers.logging.set_verbosity_error()
     random.seed(0)

@@ -1,20 +1,21 @@
-"""Measure the error of predicted seconds and the coverage of their intervals, depending on which jobs are known.
+"""Measure the error of predicted seconds, and the coverage of their intervals, depending on which jobs are known.
 
-    python benchmarks/estimate_error.py                   # local jobs: results/local_runs.csv, of local_runs.yaml
+    python benchmarks/estimate_error.py                   # local jobs of local_runs.yaml, in results/local_runs.csv
     python benchmarks/estimate_error.py --published runs.csv
 
-Each job of a table is predicted three times: cold, without any known job; from all jobs of other cluster shapes; and
-from these and one job of its own shape. Two other methods get the same jobs: perfect scaling from the smallest known
-cluster, and Ernest (Venkataraman et al., NSDI 2016), which fits 1, work / n, log n and n devices by non-negative least
-squares. The relative error of dollars is that of seconds, because the price multiplies both sides.
+A cluster shape is an instance type and a number of instances. Each job of a table is predicted three times: without any
+known job; from all jobs of other shapes; and from these and one job of its own shape. Two other methods predict from
+the same jobs: perfect scaling from the smallest known cluster, and Ernest (Venkataraman et al., NSDI 2016), which fits
+1, work / n, log n and n, for n devices, by non-negative least squares. The relative error of dollars equals that of
+seconds, because both are multiplied by the same price.
 
 --published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
-instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds. They are described as the jobs of
-aws-samples/amazon-sagemaker-huggingface-benchmark (src/models/train_model.py): nine tenths of `dataset_size` are for
-training, and a tenth for validation after each epoch and once more at the end; then the test split is evaluated. All
+instance_count, hourly_price_usd, strategy, dataset_size, billable_seconds. They are described like the jobs of
+aws-samples/amazon-sagemaker-huggingface-benchmark (src/models/train_model.py). Nine tenths of `dataset_size` are for
+training, and one tenth for validation, after each epoch and once more at the end. Then the test split is evaluated. All
 checkpoints are in the folder of the model, which SageMaker packs. Billed dollars are printed next to predicted ones.
 
---small: published jobs that a formula makes here, unless a table is given.
+--small: if no table is given, published jobs are made up by a formula.
 
 For many kinds of clusters without any earlier job, see estimate_error_cold.py.
 """
@@ -43,12 +44,12 @@ from paretune.estimating.timing import Measurement, fit
 from paretune.specification.job import JobSpec
 
 LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
-TEST_ROWS = 400_000  # of amazon_polarity, all of which each published job evaluates at its end
+TEST_ROWS = 400_000  # test rows of amazon_polarity; each published job evaluates all of them at its end
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
-    """A job that has run: what the time model knows about it, its cluster shape, and its billable seconds."""
+    """A job that has run: its description for the time model, its cluster shape, and its billable seconds."""
 
     work: Work
     shape: str
@@ -58,7 +59,10 @@ class Job:
 
     @classmethod
     def of(cls, spec: JobSpec, seconds: float, describes: "Description | None" = None) -> "Job":
-        """Return a job of a well-known model with `max_train_samples`; `describes` adds how it differs from ours."""
+        """Return the job that `spec` describes. `describes` adds how it differs from our training.
+
+        `spec` has a well-known model and `max_train_samples`.
+        """
         built, rows = well_known(spec.model), spec.max_train_samples
         assert built is not None
         assert rows is not None
@@ -75,7 +79,7 @@ Method = Callable[[Sequence[Job], Sequence[Job]], list[Seconds]]
 
 
 def paretune(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Seconds]:
-    """Predict with the product's time model."""
+    """Predict with paretune's time model."""
     model = fit([Measurement(work=job.work, seconds=job.seconds) for job in evidence])
     return [*model.predict([job.work for job in targets])]
 
@@ -101,7 +105,7 @@ def perfect_scaling(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Sec
 
 
 def without_interval(seconds: float) -> Seconds:
-    """Return a prediction whose interval has no width."""
+    """Return a prediction with an interval of width 0."""
     return Seconds(seconds=seconds, seconds_low=seconds, seconds_high=seconds)
 
 
@@ -109,7 +113,7 @@ METHODS: Mapping[str, Method] = {"paretune": paretune, "Ernest": ernest, "perfec
 
 
 def as_published(work: Work, spec: JobSpec, built: Architecture) -> Work:
-    """Return the work of a published job, by its script: train_model.py, with the Trainer of 2021."""
+    """Return the work of a published job, whose script is train_model.py with the Trainer of 2021."""
     validated = (spec.max_train_samples or 0) / 9
     more = (validated + TEST_ROWS) / (validated * spec.num_train_epochs)
     work = stacks.keeping_scores(stacks.updating_in_a_loop(work, built), spec, built)
@@ -117,7 +121,7 @@ def as_published(work: Work, spec: JobSpec, built: Architecture) -> Work:
 
 
 def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
-    """Return the jobs of a published table, described as the product describes its own."""
+    """Return the jobs of a published table, described as paretune describes its own."""
     return [
         Job.of(
             JobSpec(
@@ -141,7 +145,7 @@ def read_published(table: pd.DataFrame, max_seq_length: int) -> list[Job]:
 
 
 def read_local() -> list[Job]:
-    """Return the completed jobs of LOCAL, as local_runs.yaml describes them, on a machine with bf16."""
+    """Return the completed jobs of LOCAL, which are specified in local_runs.yaml and ran on a machine with bf16."""
     common: dict[str, Any] = {
         "max_train_samples": 800,
         "max_eval_samples": 853,
@@ -156,7 +160,7 @@ def read_local() -> list[Job]:
 
 
 def splits(jobs: Sequence[Job]) -> dict[str, list[tuple[list[Job], list[Job]]]]:
-    """Map each situation to pairs of the jobs that are known and the jobs to predict."""
+    """Return, for each situation, pairs of known jobs and jobs to predict."""
     shapes = list(dict.fromkeys(job.shape for job in jobs))
     others = {shape: [job for job in jobs if job.shape != shape] for shape in shapes}
     alike = {shape: [job for job in jobs if job.shape == shape] for shape in shapes}
@@ -172,7 +176,7 @@ def splits(jobs: Sequence[Job]) -> dict[str, list[tuple[list[Job], list[Job]]]]:
 
 
 def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
-    """Return a row for each situation: the mean errors of all methods, and how many jobs are in the intervals."""
+    """Return a row for each situation: the mean error of each method, and the share of jobs inside our intervals."""
     rows = []
     for situation, pairs in splits(jobs).items():
         results = {
@@ -193,7 +197,7 @@ def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
 
 
 def bills(table: pd.DataFrame, jobs: Sequence[Job]) -> list[list[str]]:
-    """Return a row for each shape, the cheapest first: dollars billed, and predicted with and without other shapes."""
+    """Return a row for each shape, the cheapest first: dollars billed, and predicted with and without known jobs."""
     usd_per_s = dict(zip(jobs, table["hourly_price_usd"] * table["instance_count"] / 3600, strict=True))
     cold = dict(zip(jobs, paretune([], jobs), strict=True))
     rows = []
@@ -215,7 +219,7 @@ def bills(table: pd.DataFrame, jobs: Sequence[Job]) -> list[list[str]]:
 
 
 def small_table() -> pd.DataFrame:
-    """Return a table with two jobs on each of three shapes, made by a formula."""
+    """Return a table of two jobs on each of three shapes, made up by a formula."""
     rows = [
         {
             "model": "distilbert-base-uncased",
@@ -233,7 +237,7 @@ def small_table() -> pd.DataFrame:
 
 
 def main() -> None:
-    """Print the tables that were asked for."""
+    """Print the tables that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--published", type=Path, help="CSV of published jobs")
     parser.add_argument("--max_seq_length", type=int, default=512, help="tokens that its rows were padded to")

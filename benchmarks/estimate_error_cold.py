@@ -1,20 +1,20 @@
-"""Compare predicted training rates with those that others have published.
+"""Compare predicted training rates with rates that others have published.
 
     python benchmarks/estimate_error_cold.py                     # the two tables of benchmarks/tables
     python benchmarks/estimate_error_cold.py --table rates.csv   # other tables with the same columns
 
-Each row is predicted three times: from data sheets alone; with the rows of all other sources known, leaving out one
-source at a time; and with half of the rows of its own source known. Results are shown by source and by what was trained
-on which hardware. The published memory is compared with the formula, and with the answer to whether the job fits.
-Rates are those of steps; `note` marks the published figures whose time includes evaluations or compiling.
+Each row is predicted three times: from data sheets alone; with the rows of all other sources known; and with half of
+the rows of its own source known. Results are shown by source, by kind of model and by hardware. Published memory is
+compared with the formula, and with the estimate of whether the job fits. Rates are those of steps; `note` marks the
+published figures whose time includes evaluations or compilation.
 
 Rows in tf32 are left out, and so are pre-trainings of BERT with packed rows and LAMB: paretune trains neither.
 
 Columns: model, layers, hidden_size, sequence_length, precision, strategy, per_device_batch, accumulation,
-instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source; optional
+instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source. Optional
 columns: config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler, optimizer (Trainer's
-`optim`), facts (of an instance type that SageMaker does not have), published_memory_gib, memory_note. Without a config,
-models named mpt-* are decoders with 50,368 tied embeddings, others encoders with 30,522.
+`optim`), facts (of an instance type that SageMaker does not have), published_memory_gib, memory_note, note. Without a
+config, models named mpt-* are decoders with 50,368 tied embeddings, and others are encoders with 30,522 embeddings.
 """
 
 import argparse
@@ -46,16 +46,16 @@ TABLES = [
     Path(__file__).parent / "tables" / name for name in ("published_throughput.csv", "published_throughput_2.csv")
 ]
 ROWS = 10_000_000
-"""Training rows of the predicted job: so many that only its steps count."""
+"""Training rows of a predicted job, so many that all other phases are negligible."""
 LEAST_ROWS = 4
-"""Fewest rows of a source for half of them to be learned."""
+"""Fewest rows of a source whose rows are predicted from half of them."""
 NOT_COMPARABLE = ("not comparable", "offloaded")
-"""Parts of the `memory_note` of jobs that keep other things in memory than paretune does."""
+"""Parts of the `memory_note` of jobs whose memory cannot be compared with that of a job of paretune."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A published rate in seconds per step, and what paretune estimates from data sheets."""
+    """A published rate, as seconds per step, with paretune's estimate from data sheets."""
 
     row: Mapping[str, str]
     spec: JobSpec
@@ -65,7 +65,7 @@ class Rate:
 
     @property
     def source(self) -> str:
-        """The name of who published it."""
+        """The name of its publisher."""
         return self.row["source"].partition(":")[0]
 
     @property
@@ -75,7 +75,7 @@ class Rate:
 
     @property
     def is_listed(self) -> bool:
-        """Whether paretune has a data sheet of its GPU."""
+        """Whether paretune has a data sheet for its GPU."""
         return DeviceShare(self.spec).device.is_listed
 
     @property
@@ -94,7 +94,7 @@ class Forecast:
 
     @property
     def is_inside(self) -> bool:
-        """Whether the published rate is inside the stated interval."""
+        """Whether the published rate is inside the predicted interval."""
         return 1 / self.width <= self.ratio <= self.width
 
 
@@ -106,21 +106,21 @@ FITTED_ON = (
     *("Lambda", "MosaicML", "QwenLM", "philschmid fine-tune"),
     *(f"Pollux OSDI21 g4dn.12xlarge BERT SQuAD {nodes}" for nodes in ("1 node", "2 to 4")),
 )
-"""Names, or their beginnings, of the sources on which constants were chosen. Only the other sources judge them."""
+"""Beginnings of the names of sources on which constants were chosen. Only the other sources judge the constants."""
 _UPDATES_IN_A_LOOP = ("Pollux", "Hugging Face run_")
-"""Sources whose optimizer updates one weight after another: benchmark/models/bert/run_squad.py in
-github.com/petuum/adaptdl, and the Trainer before 2023."""
+"""Sources whose optimizer updates one weight after another. For Pollux see benchmark/models/bert/run_squad.py in
+github.com/petuum/adaptdl; the Trainer did so before 2023."""
 _KEEPS_SCORES = ("Lambda", "NVIDIA", "Pollux", "Hugging Face run_", "philschmid pytorch")
-"""Sources that trained encoders before attention was one kernel."""
+"""Sources that trained encoders before attention had fused kernels."""
 _BY_PCIE = ("Lambda", "ml.p3.16xlarge")
-"""A source, and the instance type that stands for its servers with eight V100 and no NVLink: BERT large in fp16 loses
-0.17 s per step to 2.35 GB."""
-_PCIE_BYTES_PER_S = 16e9  # of the third generation
+"""A source, and the instance type in its rows for servers with eight V100 but without NVLink. There, BERT large in fp16
+needs 0.17 s per step to exchange 2.35 GB."""
+_PCIE_BYTES_PER_S = 16e9  # PCIe of the third generation
 _IN_BF16_ALONE = "IBM fms-acceleration A100 full"
-"""A source whose scenarios.yaml has `torch_dtype: bfloat16` and no `bf16: True` for full fine-tuning: weights,
+"""A source whose scenarios.yaml has `torch_dtype: bfloat16` and no `bf16: True` for full fine-tuning, so that weights,
 gradients and moments are bf16."""
 _FUSES_THE_LOSS = "MosaicML"
-"""A source whose loss takes 2 bytes per logit (llm-foundry's fused cross entropy), where ours takes 12."""
+"""A source whose loss takes 2 bytes per logit (llm-foundry's fused cross entropy). Ours takes 12."""
 KINDS: Mapping[str, Callable[[Rate], bool]] = {
     "one GPU": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices * rate.work.instances == 1,
     "several GPUs": lambda rate: not rate.is_llm and rate.is_listed and rate.work.devices > 1 == rate.work.instances,
@@ -187,7 +187,7 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
 
 
 def read(paths: Sequence[Path]) -> list[Rate]:
-    """Return the rates in all rows of the tables, without those that paretune could not train."""
+    """Return the rates of the tables, without the rows that paretune could not train."""
     rows = (row for path in paths for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     rates = list[Rate]()
     for row in filter(_is_comparable, rows):
@@ -199,7 +199,7 @@ def read(paths: Sequence[Path]) -> list[Rate]:
 
 
 def _is_comparable(row: Mapping[str, str]) -> bool:
-    """Return whether paretune could train in this way: in its number formats, without pre-training on packed rows."""
+    """Return whether paretune could train this row: it uses no other number format and is no pre-training."""
     is_tf32 = "tf32" in (row.get("note") or "").lower() or row["precision"] not in {"fp32", "bf16", "fp16", "bf16-true"}
     return not is_tf32 and "pretraining" not in row["model"]
 
@@ -224,7 +224,7 @@ def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
 
 
 def forecasts(rates: Sequence[Rate], earlier: Sequence[Rate]) -> list[Forecast]:
-    """Predict these rates from the others that are known."""
+    """Predict the rates from the `earlier` ones."""
     if not rates:
         return []
     model = fit([Measurement(work=item.work, step_seconds=item.step_seconds, origin="published") for item in earlier])
@@ -236,7 +236,7 @@ def forecasts(rates: Sequence[Rate], earlier: Sequence[Rate]) -> list[Forecast]:
 
 
 def halves(rates: Sequence[Rate], seed: int = 1) -> list[Forecast]:
-    """Predict half of the rows of each source that has many, with the other half, chosen at random, known."""
+    """For each source with enough rows, predict one half of them from the other, which is chosen at random."""
     generator, made = random.Random(seed), []
     for source in dict.fromkeys(rate.source for rate in rates):
         members = [rate for rate in rates if rate.source == source]
@@ -247,7 +247,7 @@ def halves(rates: Sequence[Rate], seed: int = 1) -> list[Forecast]:
 
 
 def summary(name: str, made: Sequence[Forecast]) -> list[str]:
-    """Return a row of the table: median ratio, mean error of the seconds, how many are inside, and the half-width."""
+    """Return a row of a table: median ratio, mean error of seconds, number inside the interval, and half-width."""
     ratios = [item.ratio for item in made]
     error = statistics.mean(abs(1 / ratio - 1) for ratio in ratios)
     inside = f"{sum(item.is_inside for item in made)} of {len(made)}"
@@ -256,7 +256,7 @@ def summary(name: str, made: Sequence[Forecast]) -> list[str]:
 
 
 def tables(rates: Sequence[Rate]) -> list[str]:
-    """Return the tables: by group from data sheets alone, by source (left out, or half of it known), and the memory."""
+    """Return the tables of errors, by group and by source, from data sheets and from known rows, and the memory."""
     header = ["predicted rate / published rate", "median", "mean error", "in the 80 % interval", "its half-width"]
     cold = forecasts(rates, [])
     groups = {name: [item for item in cold if holds(item.rate)] for name, holds in GROUPS.items()}
@@ -287,7 +287,7 @@ def tables(rates: Sequence[Rate]) -> list[str]:
 
 
 def memory(rates: Sequence[Rate]) -> str:
-    """Describe the error of the memory formula, and how many jobs it calls too large, although all of them have run."""
+    """Describe the error of the memory formula, and the number of jobs that it wrongly calls too large."""
     peaks = [rate for rate in rates if rate.row.get("published_memory_gib")]
     alike = [rate for rate in peaks if not any(note in rate.row["memory_note"] for note in NOT_COMPARABLE)]
     errors = [
@@ -307,7 +307,7 @@ def main() -> None:
     """Print a line for each published rate, then the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, action="append", help="CSV of published rates; may be repeated")
-    parser.add_argument("--most", type=int, help="only so many rows of each source")
+    parser.add_argument("--most", type=int, help="most rows of each source; all")
     chosen = arguments.parse(parser, most=2)
     rates = read(chosen.table or TABLES)
     if chosen.most is not None:

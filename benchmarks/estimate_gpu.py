@@ -1,10 +1,10 @@
 """Measure the error of predicted speed and memory of jobs on one GPU, before any job has run there.
 
-    python benchmarks/estimate_gpu.py                                       # a second: compares results/gpu_jobs.csv
-    python benchmarks/estimate_gpu.py --measure                             # on a GPU, ten minutes: makes that file
+    python benchmarks/estimate_gpu.py                 # a second: predicts the jobs of results/gpu_jobs.csv
+    python benchmarks/estimate_gpu.py --measure       # on a GPU, ten minutes: runs the jobs and prints that file
 
-Models have random weights and rows have random words, all longer than max_seq_length: speed and memory do not depend on
-the words. No result of this benchmark was used to choose a constant of paretune.estimating.
+Models have random weights. Rows have random words, because speed and memory do not depend on the words, and all are
+longer than max_seq_length. No result of this benchmark was used to choose a constant of paretune.estimating.
 """
 
 import argparse
@@ -66,7 +66,7 @@ TRAINED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Llama of 1.0B", {"per_device_train_batch_size": 8, "fine_tuning": "lora", **_CAUSAL}),
     ("Llama of 1.0B", {"per_device_train_batch_size": 8, "fine_tuning": "qlora", **_CAUSAL}),
 )
-"""What is trained; max_seq_length is 128 and the precision bf16, unless stated otherwise."""
+"""Models, and changes of their jobs. Unless stated otherwise, max_seq_length is 128 and the precision bf16."""
 
 
 def main() -> None:
@@ -85,14 +85,14 @@ def main() -> None:
 
 
 def spec_of(changes: Mapping[str, Any], **inputs: Any) -> JobSpec:
-    """Return the job with these changes, without evaluation."""
+    """Return a job with these changes, without evaluations."""
     arguments_of_trainer = {"max_steps": STEPS, "eval_strategy": "no", **changes.get("training_arguments", {})}
     given = {"precision": "bf16", "max_seq_length": 128, **changes, **inputs}
     return JobSpec(max_train_samples=ROWS, **given | {"training_arguments": arguments_of_trainer})
 
 
 def rows_of_words(path: Path) -> None:
-    """Write rows of random words, each of more tokens than any max_seq_length here."""
+    """Write rows of random words, each with more tokens than any max_seq_length here."""
     words = [f"{first}{second}" for first in ("un", "re", "over", "out") for second in ("done", "run", "come", "go")]
     source = random.Random(0)
     lines = [f"{' '.join(source.choices(words, k=WORDS))},{number % 2}" for number in range(ROWS + 500)]
@@ -100,7 +100,7 @@ def rows_of_words(path: Path) -> None:
 
 
 def measured() -> Iterator[list[str]]:
-    """Train every case once, and yield the rows of the file."""
+    """Run each job once, and yield its row of the file."""
     with tempfile.TemporaryDirectory(prefix="gpu-") as name:
         folder = Path(name)
         rows_of_words(folder / "rows.csv")
@@ -122,7 +122,7 @@ def _config(model: str) -> Any:
 
 
 def make_model(model: str, path: Path, *, layers: int | None = None, **changes: Any) -> None:
-    """Write the folder of a model with random weights, with fewer layers or other values of its configuration."""
+    """Write the folder of a model with random weights; `layers` and `changes` replace values of its configuration."""
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
@@ -134,13 +134,13 @@ def make_model(model: str, path: Path, *, layers: int | None = None, **changes: 
     kind = AutoModelForCausalLM if config.model_type == "llama" else AutoModelForMaskedLM
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         kind.from_config(config).save_pretrained(path)
-    for file in bundled_model(BUNDLED_MODEL).glob("*"):  # of 30,522 tokens
+    for file in bundled_model(BUNDLED_MODEL).glob("*"):  # its vocabulary has 30,522 tokens
         if file.name.startswith(("tokenizer", "vocab", "special_tokens")):
             shutil.copy(file, path)
 
 
 def trained(spec: JobSpec, folder: Path) -> JobReport:
-    """Run a job on this machine and return its report; raise SystemExit with the end of its log if it fails."""
+    """Run a job on this machine and return its report. Raises SystemExit with the end of its log if it fails."""
     job, answer = JobFolder(folder / "job"), folder / "answer.json"
     shutil.rmtree(job.root, ignore_errors=True)
     job.make()
@@ -160,7 +160,7 @@ def trained(spec: JobSpec, folder: Path) -> JobReport:
 
 
 def compare() -> None:
-    """Estimate each job of the file as if it ran on INSTANCE, without any earlier job."""
+    """Estimate each job of the file as if it ran on INSTANCE, without any earlier job, and print the errors."""
     rows, speeds, memories, inside = [], [], [], 0
     for row in csv.DictReader(JOBS.open()):
         changes = json.loads(row["changes"])

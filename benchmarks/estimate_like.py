@@ -1,11 +1,11 @@
-"""Measure the error of `estimate --like`: of two measured jobs, predict the second from the seconds of the first.
+"""Measure the error of `estimate --like`, which predicts the seconds of a job from those of another job.
 
     python benchmarks/estimate_like.py                                       # tables of this folder and local jobs
     python benchmarks/estimate_like.py --published runs.csv --table rates.csv
 
-Both jobs come from one source and train the same model on two clusters. Of each kind of pair, at most --most are drawn
-at random, with a fixed seed. `equal` assumes that a row needs the same device-seconds on both clusters, as people do on
-paper. The columns of --published are those of estimate_error.py, and those of --table are those of
+The two jobs of a pair come from one source and train the same model on two clusters. At most --most pairs of each kind
+are drawn at random, with a fixed seed. For comparison, `equal` assumes that a row needs the same device-seconds on both
+clusters, as people do on paper. --published has the columns of estimate_error.py, and --table those of
 estimate_error_cold.py.
 """
 
@@ -30,7 +30,7 @@ from paretune.estimating.timing import Measurement, fit
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured:
-    """A job that has run, and its seconds: of a step, or of the whole job if it `is_whole`."""
+    """A job that has run, with its seconds per step, or the seconds of the whole job if `is_whole`."""
 
     source: str
     work: Work
@@ -44,7 +44,7 @@ class Measured:
         return seconds * self.work.instances * self.work.devices / self.work.tokens
 
     def predict(self, other: "Measured") -> tuple[float, float]:
-        """Return the seconds of the other job as predicted from this one, and the half-width of the interval."""
+        """Predict the seconds of the other job from this one. Also returns the half-width of the interval, a factor."""
         seconds, step = (self.seconds, None) if self.is_whole else (None, self.seconds)
         measured = Measurement(work=self.work, seconds=seconds, step_seconds=step)
         (found,) = fit([measured]).predict([other.work])
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--published", type=Path, help="CSV of published jobs, with 512 tokens a row")
     parser.add_argument("--table", type=Path, action="append", default=[], help="CSV of published rates")
-    parser.add_argument("--most", type=int, default=150, help="pairs of a kind")
+    parser.add_argument("--most", type=int, default=150, help="most pairs of a kind")
     options = arguments.parse(parser, most=2)
     rows = [
         row

@@ -1,10 +1,10 @@
 """Measure the error of predicted memory of local jobs, before any job of their models has run.
 
-    python benchmarks/estimate_memory.py          # a second, with the peaks of results/local_peaks.csv
-    python benchmarks/estimate_memory.py --measure    # runs these jobs first: ten minutes
+    python benchmarks/estimate_memory.py              # a second, with the peaks in results/local_peaks.csv
+    python benchmarks/estimate_memory.py --measure    # ten minutes: runs these jobs first
 
-The jobs do two steps on rows as long as max_seq_length. They need a CPU with avx512_bf16. The constants for CPUs in
-paretune.estimating.memory were chosen on CHOSEN_ON alone.
+Each job makes two steps on rows as long as max_seq_length. The jobs need a CPU with avx512_bf16. The constants for CPUs
+in paretune.estimating.memory were chosen only on the models of CHOSEN_ON.
 """
 
 import argparse
@@ -57,7 +57,7 @@ MODELS: Mapping[str, Mapping[str, Any] | None] = {
     },
     "DistilBERT": {"model_type": "distilbert", "dim": 512, "n_layers": 4, "n_heads": 8, "hidden_dim": 2048},
 }
-"""Configurations with the vocabulary of the bundled model; their weights are random."""
+"""Names to configurations. The models have random weights and the vocabulary of the bundled model."""
 
 
 def main() -> None:
@@ -68,7 +68,7 @@ def main() -> None:
         measure()
     jobs = list(csv.DictReader(PEAKS.open()))
     rows = [(row["model"], row["changes"], float(row["peak_gib"])) for row in jobs]
-    with mock.patch.object(machine, "processor_flags", return_value={"avx512_bf16"}):  # of the machine that measured
+    with mock.patch.object(machine, "processor_flags", return_value={"avx512_bf16"}):  # like where they ran
         results = [(model, estimated(model, json.loads(changes)), peak) for model, changes, peak in rows]
     for (model, memory, peak), (_, changes, _) in zip(results, rows, strict=True):
         interval = f"({memory.gib_low:.2f} to {memory.gib_high:.2f}; {memory.gib / peak - 1:+6.1%})"
@@ -101,7 +101,7 @@ def measure() -> None:
 
 
 def model_folder(model: str) -> str:
-    """Return the bundled model, or a folder with random weights for one of MODELS and the bundled tokenizer."""
+    """Return the bundled model, or make a folder with random weights and the bundled tokenizer for one of MODELS."""
     config = MODELS[model]
     if config is None or Path(model).exists():
         return BUNDLED_MODEL if config is None else model
@@ -122,7 +122,7 @@ def architecture(model: str, task: str) -> Architecture:
 
 
 def estimated(model: str, changes: Mapping[str, str]) -> MemoryPrediction:
-    """Estimate the memory of a job of two steps on 300 rows of 600 tokens, which a language model cuts to full rows."""
+    """Estimate the memory of a job of two steps on 300 rows of 600 tokens, which causal-lm cuts into more rows."""
     spec = JobSpec.read({"dataset": "rows.csv", "max_train_samples": "300", "seed": "1", **changes})
     cut = max(1.0, 600 / spec.max_seq_length) if spec.task == "causal-lm" else 1.0
     facts = {"train_rows": 300 * cut, "train_tokens": 300 * cut * spec.max_seq_length, "validation_rows": 16 * cut}

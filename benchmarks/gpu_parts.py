@@ -1,12 +1,13 @@
-"""Measure one part of what only a GPU can show. `.ci/gpu` runs all parts.
+"""Measure, in four parts, what only a GPU can show. `.ci/gpu` runs all parts.
 
     python benchmarks/gpu_parts.py profile FOLDER         # ten steps of BERT base, and a bare loop with masters
-    python benchmarks/gpu_parts.py memory FOLDER          # checkpointing, torch.compile, fp16; peaks and their estimate
-    python benchmarks/gpu_parts.py largest FOLDER         # a causal model of 32,000 tokens at its largest batch
-    python benchmarks/gpu_parts.py kernels FOLDER         # kernels and waits of the steps that were profiled before
+    python benchmarks/gpu_parts.py memory FOLDER          # peaks with checkpointing, torch.compile and fp16
+    python benchmarks/gpu_parts.py largest FOLDER         # a causal model with 32,000 tokens at its largest batch
+    python benchmarks/gpu_parts.py kernels FOLDER         # kernels and waits in the traces of the other parts
 
-Each figure is printed as soon as it is known. Models have random weights, and all rows are as long as max_seq_length.
-FOLDER keeps the traces of the profiles. `--small` trains models of two layers for a few steps, on any device.
+Each figure is printed as soon as it is measured, next to its estimate. Models have random weights, and all rows are as
+long as max_seq_length. Traces of profiles are kept in FOLDER. `--small` trains models of two layers for a few steps, on
+any device.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from paretune.specification.container import JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import MFU, PEAK_MEMORY_GIB, THROUGHPUT_SAMPLES
 
-PROFILED = 10  # steps
+PROFILED = 10  # number of profiled steps
 ENCODER, DECODER = "BERT base", "Llama of 1.0B"
 WAYS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (ENCODER, {"precision": "fp16"}),
@@ -38,20 +39,20 @@ WAYS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (DECODER, {"training_arguments": {"gradient_checkpointing": True}}),
 )
 _SMALL = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 4}
-"""Configuration of a decoder in small: the embeddings alone of a wide one take minutes to train on a processor."""
+"""Configuration of the decoder with --small. Training the embeddings of a wide one takes minutes on a processor."""
 _CAUSAL = {"task": "causal-lm", "max_seq_length": 512}
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 
 
 class Bench:
-    """Trains models in its own folder; in small, models of two layers, in the precision that this device supports."""
+    """Trains models in its own folder. If small, they have two layers, and the precision is the device's usual one."""
 
     def __init__(self, folder: Path, results: Path, *, is_small: bool) -> None:
         self.folder, self.results, self.is_small = folder, results, is_small
         rows_of_words(folder / "rows.csv")
 
     def model(self, name: str, **changes: Any) -> Path:
-        """Return the folder of a model with random weights, and with these changes of its configuration."""
+        """Return the folder of a model with random weights; `changes` replace values of its configuration."""
         path = self.folder / f"{name} {changes.get('vocab_size', '')}".strip().replace(" ", "-")
         if not path.exists():
             narrow = _SMALL if self.is_small and name == DECODER else {}
@@ -59,7 +60,7 @@ class Bench:
         return path
 
     def spec(self, path: Path, batch: int, steps: int, changes: Mapping[str, Any]) -> JobSpec:
-        """Return a job of so many steps; in small of two rows each."""
+        """Return a job with these changes; if small, of 12 steps of two rows."""
         own = {
             "max_steps": 12 if self.is_small else steps,
             "logging_steps": 50,
@@ -71,7 +72,7 @@ class Bench:
         return spec_of(given, model=str(path), dataset=str(self.folder / "rows.csv"))
 
     def train(self, label: str, path: Path, spec: JobSpec) -> None:
-        """Train, print speed and peak next to their estimates, and keep the trace of a profile."""
+        """Run a job, print speed and peak memory next to their estimates, and keep its trace if it has one."""
         report, item = trained(spec, self.folder), estimated(spec, path)
         rate, peak = report.metrics.get(THROUGHPUT_SAMPLES), report.metrics[PEAK_MEMORY_GIB]
         speed = (
@@ -117,7 +118,7 @@ def profile(bench: Bench) -> None:
 
 
 def bare(path: Path, *, rows: int, length: int, steps: int) -> None:
-    """Print the time of a step of a loop with bf16 weights and fp32 masters, and the table of its profile."""
+    """Print the time per step of a bare loop with bf16 weights and fp32 masters, and the table of its profile."""
     import torch
     from torch.profiler import ProfilerActivity
     from transformers import AutoModelForSequenceClassification
@@ -145,7 +146,7 @@ def bare(path: Path, *, rows: int, length: int, steps: int) -> None:
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    for _ in range(steps // 6):  # memory is allocated, and kernels are chosen
+    for _ in range(steps // 6):  # warm-up: memory is allocated, and kernels are chosen
         step()
     timed, started = steps - steps // 6, wait()
     for _ in range(timed):
@@ -172,7 +173,7 @@ def memory(bench: Bench) -> None:
 
 
 def largest(bench: Bench) -> None:
-    """Train a causal model of 32,000 tokens with the largest batch that should fit, or half of it if it does not."""
+    """Train a causal model with 32,000 tokens at the largest batch that should fit; halve the batch until it does."""
     path = bench.model(DECODER, vocab_size=32_000)
     spec = bench.spec(path, 16, 16, {**_CAUSAL, "profile_steps": 3})
     batch = 2 if bench.is_small else estimated(spec, path).largest_batch or 1
@@ -189,7 +190,7 @@ def largest(bench: Bench) -> None:
 
 
 def kernels(bench: Bench) -> None:
-    """Count kernels, copies and waits of a step in the traces that the other parts have written."""
+    """Count kernels, copies and waits per step in the traces that the other parts have written."""
     traces = sorted(bench.results.glob("*.trace.json.gz"))
     if not traces:
         raise SystemExit("no part has left a trace")

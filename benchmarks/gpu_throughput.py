@@ -1,10 +1,10 @@
-"""Measure the samples per second of one GPU: paretune, the Trainer and a bare loop, with and without torch.compile.
+"""Measure samples per second on one GPU: paretune, the Trainer and bare loops, with and without torch.compile.
 
     python benchmarks/gpu_throughput.py            # on a GPU, about a quarter of an hour
 
 Models have random weights, and all rows are as long as max_seq_length. Each figure is one run of 40 steps after 20
-warm-up steps. A batch that does not fit is marked as too large. paretune logs every 50 steps, as it does in jobs of
-2,500 steps and more; the Trainer and the loops never log.
+warm-up steps. A batch that does not fit into memory is shown as `too large`. paretune logs every 50 steps, as it does
+in jobs of 2,500 steps and more; the Trainer and the loops never log.
 """
 
 import argparse
@@ -34,14 +34,14 @@ VARIANTS = (
     *("paretune, bf16", "paretune, bf16, compiled", "Trainer defaults, fp32", "Trainer defaults, bf16"),
     *("a bare loop, bf16 with autocast", "a bare loop, bf16 weights", "a bare loop, bf16 weights, compiled"),
 )
-WARM_UP = 20
+WARM_UP = 20  # steps
 _RESULT = "samples/s: "
 
 
 def main() -> None:
     """Print a line for each run, then a table for each model."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--batches", default="16,64,256", help="rows of a step")
+    parser.add_argument("--batches", default="16,64,256", help="rows per step, with commas between them")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--models", default=",".join(CASES))
     parser.add_argument("--variants", default=";".join(VARIANTS))
@@ -176,7 +176,7 @@ def _speed_of_trainer(model: Any, path: Path, size: int, steps: int, *, bf16: bo
 
     settings = TrainingArguments(
         output_dir=str(path.parent / "trainer"),
-        per_device_train_batch_size=1,  # a row of the data set is a batch
+        per_device_train_batch_size=1,  # each item of the data set is a whole batch
         max_steps=steps,
         bf16=bf16,
         use_cpu=not torch.cuda.is_available(),

@@ -1,9 +1,9 @@
-"""Figures of README and docs that a benchmark has made: kept in benchmarks/results and copied from there, never typed.
+"""Copies the figures of benchmarks from benchmarks/results into README and docs, so that nobody types them.
 
     python benchmarks/published.py            # copy the blocks of all stored results into the pages that show them
 
-A benchmark prints a block at its end (`block`). `--write` (arguments.py) stores all that it prints in
-`results/NAME.txt`, and copies its block between the same comments of a page. A test checks that both are equal.
+A benchmark ends by printing a block (`block`). `--write` (arguments.py) stores its whole output in `results/NAME.txt`,
+and copies the block into the page that has a block of the same name. A test checks that both are equal.
 """
 
 import datetime
@@ -21,26 +21,26 @@ PAGES = (_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").rglob("*.md")
 """Pages that may show figures."""
 _BLOCK = re.compile(r"<!-- (?P<name>\w+): begin -->\n(?P<body>.*?)<!-- (?P=name): end -->\n", re.DOTALL)
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
-"""Instruction sets that decide how fast a CPU multiplies matrices, the fastest first."""
+"""Instruction sets for multiplying matrices, the fastest first."""
 
 
 def block(name: str, lines: Iterable[str]) -> str:
-    """Return the block of a benchmark: lines of Markdown between its two comments."""
+    """Return the block `name`: lines of Markdown between two comments that mark its beginning and its end."""
     return "\n".join([f"<!-- {name}: begin -->", *lines, f"<!-- {name}: end -->"])
 
 
 def blocks(text: str) -> dict[str, str]:
-    """Map the name of each block to the text between its two comments."""
+    """Return the text of each block, by name."""
     return {result["name"]: result["body"] for result in _BLOCK.finditer(text)}
 
 
 def shown() -> dict[str, str]:
-    """Map the name of each block to what the pages show of it."""
+    """Return the text of each block that the pages show, by name."""
     return {name: body for page in PAGES for name, body in blocks(page.read_text()).items()}
 
 
 def copied(text: str, results: Path) -> str:
-    """Return a page in which every stored result has replaced the block of the same name."""
+    """Return the text of a page with each block replaced by the stored result of the same name."""
     stored = {name: body for path in sorted(results.glob("*.txt")) for name, body in blocks(path.read_text()).items()}
 
     def current(result: re.Match[str]) -> str:
@@ -56,14 +56,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def conditions(*packages: str) -> str:
-    """Return when, at which commit, on which hardware and with which versions a benchmark runs."""
+    """Return the date, the commit, the CPU and the versions with which a benchmark runs."""
     versions = [f"{name} {_version(name)}" for name in packages]
     made = [f"{datetime.date.today()}", f"commit {commit()}", cpu(), f"Python {platform.python_version()}"]
     return ", ".join([*made, *versions])
 
 
 def cpu() -> str:
-    """Return the CPU, its number of threads, and the fastest instruction set that it has to multiply matrices."""
+    """Return the CPU, its number of threads, and its fastest instruction set for multiplying matrices."""
     facts = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"^model name\s*:\s*(.+)$", facts, re.MULTILINE)
     flags = re.search(r"^flags\s*:\s*(.+)$", facts, re.MULTILINE)
@@ -73,7 +73,7 @@ def cpu() -> str:
 
 
 def commit() -> str:
-    """Return the commit that is checked out, with `-dirty` if files differ from it."""
+    """Return the commit that is checked out, with `-dirty` if files have changed since."""
     words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     result = subprocess.run(words, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
     return result.stdout.strip() or "unknown"

@@ -1,11 +1,11 @@
-"""Describes how other trainings differ from ours, as the work of a device.
+"""Adds to the work of a device what other trainings do and ours does not.
 
-    work = stacks.keeping_scores(work, spec, built)     # attention that writes its matrices
+    work = stacks.keeping_scores(work, spec, built)     # attention that writes its matrices to memory
     work = stacks.updating_in_a_loop(work, built)       # an optimizer that updates one weight after another
     work = stacks.packing_checkpoints(work, built)      # checkpoints in the folder of the model, which is packed
-    work = stacks.evaluating_more(work, share)          # evaluations after the training
+    work = stacks.evaluating_more(work, share)          # further evaluations
 
-The product predicts its own training, which does none of these. Published rates are of both kinds.
+paretune predicts its own training. Some of the published rates are of trainings like ours, some of these others.
 """
 
 from dataclasses import replace
@@ -17,25 +17,27 @@ from paretune.specification.job import JobSpec
 
 _HEAD_WIDTH = 64  # of BERT and similar models
 _PASSES = 19.5
-"""How often a training step reads or writes a matrix of scores, if each operation does so. Forward, 8.25 times: the
-product, the mask (2), the softmax (2), the dropout (2.25, its mask is a byte) and the product with the values. Their
-gradients take 11.25."""
+"""Number of times that a training step reads or writes a matrix of scores if every operation does so. Forward it is
+8.25 times: the product (1), the mask (2), the softmax (2), the dropout (2.25, because its mask is a byte) and the
+product with the values (1). The gradients take 11.25."""
 _LOOP_BYTES, _FUSED_BYTES, _LOOP_KERNELS = (84.0 + 12.0) / 2, 24.0, 12 * 15 / 2
-"""Bytes of each weight in a loop over tensors, which writes and reads every intermediate, with its norm and clipping,
-and by fused kernels; twelve kernels for each of the 15 tensors of a layer. Those of a loop are halved: the constant of
-an update is twice what is counted, for norm, clipping and copies of a fused optimizer, which are counted here."""
-_SAVE_STEPS = 500  # of the Trainer, unless it is given others
-_CHECKPOINT_BYTES, _MODEL_BYTES = 12.0, 4.0  # of each weight: with its two moments, and alone
+"""Bytes that an update moves per weight, in a loop over tensors (with norm and clipping; every intermediate result is
+written and read) and in fused kernels; and the kernels of a loop per layer, twelve for each of its 15 tensors. The
+figures of a loop are halved, because the constant for an update is twice what is counted: it allows for the norm, the
+clipping and the copies of a fused optimizer, which are counted here."""
+_SAVE_STEPS = 500  # steps between two checkpoints of the Trainer, by default
+_CHECKPOINT_BYTES, _MODEL_BYTES = 12.0, 4.0  # per weight, with its two moments and without
 _PACKED_BYTES_PER_S = 9.3e6
 """Rate at which SageMaker packs and uploads the folder of a model. Two public jobs (T0249 and T0374, DistilBERT on
-ml.p3.2xlarge, 2,105 steps, so four checkpoints and the model, 3.48 GB) took 371 and 379 s for it. gzip alone packs such
-files at 14 to 21 MB/s (measured on 2026-11-28, zlib level 6, one thread of an Intel Xeon with amx_bf16)."""
+ml.p3.2xlarge) took 371 and 379 s to upload 3.48 GB: the model and four checkpoints, because they had 2,105 steps. gzip
+alone packs such files at 14 to 21 MB/s (measured on 2026-11-28, zlib level 6, one thread of an Intel Xeon with
+amx_bf16)."""
 
 
 def keeping_scores(work: Work, spec: JobSpec, built: Architecture) -> Work:
-    """Return the work with the memory traffic of attention before PyTorch had fused kernels.
+    """Return the work with the memory traffic that attention had without fused kernels.
 
-    PyTorch has had them since 2.0 (2023-03), and transformers has used them in BERT since 4.41 (2024-05).
+    PyTorch has had such kernels since 2.0 (2023-03), and transformers has used them in BERT since 4.41 (2024-05).
     """
     rows, tokens = spec.plan().per_device_train_batch_size, float(spec.max_seq_length)
     scores = rows * built.hidden_size / _HEAD_WIDTH * tokens**2 * built.layers
@@ -43,19 +45,19 @@ def keeping_scores(work: Work, spec: JobSpec, built: Architecture) -> Work:
 
 
 def updating_in_a_loop(work: Work, built: Architecture) -> Work:
-    """Return the work with the optimizer of the Trainer before 2023, which is also that of scripts of that time."""
+    """Return the work with the optimizer that the Trainer and most scripts used before 2023."""
     return replace(work, updated=work.updated * _LOOP_BYTES / _FUSED_BYTES, update_kernels=_LOOP_KERNELS * built.layers)
 
 
 def packing_checkpoints(work: Work, built: Architecture) -> Work:
-    """Return the work of a training that keeps each checkpoint of the Trainer in the folder of the model.
+    """Return the work of a training that writes the Trainer's checkpoints into the folder of the model.
 
-    SageMaker packs that folder into model.tar.gz and uploads it, while the instances are billed.
+    SageMaker packs that folder into model.tar.gz and uploads it while the instances are still billed.
     """
     packed = (work.steps // _SAVE_STEPS * _CHECKPOINT_BYTES + _MODEL_BYTES) * built.parameters
     return replace(work, saved=packed * UPLOAD_RATE / _PACKED_BYTES_PER_S)  # `saved` is uploaded at UPLOAD_RATE
 
 
 def evaluating_more(work: Work, share: float) -> Work:
-    """Return the work with further evaluations, as a share of those that are counted."""
+    """Return the work with further evaluations; `share` is their size relative to those that are counted already."""
     return replace(work, evaluated_flops=work.evaluated_flops * (1 + share))

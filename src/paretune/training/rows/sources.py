@@ -237,7 +237,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
         is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
         if kind is not None and not is_text:
             content = getattr(kind, "dtype", kind)
-            faults.append(f"text_column {spec.text_column!r} must contain text, and contains {content}")
+            faults.append(f"text_column {spec.text_column!r} must hold text, and holds {content}")
     return faults
 
 

@@ -173,7 +173,7 @@ def test_an_empty_label_is_refused_with_its_row(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("columns", "fault"),
     [
-        ({"texts": [number / 2 for number in range(20)]}, "text_column 'text' must contain text, and contains float64"),
+        ({"texts": [number / 2 for number in range(20)]}, "text_column 'text' must hold text, and holds float64"),
         ({"labels": ["good"] * 20}, "label_column 'label' has one class only (good): there is nothing to learn"),
     ],
 )
