@@ -1,9 +1,10 @@
-"""Studies on budgets whose jobs take the phases of public jobs: the part `bounds` of public_jobs.py.
+"""Simulates studies on budgets, whose jobs have the phases of public jobs: the part `bounds` of public_jobs.py.
 
-Public jobs run scripts, so they are simulated as scripts. A study has jobs of one notebook of one repository, each with
-a maximum runtime of 0.8 to 1.5 times what it needs before the upload, and a budget of 0.3 to 1.2 times their bill plus
-two jobs. Its bounds follow from the uploads of the other repositories. Uploads are simulated as they were, packed and
-with every checkpoint; paretune packs only small ones and leaves checkpoints out. Nothing is launched.
+Public jobs run scripts, so they are simulated as scripts. The jobs of a study come from one notebook of one repository.
+The maximum runtime of a job is 0.8 to 1.5 times the time that it needs before its upload. The budget of a study is 0.3
+to 1.2 times the bill of all its jobs, plus twice the bill of the most expensive one. The bounds of uploads follow from
+the other repositories. Uploads take as long as those of the public jobs did, which were packed and had every
+checkpoint; paretune packs only small uploads and leaves checkpoints out. Nothing is launched.
 """
 
 import random
@@ -38,7 +39,7 @@ Table = Mapping[tuple[str, str], phases.UsualSeconds]
 
 @dataclass(frozen=True, kw_only=True)
 class PublicJob:
-    """The phases of one real job in seconds, per instance; a job is left out if a phase was not printed."""
+    """One real job, with the seconds of its phases on each instance."""
 
     id: str
     repository: str
@@ -53,7 +54,7 @@ class PublicJob:
 
     @property
     def before_upload_s(self) -> float:
-        """Billed seconds before the upload."""
+        """Seconds before the upload, which are billed."""
         return self.downloading_s + self.training_s
 
     @property
@@ -62,12 +63,12 @@ class PublicJob:
         return self.before_upload_s + self.uploading_s
 
     def usd(self, seconds: float) -> float:
-        """Return the dollars that its cluster costs in so many seconds."""
+        """Return the dollars that its cluster costs for so many seconds."""
         return _usd_per_hour(self.instance_type) * self.instance_count * seconds / 3600
 
 
 def kind_of_type(instance_type: str) -> str:
-    """Return the kind of an instance type, also of one that AWS has withdrawn; `any` without a type."""
+    """Return the kind of an instance type, even of one that AWS has withdrawn; `any` if the type is empty."""
     if instance_type in instances():
         return phases.kind_of(instances()[instance_type])
     if not instance_type:
@@ -76,7 +77,7 @@ def kind_of_type(instance_type: str) -> str:
 
 
 def read(path: Path = JOBS) -> pd.DataFrame:
-    """Read the rows of timelines, and add the repository, the notebook and the kind of instances of each."""
+    """Read the table of timelines, and add the repository, the notebook and the kind of instances to each row."""
     if not path.is_file():
         raise SystemExit(f"there is no file {path}: name the folder with timelines.csv and describe/")
     rows = pd.read_csv(path, dtype={"date": str})
@@ -89,7 +90,7 @@ def read(path: Path = JOBS) -> pd.DataFrame:
 
 
 def played(rows: pd.DataFrame) -> list[PublicJob]:
-    """Return the jobs whose phases are known."""
+    """Return the jobs whose instance type and exact phases are known."""
     is_known = rows[["seconds_training", "seconds_uploading"]].notna().all(axis=1) & (rows["instance_type"] != "")
     rows = rows[is_known & (rows["coarse"] != "yes")]
     return [
@@ -114,7 +115,7 @@ def played(rows: pd.DataFrame) -> list[PublicJob]:
 def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Table], count: int) -> None:
     """Simulate `count` jobs in studies on budgets, and print which bounds were exceeded and how much was reserved.
 
-    `uploads_without` returns the uploads as fitted to all repositories but one.
+    `uploads_without` returns the usual seconds of uploads, fitted to all repositories but one.
     """
     repositories = list(dict.fromkeys(job.repository for job in jobs))
     print(f"bounds: {count:,} simulated jobs, phases of {len(jobs)} public jobs of {len(repositories)} repositories")
@@ -155,7 +156,7 @@ def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Tab
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """One simulated job: its reservation and its cost in USD, and whether it began before the study saw an upload."""
+    """One simulated job: its worst case, its cost, and whether it began before the study's first upload had ended."""
 
     public: PublicJob
     spec: JobSpec
@@ -166,12 +167,12 @@ class Played:
 
     @property
     def is_over(self) -> bool:
-        """Whether it cost more than was reserved."""
+        """Whether it cost more than its worst case, which was reserved."""
         return self.cost_usd > self.worst_usd + 1e-9
 
     @property
     def own_ratio(self) -> float | None:
-        """Dollars that paretune would reserve to train its model, divided by its cost; None for an unknown model."""
+        """The worst case of paretune's own training of its model, divided by its cost; None for an unknown model."""
         if well_known(self.public.model) is None:
             return None
         spec = self.spec.replace(entry_script=None, model=self.public.model)
@@ -179,13 +180,13 @@ class Played:
 
 
 class Study:
-    """Jobs drawn at random from one notebook, several at a time, admitted to one budget as `study` admits them."""
+    """Draws jobs at random from one notebook, and runs several at once on one budget, admitted as `study` does."""
 
     def __init__(self, source: random.Random, jobs: Sequence[PublicJob]) -> None:
         notebook = source.choice(sorted({job.notebook for job in jobs}))
         members = [job for job in jobs if job.notebook == notebook]
         self._drawn = [(source.choice(members), source.uniform(0.8, 1.5)) for _ in range(JOBS_OF_A_STUDY)]
-        self._exceeded_s: float | None = None  # until an upload was seen
+        self._exceeded_s: float | None = None  # None until an upload has ended
         usual_usd = [job.usd(job.billed_s) for job, _ in self._drawn]
         self.budget_usd = max(usual_usd) * 2 + source.uniform(0.3, 1.2) * sum(usual_usd)
         self.ended: list[Played] = []
@@ -201,7 +202,7 @@ class Study:
         return self.spent_usd > self.budget_usd + 1e-9
 
     def run(self) -> "Study":
-        """Admit, run and record the jobs; leave out a job that does not fit even when nothing else runs."""
+        """Admit, run and record the jobs. A job is left out if it does not fit even when nothing else runs."""
         running: list[Played] = []
         for job, factor in self._drawn:
             if len(running) == AT_ONCE:
@@ -251,13 +252,13 @@ def _worst_s(spec: JobSpec) -> float:
 
 @cache
 def _usd_per_hour(instance_type: str) -> float:
-    """Return the price of an instance type, or a dollar if it has none."""
+    """Return the price of an instance type, or 1 USD if it is unknown."""
     price = PriceList.read({}).price(instance_type, "us-east-1")
     return 1.0 if price is None else price.usd_per_hour
 
 
 def upload_share_of_7b() -> tuple[float, float]:
-    """Return the share of uploading in the expected bill of two hours, and the bound of its seconds."""
+    """Return the share of the upload in the expected bill of two hours, and the bound of its seconds."""
     spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
     usually = phases.usual("uploading", phases.kind_of(spec.instance()))
     expected = usually.seconds + deadlines.output_bytes(spec, {}) / phases.UPLOAD_RATE

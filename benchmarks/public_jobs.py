@@ -1,11 +1,11 @@
-"""Do phases and bills of public SageMaker jobs agree with what paretune expects and records?
+"""Compare the phases and bills of public SageMaker jobs with those that paretune expects and records.
 
     python benchmarks/public_jobs.py TIMELINES                # the folder with timelines.csv and describe/
     python benchmarks/public_jobs.py TIMELINES --fit          # also writes src/paretune/estimating/phases.csv
 
-Each repository is left out in turn: the phases are fitted to the others, and the share of its jobs inside the 80 %
-intervals is counted. Bills follow from the transitions in AWS's answers, to the second. `bounds`
-(public_job_bounds.py) runs the jobs against budgets in a simulation.
+Each repository is left out in turn: the phases are fitted to the others, and its jobs inside the 80 % intervals are
+counted. Bills are computed to the second from the transitions in AWS's answers. The part `bounds`
+(public_job_bounds.py) simulates studies on budgets with these jobs.
 """
 
 import argparse
@@ -43,18 +43,18 @@ COLUMNS = {
 }
 _WAIT = "seconds_pending_capacity"
 _BETWEEN, _WITHIN = (0.2, 0.3, 0.4, 0.55, 0.75, 1.0), (0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
-_OF_A_KIND = 0.6  # prior standard deviation of a kind's logarithm from that of all kinds
-_MANY_JOBS = 5  # fewest jobs of a repository whose share is printed
+_OF_A_KIND = 0.6  # prior standard deviation of a kind's mean logarithm around the mean of all kinds
+_MANY_JOBS = 5  # fewest jobs of a repository for which a line is printed
 _POLL_S = 35  # the SDK polls every 30 s and prints the time of its poll
-_PENDING_SINCE = "2024"  # SageMaker prints Pending since then
-_JOBS_FOR_A_QUANTILE = 22  # of so many jobs, the longest wait exceeds the 90 % quantile with 90 % probability
+_PENDING_SINCE = "2024"  # SageMaker has printed Pending since then
+_JOBS_FOR_A_QUANTILE = 22  # with so many jobs, the longest wait exceeds the 90 % quantile with 90 % probability
 _GPUS = {"gpu", "multi_gpu"}
-_ALIKE = {"any": set(KINDS), "cpu": {"cpu"}, "gpu": _GPUS, "multi_gpu": _GPUS}  # where a kind has few jobs
+_ALIKE = {"any": set(KINDS), "cpu": {"cpu"}, "gpu": _GPUS, "multi_gpu": _GPUS}  # kinds whose jobs are counted together
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseFit:
-    """Logarithms of seconds by kind, and their standard deviations between repositories and within one."""
+    """The mean logarithm of seconds by kind, and its standard deviations between repositories and within one."""
 
     means: Mapping[str, float]
     between: float
@@ -62,15 +62,15 @@ class PhaseFit:
 
 
 def with_exact_phases(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with exact phases: no warm pools, which start at once, and no serverless jobs."""
+    """Return the rows with exact phases, without serverless jobs, and without warm pools, which start at once."""
     is_other = rows["note"].str.contains("Found matching resource") | rows["framework"].str.contains("serverless")
     return rows[(rows["coarse"] != "yes") & ~is_other]
 
 
 def fit(jobs: pd.DataFrame, column: str, deviations: tuple[float, float] | None = None) -> PhaseFit:
-    """Fit the logarithms of one column: a mean of all, one near it per kind, and one near that per repository.
+    """Fit the logarithms of one column: a common mean, a mean per kind near it, and a mean per repository near that.
 
-    The two deviations are the most likely ones, unless they are given.
+    If the standard deviations between and within repositories are not given, the most likely ones are chosen.
     """
     jobs = jobs[jobs[column] > 0]
     logs, repositories = np.log(jobs[column].to_numpy()), jobs["repository"].to_numpy()
@@ -92,7 +92,7 @@ def fit(jobs: pd.DataFrame, column: str, deviations: tuple[float, float] | None 
 
 
 def coverage(jobs: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return, for each repository when the fit leaves it out, how many of its jobs are inside, and how many it has."""
+    """Return, for each repository, how many jobs it has, and how many are inside the interval of a fit without it."""
     jobs = jobs[jobs[column] > 0]
     whole, inside = fit(jobs, column), dict[object, tuple[int, int]]()
     for repository, held_out in jobs.groupby("repository", sort=False):
@@ -103,7 +103,7 @@ def coverage(jobs: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def waiting_rows(jobs: pd.DataFrame, longest_wait_s: float) -> Iterable[dict[str, object]]:
-    """Yield the rows of waits in phases.csv; a kind with too few jobs for a quantile gets the longest of all waits."""
+    """Yield the rows of waits in phases.csv. A kind with too few jobs for a quantile gets the longest wait of all."""
     since = jobs[(jobs["date"] >= _PENDING_SINCE) & jobs[["seconds_starting", _WAIT]].notna().any(axis=1)]
     for kind in KINDS:
         waits = since.loc[since["kind"].isin(_ALIKE[kind]), _WAIT].fillna(0.0)
@@ -140,7 +140,7 @@ def uploads_without(repository: str, jobs: pd.DataFrame) -> Mapping[tuple[str, s
 
 
 def print_coverage(jobs: pd.DataFrame) -> None:
-    """Print the share of held-out jobs inside the intervals, by phase, and for the repositories with many jobs."""
+    """Print the share of held-out jobs inside the intervals, by phase, and for each repository with many jobs."""
     rows = []
     for phase, column in COLUMNS.items():
         inside = coverage(jobs, column)
@@ -153,7 +153,7 @@ def print_coverage(jobs: pd.DataFrame) -> None:
 
 
 def print_uploads(jobs: pd.DataFrame, uploads: Callable[[str], Mapping[tuple[str, str], UsualSeconds]]) -> None:
-    """Print how many uploads of scripts stay within the bound that follows from the other repositories."""
+    """Print how many uploads of scripts were within the bound that follows from the other repositories."""
     seen = jobs[jobs["seconds_uploading"] > 0]
     groups = zip(seen["repository"], seen["kind"], strict=True)
     bounds = [uploads(repository)["uploading", kind].bound for repository, kind in groups]
@@ -165,14 +165,14 @@ def print_uploads(jobs: pd.DataFrame, uploads: Callable[[str], Mapping[tuple[str
 
 
 def billed_seconds(answer: Mapping[str, Any]) -> int:
-    """Return the seconds from the first download to the end of a job, counted from whole second to whole second."""
+    """Return the seconds from the first download to the end of a job; both times are cut to whole seconds."""
     steps = answer["SecondaryStatusTransitions"]
     begin = next(step for step in steps if step["Status"] == "Downloading")
     return int(seconds_since_epoch(steps[-1]["StartTime"]) or 0) - int(seconds_since_epoch(begin["StartTime"]) or 0)
 
 
 def print_confirmed(folder: Path, rows: pd.DataFrame) -> None:
-    """Print how many public jobs show each behavior of AWS that the code relies on."""
+    """Print how many public jobs show each behavior of AWS on which the code relies."""
     answers = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "describe").glob("*.json"))]
     statuses = [[step.get("Status") for step in answer.get("SecondaryStatusTransitions") or ()] for answer in answers]
     ended = [(answer, passed) for answer, passed in zip(answers, statuses, strict=True) if FINAL.intersection(passed)]
@@ -207,17 +207,17 @@ _WHOLE = "billed_start_to_end"
 
 
 def print_bill_of_rows(jobs: pd.DataFrame) -> None:
-    """Print for how many console jobs the printed phases add up to the printed training seconds."""
+    """Print for how many jobs the printed phases add up to the printed training seconds."""
     both = jobs[(jobs[_WHOLE] > 0) & (jobs["training_seconds_printed"] > 0)]
     near = ((both[_WHOLE] - both["training_seconds_printed"]).abs() <= _POLL_S).sum()
     print(f"console jobs whose printed phases add up to the printed seconds within 35 s: {near} of {len(both)}")
 
 
 def main() -> None:
-    """Replay the public jobs, and print the results."""
+    """Compare and simulate the public jobs, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="folder with timelines.csv and describe/")
-    parser.add_argument("--count", type=int, default=7000, help="simulated jobs that ask for a part of a budget")
+    parser.add_argument("--count", type=int, default=7000, help="simulated jobs on budgets")
     parser.add_argument("--fit", action="store_true", help="write estimating/phases.csv from these jobs")
     options = arguments.parse(parser, folder=None, count=200)
     if options.folder is None and not options.small:

@@ -1,12 +1,13 @@
-"""What each part of the search gains: the same searches without it, and by the plain Gaussian process alone.
+"""Measure what each part of the search gains, by searching without it, and without all but a plain Gaussian process.
 
-    python benchmarks/search_ablation.py FOLDER         # an hour on one quiet thread
-    python benchmarks/search_ablation.py --small        # a made table, seconds
+    python benchmarks/search_ablation.py FOLDER         # an hour on one otherwise idle thread
+    python benchmarks/search_ablation.py --small        # seconds, with a drawn table
 
-The bare sampler searches parts of measured trainings and drawn worlds (search_fronts.py), and ends by itself
-(`stop: auto`). Then one part at a time is left out. A part that cannot act on a table, such as one that needs failed
-jobs where none fails, is not searched there again: its figures are those of the whole search. Each search is one line
-of --results; one that is there is not run again. Nothing is billed and nothing is trained.
+The sampler alone, without the rest of a study, searches parts of measured trainings and drawn worlds
+(search_fronts.py), and ends by itself (`stop: auto`). Then one part of it at a time is left out. A table on which the
+part cannot act, for example because the part needs failed jobs and none fails, is not searched again: the figures of
+the whole search count. Each search is one line of --results; a search that has its line is not run again. Nothing is
+billed and nothing is trained.
 """
 
 import argparse
@@ -46,13 +47,13 @@ WORLDS = (
     *("plain/0", "failing/1", "far/2", "cliff/335", "heavy/336", "plain/337"),
     *("far/338", "failing/338", "cliff/339", "heavy/339", "plain/3", "failing/4", "heavy/7"),
 )
-"""Some tables of both halves of search_fronts.py, all of its worlds, and three that may be looked at."""
+"""Some tables (MEASURED) and all worlds of DEVELOPMENT and SEEN in search_fronts.py, and three other worlds."""
 _WHOLE = "nothing"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of the search: the attributes without which it does nothing, and where it can act."""
+    """A part of the search: the values of attributes with which it does nothing, and where it can act."""
 
     attributes: Mapping[tuple[Any, str], object]
     on_worlds_only: bool = False
@@ -91,12 +92,12 @@ WITHOUT: Mapping[str, Part] = {
     "bends that are learned": _without(quality, on_worlds_only=True, _BENDS=(0.5,)),
     "what batch and rate usually do": _without(quality, on_worlds_only=True, _FALL=0.0, _LARGE=0.0, _GAIN=0.0),
 }
-"""Part to what leaves it out of the search."""
+"""Names of parts to the attributes that leave them out of the search."""
 
 
 @contextmanager
 def left_out(part: Part) -> Iterator[None]:
-    """Leave a part out of all searches in this process until the end of the block."""
+    """Leave a part out of all searches in this process, inside the block."""
     before = {(owner, name): vars(owner)[name] for owner, name in part.attributes}
     try:
         for (owner, name), value in part.attributes.items():
@@ -116,7 +117,11 @@ def search(name: str, folder: Path, work: Path, budget: float) -> Course:
 
 
 def cells(courses: Sequence[Course]) -> list[str]:
-    """Median dollars to 90 % and those that never get there; mean and worst end, ends below .94; mean dollars."""
+    """Return the cells of COLUMNS for some searches: dollars are in median jobs.
+
+    They are the median dollars to 90 % of the front, the searches that never reach it, the mean and the worst share of
+    the front at the end, the number of ends below 0.94, and the mean dollars spent.
+    """
     to_90 = [course.reached(search_fronts.GOOD) for course in courses]
     ends = [course.share_at(math.inf) for course in courses]
     median = statistics.median_high(to_90)
@@ -137,10 +142,14 @@ def main() -> None:
     """Read the arguments, search, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="folder with the files of search/grids.py")
-    parser.add_argument("--measured", default=",".join(MEASURED), help="tables, with commas between them")
-    parser.add_argument("--worlds", default=",".join(WORLDS), help="kinds and seeds, with commas between them")
+    parser.add_argument("--measured", default=",".join(MEASURED), help="measured tables, with commas between them")
+    parser.add_argument(
+        "--worlds", default=",".join(WORLDS), help="worlds, such as plain/0 (kind/seed), with commas between them"
+    )
     parser.add_argument("--without", default="|".join(WITHOUT), help="parts, with | between them")
-    parser.add_argument("--budget", type=float, default=search_fronts.BUDGET, help="of a search, in median jobs")
+    parser.add_argument(
+        "--budget", type=float, default=search_fronts.BUDGET, help="dollars of a search, in median jobs"
+    )
     parser.add_argument(
         "--results", type=Path, default=RESULTS / "search_ablation.jsonl", help="where searches are kept"
     )

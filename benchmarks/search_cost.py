@@ -1,22 +1,23 @@
 """Measure the dollars that a search needs until its front is good, and the front that it has at the end.
 
-    python benchmarks/search_cost.py                            # held-out worlds; hours on two quiet threads
+    python benchmarks/search_cost.py                            # held-out worlds; hours on two idle threads
     python benchmarks/search_cost.py --tables cliff,heavy --seeds 3 --methods random,tpe,split
     python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
     python benchmarks/search_cost.py --tables "" --outside FOLDER    # trainings that others measured
     python benchmarks/search_cost.py --limited --methods random,tpe,sampler,split   # with a constraint
 
-Searches run on worlds, which are tables of jobs drawn from a seed; see benchmarks/search/README.md. Every method
-searches the same points for dollars and F1, and gets the same answers. Nothing is billed and nothing is trained.
+Searches run on worlds, which are tables of jobs drawn from a seed (see benchmarks/search/README.md). Every method
+searches the same points for dollars and F1, and gets the same results. Nothing is billed and nothing is trained.
 
-After each job, the front of what was measured is scored at the true values of its points, which are means over all
-seeds of the table. The score is its hypervolume as a share of that of the true front; the reference point is a tenth of
-the true front's range beyond its worst values. This product gets the budget as `budget_usd` of its study, and refuses
-what may exceed it. Other libraries know no budget and may overspend with the last job. Every search is kept in
---results; one that is already there does not run again.
+After each job, the front of the measured points is scored at their true values, which are means over all seeds of the
+table. The score is the front's hypervolume divided by that of the true front. The reference point lies beyond the worst
+values of the true front, by a tenth of its range. The methods `sampler` and `split` are paretune: `sampler` is its
+sampler alone, and `split` a whole study. A study gets the budget as `budget_usd`, and refuses jobs that may exceed it.
+Other libraries have no budget, and may exceed it with their last job. Every search is kept in --results; one that is
+already there does not run again.
 
-Peers are those of benchmarks/search/peers.py, and the price-aware forest and the plain rival in the same folder. With
---outside, the trainings that others have measured on EC2 are searched too.
+The other methods are in benchmarks/search: Optuna's samplers in peers.py, a forest that knows prices in forest.py, and
+a plain rival in rival.py. With --outside, trainings that others have measured on EC2 are searched, too.
 """
 
 import argparse
@@ -44,9 +45,9 @@ from search.tables import Table
 RESULTS = Path(__file__).parent / "results"
 SLOW = ("gp",)
 METHODS = ("random", "nsga2", "tpe", "gp", "forest", "rival", "sampler", "split")
-ON_WORLDS_ONLY = "rival"  # it assumes what batch and rate do
+ON_WORLDS_ONLY = "rival"  # this method makes assumptions about the effects of batch and rate
 RANGES = ("learning_rate", "per_device_train_batch_size")
-"""Axes that are ranges in the continuous worlds."""
+"""Axes that are ranges in the worlds of the kind `continuous`."""
 PACKAGES = ("paretune", "optuna", "mlflow", "scikit-learn", "scipy", "numpy")
 
 
@@ -54,7 +55,7 @@ PACKAGES = ("paretune", "optuna", "mlflow", "scikit-learn", "scipy", "numpy")
 class Task:
     """One search of a world.
 
-    `budget` is dollars in median jobs, `slow` the most jobs of a SLOW method, `limited` whether there is a constraint.
+    `budget` is in median jobs, `slow` is the most jobs of a SLOW method, and `limited` is true with a constraint.
     """
 
     name: str
@@ -71,7 +72,7 @@ class Task:
 
 
 def search(task: Task, path: str) -> Course:
-    """Run one search, in a process of its pool."""
+    """Run one search. The processes of a pool call this."""
     table, score = _table(path, task.name, task.limited)
     started, most_usd = time.process_time(), task.budget * table.median_usd
     if task.method == "split":
@@ -82,7 +83,7 @@ def search(task: Task, path: str) -> Course:
 
 
 def _asking(table: Table, task: Task) -> peers.Asking:
-    """Return the library of a method."""
+    """Return the object that chooses the jobs of a method."""
     match task.method:
         case "sampler":
             return product.Sampler(table)
@@ -104,7 +105,7 @@ def _table(path: str, name: str, limited: bool) -> tuple[Any, Score]:
 
 
 class Searched:
-    """Searches that have run, in a file with one line each; a line that is already there does not run again."""
+    """Runs searches, and keeps each as a line of a file. A search that has its line is not run again."""
 
     def __init__(self, path: Path, pool: ProcessPoolExecutor) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +114,7 @@ class Searched:
         self._courses = {json.dumps(task): Course(**course) for task, course in map(json.loads, lines)}
 
     def courses(self, tasks: Sequence[tuple[Task, Path]]) -> list[Course]:
-        """Return the courses of tasks, each with the file of its table, and run those that are missing."""
+        """Return the courses of tasks, each given with the file of its table. Runs those that are missing."""
         waiting = [(task, path) for task, path in tasks if _line(task) not in self._courses]
         results = self._pool.map(search, [task for task, _ in waiting], [str(path) for _, path in waiting])
         for (task, _), course in zip(waiting, results, strict=True):
@@ -130,7 +131,7 @@ def _line(task: Task) -> str:
 def compare(
     name: str, paths: Sequence[tuple[int, Path]], options: argparse.Namespace, searched: Searched
 ) -> list[Searches]:
-    """Run all searches of the worlds of one kind, print them, and return them."""
+    """Run all searches of the worlds, or of the measured table, `name`. Print and return them."""
     seeds = [seed for seed, _ in paths]
     table, _ = _table(str(paths[0][1]), name, options.limited)
     dollars = sorted(usd for usd, _ in table.truths)
@@ -159,19 +160,19 @@ def compare(
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = ",".join(worlds.KINDS)
-    parser.add_argument("--tables", default=every, help=f"kinds of worlds, of {every}; empty for none")
+    parser.add_argument("--tables", default=every, help=f"kinds of worlds among {every}; empty for none")
     parser.add_argument("--outside", type=Path, help="folder with the files of benchmarks/search/measured.py")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument(
         "--limited",
         action="store_true",
-        help="searches with a constraint: in worlds no longer than the middle job, of measured trainings an accuracy of"
+        help="search with a constraint: in worlds no longer than the median job, for measured trainings an accuracy of"
         f" {measured.ENOUGH}; the forest and the rival do not know it",
     )
     parser.add_argument("--development", action="store_true", help="worlds that are not kept aside")
     parser.add_argument("--budget", type=float, default=40.0, help="dollars of a search, in median jobs of the world")
-    parser.add_argument("--slow-jobs", type=int, default=40, help=f"jobs at most of {', '.join(SLOW)}, which are slow")
+    parser.add_argument("--slow-jobs", type=int, default=40, help=f"most jobs of {', '.join(SLOW)}, which is slow")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.jsonl", help="where searches are kept")
     few = {"tables": "tiny", "methods": "random,forest,sampler,split", "seeds": 1}
@@ -191,7 +192,7 @@ def main() -> None:
     print("medians over seeds (range); `not in X (n/N)`: half or more of the searches never did, spending X each")
     print("lost/again/all: median jobs that did not complete, that repeated an earlier one, and all")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(name, "1")  # searches run side by side, in processes that are spawned with this
+        os.environ.setdefault(name, "1")  # the processes that run searches in parallel inherit it
     seeds = worlds.DEVELOPMENT if options.development else worlds.HELD_OUT
     context, settings = multiprocessing.get_context("spawn"), dict[str, list[Searches]]()
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.processes, context) as pool:

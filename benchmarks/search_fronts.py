@@ -1,17 +1,19 @@
 """Judge the search on parts of measured trainings, half of which are left out while the search is developed.
 
     python benchmarks/search_fronts.py FOLDER                       # the half that may be looked at
-    python benchmarks/search_fronts.py FOLDER --half left_out       # once, at the end: hours on two quiet threads
-    python benchmarks/search_fronts.py --small                      # a made table, seconds
+    python benchmarks/search_fronts.py FOLDER --half left_out       # once, at the end: hours on two idle threads
+    python benchmarks/search_fronts.py --small                      # seconds, with a drawn table
 
-FOLDER has the files of benchmarks/search/grids.py. Its parts, their whole tables and worlds drawn by formulas are
-divided by the lists below: no choice may be based on what is LEFT_OUT. Each search is one line of --results; one that
-is already there does not run again.
+FOLDER has the files of benchmarks/search/grids.py. The lists below divide its tables, parts of them, and worlds drawn
+by formulas. No choice may be based on the tables in LEFT_OUT. Each search is one line of --results; a search that has
+its line is not run again.
 
-    stops      the product's sampler, which ends by itself (`stop: auto`)
+    stops      paretune's sampler, which ends by itself (`stop: auto`)
     never      the same sampler until the budget is spent (`stop: never`)
-    study      the whole product, `stop: auto`, on tables whose prices follow from the instance type
-    plain      benchmarks/search/plain.py; forest, tpe, gp: benchmarks/search/forest.py and peers.py
+    study      a whole study of paretune, `stop: auto`, on tables whose prices follow from the instance type
+    plain      benchmarks/search/plain.py
+    forest     benchmarks/search/forest.py
+    tpe, gp    benchmarks/search/peers.py
 
 Dollars are in median jobs of the table. The oracle is the cheapest set of jobs with 90 % of the front's hypervolume.
 """
@@ -38,7 +40,7 @@ from search.tables import Table
 
 RESULTS = Path(__file__).parent / "results"
 METHODS = ("stops", "never", "plain", "forest", "tpe", "gp")
-WHOLE = "study"  # not among METHODS: it cannot replay clusters whose price follows from their settings
+WHOLE = "study"  # not in METHODS: it cannot replay a table if the price depends on settings of the cluster
 OF_EC2 = ("lynceus-cnn", "lynceus-multilayer", "trimtuner-cnn")
 DEVELOPMENT = (
     *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (0, 1, 2, 4, 5, 6)),
@@ -54,7 +56,7 @@ SEEN = (
     *("fcnet-slice/11", "fcnet-parkinsons/11"),
     *("far/338", "failing/338", "cliff/339", "heavy/339"),
 )
-"""Tables that were left out until 2026-11-28, and have been looked at since."""
+"""Tables that were left out until 2026-11-28. They have been looked at since."""
 LEFT_OUT = (
     *(f"{name}/{part}/clusters" for name in OF_EC2 for part in (21, 22)),
     *("lynceus-cnn/23/clusters", "lynceus-multilayer/23/clusters"),  # trimtuner-cnn/23 is the same part as 22
@@ -64,14 +66,14 @@ LEFT_OUT = (
     *("plain/340", "far/340", "failing/340", "cliff/341", "heavy/341"),
 )
 BUDGET, MOST_JOBS, MOST_SLOW = 40.0, 300, 30
-"""Median jobs of a search; the most jobs, and the most for `gp`, which is slow."""
+"""The budget of a search in median jobs, its most jobs, and the most jobs with `gp`, which is slow."""
 GOOD = 0.9
 _SMALL = ("tiny/0",)
 
 
 @cache
 def table_of(name: str, folder: Path, work: Path) -> Any:
-    """Return a part of measured trainings, or a world of a kind and a seed."""
+    """Return the table `name`: a part of measured trainings, or a world, whose name is kind/seed."""
     kind, _, seed = name.partition("/")
     if kind not in worlds.KINDS:
         return grids.grid(name, folder, work)
@@ -81,10 +83,9 @@ def table_of(name: str, folder: Path, work: Path) -> Any:
 
 
 def search(name: str, method: str, folder: Path, work: Path, budget: float) -> dict[str, Course]:
-    """Run one search from its first job to its end.
+    """Run one search, and return its course by method.
 
-    The product's sampler runs once for both of its methods, without stopping: the one that stops runs the same jobs up
-    to its end.
+    `stops` and `never` share one run of paretune's sampler, because `stops` runs the same jobs until it ends.
     """
     table, started = table_of(name, folder, work), time.process_time()
     if method == WHOLE:
@@ -118,7 +119,7 @@ def oracle(name: str, folder: Path, work: Path) -> float:
 
 
 def rows(names: Sequence[str], methods: Sequence[str], courses: dict[str, Course], best: dict[str, float]) -> Any:
-    """Yield a row for each table: its oracle, and for each method dollars to 90 %, final share, and dollars spent."""
+    """Yield a row for each table: its oracle, and by method dollars to 90 %, share at the end, and dollars spent."""
     for name in names:
         cells = [short(best[name])]
         for method in methods:
@@ -132,7 +133,10 @@ def rows(names: Sequence[str], methods: Sequence[str], courses: dict[str, Course
 def summary(
     names: Sequence[str], methods: Sequence[str], courses: dict[str, Course], best: dict[str, float]
 ) -> Iterable[tuple[str, ...]]:
-    """Yield a row for each method over all tables; `dearest` is dollars to 90 % over the best rival's, at worst."""
+    """Yield a row for each method over all tables.
+
+    `dearest` is the largest ratio, over the tables, of its dollars to 90 % and those of the cheapest other rival.
+    """
     rivals = [method for method in methods if method not in ("stops", "never", WHOLE)]
     for method in methods:
         of = {name: courses[f"{name} {method}"] for name in names}

@@ -1,19 +1,21 @@
-"""Is what a study states of its recommendation true?  Bias and coverage on drawn runs whose truth is known.
+"""Check whether the quality that a study states is true: bias and coverage on drawn runs whose true quality is known.
 
     python benchmarks/search_statements.py FOLDER       # three minutes; FOLDER has the files of search/grids.py
     python benchmarks/search_statements.py --small      # seconds
 
-A study here is a table of runs at 24 random points, whose recommended points are run again until each has three runs
-that trained, as `studies/search/next_job.py` does. No search is run. The points of a world have a formula as their
-truth (`search/worlds.py`). Of measured trainings, FCNet has four runs of each point: each draw is one of them, and
-their mean is the truth. TrimTuner states mean and deviation of three runs: draws are normal around that mean.
+A study here is a table of runs at 24 random points. No search is run. As in `studies/search/next_job.py`, recommended
+points are run again until each has three runs that trained, which means that they did not collapse. In a world, the
+true quality follows from a formula (`search/worlds.py`). In measured trainings it is a mean. FCNet has four runs of
+each point: each draw is one of them. TrimTuner gives mean and deviation of three runs: draws are normal around that
+mean.
 
     bias         mean of the stated minus the true quality of recommended points
-    ratio        root mean square error of the recommended quality, over that of the mean of its own runs that trained
-    ± holds      share of recommended points whose true quality lies within one stated standard error
-    80 % holds   the same for the stated interval of 80 %
-    front        true hypervolume of the stated front, over that of the front of the runs that trained; of points whose
-                 quality is better than the median of all points
+    ratio        root mean square error of the stated quality of recommended points, divided by that of the plain mean
+                 of their runs that trained
+    ± holds      share of recommended points whose true quality is within one stated standard error
+    80 % holds   the same for the stated 80 % interval
+    front        true hypervolume of the stated front, divided by that of the front of plain means of runs that trained;
+                 only points whose quality is better than the median of all points count
 """
 
 import argparse
@@ -50,27 +52,29 @@ SETTINGS = {
     "20 % collapse, noise x 5": ("plain", 0.2, 5.0),
     "cliff": ("cliff", 0.0, 1.0),
 }
-"""Maps a name to the kind of world, the share of runs that collapse, and the noise as a multiple of 0.0015."""
+"""Names to the kind of world, the share of runs that collapse, and the noise as a multiple of 0.0015."""
 MEASURED = ("trimtuner-cnn//clusters", "trimtuner-sizes//clusters", "fcnet-slice", "fcnet-parkinsons")
 """Names of grids whose points were run several times."""
 _USD = {"ml.g5.xlarge": 1.4, "ml.g6e.xlarge": 2.6}
 _POINTS, _NOISE = 24, 0.0015
-_FALLEN = 0.2  # distance below the truth of a run that has collapsed
+_FALLEN = 0.2  # a run has collapsed if its quality is this much below the truth
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
     """One study: the actual and the stated errors of the recommended points, and the score of its front."""
 
-    errors: Sequence[tuple[float, float, float, float]]  # stated, of the runs' mean, stated standard error, margin
+    errors: Sequence[tuple[float, float, float, float]]
+    """Error of the stated quality and of the plain mean; stated standard error, and half-width of the 80 % interval."""
     front: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A point, its parameters as a trial gives them, its dollars, its quality without noise, and how runs scatter.
+    """A point with its dollars and its true quality.
 
-    A run is one of `runs`, or normal around the truth with `deviation` if there are none.
+    The quality of a run is one of `runs` or, if there are none, normal around `truth` with the standard deviation
+    `deviation`.
     """
 
     point: Point
@@ -81,7 +85,7 @@ class Job:
 
 
 def jobs_of_world(world: World, noise: float) -> list[Job]:
-    """Return the jobs of a world with so many times the usual noise."""
+    """Return the jobs of a world. `noise` multiplies the usual noise."""
     jobs = []
     for name, batch, rate in product(_USD, (8, 16, 32, 64, 128), RATES):
         point: Point = {"instance_type": name, "per_device_train_batch_size": batch, "learning_rate": rate}
@@ -91,7 +95,7 @@ def jobs_of_world(world: World, noise: float) -> list[Job]:
 
 
 def jobs_of_grid(name: str, table: Grid) -> list[Job]:
-    """Return the trainings that others have measured."""
+    """Return the jobs of a table of measured trainings."""
     jobs = []
     for point in table.points:
         usd, negative = table.truth(point)
@@ -103,7 +107,7 @@ def jobs_of_grid(name: str, table: Grid) -> list[Job]:
 
 
 class _Study:
-    """Draws the runs of one study from some points of `among`; a share of the runs collapses."""
+    """Draws the runs of one study at random points of `among`. The share `share` of the runs collapses."""
 
     def __init__(self, among: Sequence[Job], seed: int, share: float, given: Mapping[str, Any], metric: str) -> None:
         self._draw, self._share, self._given, self._metric = random.Random(seed), share, given, metric
@@ -111,11 +115,11 @@ class _Study:
         self._goals = {"cost_usd": "minimize", metric: "maximize"}
 
     def truth(self, number: int) -> float:
-        """Return the quality of a point when it trains."""
+        """Return the true quality of a point, which its runs have if they do not collapse."""
         return self._jobs[number].truth
 
     def check(self) -> Checked:
-        """Run the points, repeat what is recommended, and compare with the truth."""
+        """Run the points, repeat the recommended ones, and compare the statements with the truth."""
         trials = [self._run(number, number) for number in range(_POINTS)]
         while True:
             study_front = StudyFront.of(trials, self._goals, {})
@@ -154,7 +158,7 @@ class _Study:
         )
 
     def _share_of_front(self, study_front: StudyFront) -> float:
-        """Return the true hypervolume of the stated front, divided by that of the best means of runs that trained."""
+        """Return the true hypervolume of the stated front, divided by that of the front of plain means."""
         measured = []
         for point in study_front.points:
             values = [trial.values[self._metric] for trial in point.trials]
@@ -217,7 +221,7 @@ def main() -> None:
     """Read the arguments, draw the studies, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="folder with the files of search/grids.py")
-    parser.add_argument("--studies", type=int, default=40, help="studies of a row")
+    parser.add_argument("--studies", type=int, default=40, help="studies per row")
     options = arguments.parse(parser, studies=1)
     seeds = range(worlds.HELD_OUT.start, worlds.HELD_OUT.start + options.studies)
     with tempfile.TemporaryDirectory() as work:

@@ -1,7 +1,7 @@
-"""The ways of training that `training_throughput.py` compares, and their limit; each runs in its own process.
+"""The variants of training that `training_throughput.py` compares, and their limit. Each runs in its own process.
 
-Every function takes the options of the command line and a prepared data set. It returns `samples_per_second` in steady
-state, and `f1` if it was measured.
+The letters are those of `training_throughput.py`. Every function takes the options of the command line and a prepared
+data set. It returns `samples_per_second` without the warm-up, and `f1` if it was measured.
 """
 
 import argparse
@@ -35,12 +35,12 @@ from paretune.training import device
 from paretune.training.rows.tokenized import GlobalBatchSampler, TokenRows, masked, pad_multiple
 
 WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
-RECIPE_SHARE = 4  # the recipe does a fourth of the steps: all its batches are 512 tokens long, so more add nothing
+RECIPE_SHARE = 4  # the recipe runs a fourth of the steps, which is enough: all its batches are 512 tokens long
 RECIPE_LENGTH = 512
 
 
 def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """Run (c): the training process of a paretune job, in its own job folder."""
+    """Run (c), or `unsuited`: the training process of a paretune job, in its own job folder."""
     extra: dict[str, Any] = {} if options.whole else {"max_steps": options.steps, "eval_strategy": "no"}
     spec = JobSpec(
         learning_rate=options.learning_rate,
@@ -74,7 +74,7 @@ runpy.run_module("paretune.training", run_name="__main__", alter_sys=True)
 
 
 class Examples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Single rows as `datasets` would return them, without padding."""
+    """Returns single rows without padding, as `datasets` does."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self._rows = TokenRows(folder / split, pad_id=0)
@@ -88,7 +88,7 @@ class Examples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 class Timer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
-    """Counts seconds and steps after the warm-up."""
+    """Measures seconds and steps after the warm-up."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -126,7 +126,7 @@ def macro_f1(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """Run (a) or (b): the Trainer as its documentation uses it."""
+    """Run (a) or (b): the Trainer, used as in its documentation."""
     set_seed(options.seed)
     recipe = options.variant == "recipe"
     steps = max(WARM_UP + 3, options.steps // RECIPE_SHARE) if recipe else options.steps
@@ -158,7 +158,7 @@ def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> 
 
 
 def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """Run (d): forward, backward, clip and step, and nothing else."""
+    """Run (d): only forward, backward, clipping and optimizer step."""
     set_seed(options.seed)
     workspace = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
@@ -189,7 +189,7 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
 
 
 def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
-    """Run (e): only the products of two matrices in the layers, forward and backward, over the batches of (c)."""
+    """Run `products`: only the matrix products of the layers, forward and backward, for the batches of (c)."""
     workspace = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
     config = AutoConfig.from_pretrained(options.model)
@@ -219,7 +219,7 @@ def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> d
 
 
 def _three(left: torch.Tensor, right: torch.Tensor, gradient: torch.Tensor) -> None:
-    """Compute a product (N, K) by (K, M) and, for a gradient (N, M), those that its two factors need."""
+    """Compute the product of (N, K) and (K, M) and, from its gradient (N, M), the gradients of both factors."""
     torch.matmul(left, right)
     torch.matmul(gradient, right.mT)
     torch.matmul(left.mT, gradient)

@@ -1,18 +1,19 @@
-"""Measure the speed of paretune's training, compared with what people use and with the limit.
+"""Measure the speed of paretune's training, and compare it with usual trainings and with the limit.
 
     python benchmarks/training_throughput.py                       # CPU: MiniLM on movie reviews, about 25 minutes
     python benchmarks/training_throughput.py --quality-seeds 0     # speed only, about 10 minutes
     python benchmarks/training_throughput.py --precision fp32      # as on a processor without bf16
 
-Model, rows and optimizer steps are the same. One process runs after the other, variants alternate, and each is repeated
-in one run. It prints the median samples per second with their spread, the ratio to (b), the share of the limit, and F1.
+All variants have the same model, rows and number of steps. They run one at a time, each in its own process, and take
+turns until each has run --repeats times. The table has the median of samples per second with the range, the ratio to
+(b), the share of the limit, and F1.
 
     recipe      (a) the published SageMaker benchmark's recipe: every row padded to 512 tokens, fp32, Trainer defaults
     trainer     (b) Trainer defaults with dynamic padding, fp32
     paretune    (c) a paretune job, as `paretune train` runs it
-    loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimizer
+    loop        (d) a bare PyTorch loop over the same batches as (c), with the same precision and optimizer
     unsuited    (c) with PyTorch's own dropout and attention on processors, and glibc's own handling of freed memory
-    products    the matrix products of (c) alone, forward and backward: what no training of these batches can exceed
+    products    only the matrix products of (c), forward and backward: no training on these batches can be faster
 
 Source of (a): aws-samples/amazon-sagemaker-huggingface-benchmark, src/models/train_model.py, 2021, MIT-0.
 """
@@ -39,7 +40,7 @@ _NAMES = {
     "unsuited": "paretune, but with PyTorch's dropout and attention and glibc's memory",
     "products": "the matrix products of these batches alone: the limit",
 }
-"""Variants, in the words of the README."""
+"""Variants to their names in the table."""
 _COMPARED = ("trainer", "paretune", "unsuited")
 """Variants whose F1 is measured."""
 
@@ -73,7 +74,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=16, help="rows per step")
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--max-seq-length", type=int, default=128)
-    parser.add_argument("--precision", choices=("auto", "fp32"), default="auto", help="of all but the Trainer")
+    parser.add_argument(
+        "--precision", choices=("auto", "fp32"), default="auto", help="of all variants except the Trainer's"
+    )
     parser.add_argument("--dataset", default="bundled:rotten_tomatoes")
     parser.add_argument("--model", default="bundled:all-MiniLM-L6-v2")
     parser.add_argument("--variants", default=",".join(_NAMES))
@@ -120,7 +123,7 @@ def _child(options: argparse.Namespace, name: str, *, seed: int, whole: bool = F
 
 
 def _run_variant(options: argparse.Namespace) -> dict[str, float]:
-    # Imported here: the parent process needs no torch, which would take memory and threads from its children.
+    # Imported here, because torch in the parent process would take memory and threads from its children.
     from throughput_variants import bare_loop, matrix_products, paretune_job, trainer_defaults
 
     prepared = PreparedDataset.read(Path(options.prepared))
@@ -134,7 +137,7 @@ def _run_variant(options: argparse.Namespace) -> dict[str, float]:
 
 
 def _print_conditions(options: argparse.Namespace) -> str:
-    """Print in one line what is measured and where."""
+    """Print and return a line with the conditions of the measurement."""
     import torch
 
     from paretune.training import device
@@ -151,7 +154,7 @@ def _print_conditions(options: argparse.Namespace) -> str:
 
 
 def _print_table(made: str, speed: dict[str, list[dict[str, float]]], quality: dict[str, list[float]]) -> None:
-    """Print the table, also as the block of the README."""
+    """Print the table as a block."""
     head = ("", "samples/s, median (range)", "x Trainer", "share of the limit", "F1 of the seeds")
     lines = []
     for name, runs in speed.items():
@@ -170,7 +173,7 @@ def _print_table(made: str, speed: dict[str, list[dict[str, float]]], quality: d
 
 
 def _over(value: float, runs: list[dict[str, float]] | None, form: str) -> str:
-    """Format a rate divided by the median of some runs."""
+    """Format a rate divided by the median rate of some runs; empty without runs."""
     return format(value / statistics.median(run["samples_per_second"] for run in runs), form) if runs else ""
 
 
