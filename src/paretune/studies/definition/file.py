@@ -1,4 +1,4 @@
-"""The file of a study: shared job parameters, the search space, objectives and limits.
+"""Study files: the parameters that all jobs share, the search space, objectives and limits.
 
     name: which cluster
     job: {num_train_epochs: 2}
@@ -7,8 +7,8 @@
       global_batch_size: {choices: [16, 64]}
     budget_usd: 20
 
-Every fault carries its line in the file, and all are reported at once. An override by name, such as `--n_trials 20`,
-replaces the file's value. Python may pass the same content as a mapping.
+All faults are reported at once, each with its line number in the file. An option of the command line, such as
+`--n_trials 20`, replaces the file's value. Python code may pass the same content as a mapping.
 """
 
 import json
@@ -66,12 +66,13 @@ from paretune.studies.definition.space import (
 
 _LONGEST_NAME = 80  # characters
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "metric_definitions")
-"""Parameters of a job that may stand next to `job`: the user's own training."""
+"""Job parameters that describe the user's own training. A file may have them next to `job` instead of inside it."""
 IN_THE_FILE = ("job", "search", "points", "objectives", "constraints")
-"""Keys of a study that cannot be typed."""
+"""Keys of a study that cannot be set on the command line."""
 _CLUSTER_KEYS = ("instance_type", "instance_count", "spot", "region", "max_runtime_minutes")
+"""In a study of an MLflow project, these searched names are job parameters, and others belong to the project."""
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
-"""Objectives that depend only on the cluster, whatever the job trains."""
+"""Objectives of seconds and dollars that are measured for any job, even if it runs the user's own training."""
 
 
 class StudyFile(Parameters):
@@ -82,21 +83,21 @@ class StudyFile(Parameters):
     job: JobValues = parameter(JobValues(), example={"num_train_epochs": 2})
     """parameters that all jobs share"""
     search: dict[str, Any] = parameter({}, example={"learning_rate": {"low": 1e-5, "high": 1e-4}})
-    """searched parameter to choices, or to low and high"""
+    """searched parameter to its choices, or to low and high"""
     points: Points | None = parameter(None, example={"full": {"precision": ["fp32", "bf16"]}, "replicates": 3})
     """a designed experiment instead of search: full, d_optimal or table"""
     objectives: dict[str, str] = parameter({}, example={"f1": "maximize"})
     """metrics to minimize or maximize; by default less cost_usd and more f1"""
     constraints: dict[str, dict[str, float]] = parameter({}, example={"f1": {"min": 0.9}})
-    """metrics and their bounds"""
+    """metric to its bounds"""
     budget_usd: float | None = parameter(None, gt=0)
     """dollars that all jobs of the study may cost together; required if jobs are billed"""
     n_trials: int | None = parameter(None, ge=1)
-    """trials at most, without the repeats of what is recommended; by default as many as the budget or the grid has"""
+    """most trials, not counting repeats of recommended ones; by default as many as the budget or the grid allows"""
     n_parallel: int = parameter(1, ge=1, le=1000)
     """jobs at a time"""
     sampler: Literal["split", "tpe", "gp", "nsga2", "random", "grid"] | None = parameter(None)
-    """how points are suggested; split models seconds and quality separately; by default split where possible, otherwise
+    """how points are suggested; split models seconds and quality separately; by default split if possible, otherwise
     tpe"""
     stop: Literal["auto", "never"] = parameter("auto")
     """auto: end when the front has stopped growing (split sampler); never: spend the budget or all trials"""
@@ -113,11 +114,12 @@ class StudyFile(Parameters):
 
     @classmethod
     def read(cls, values: str | Mapping[str, Any], overrides: Mapping[str, str] | None = None) -> Self:
-        """Read a study from a file, or from a mapping with its content; overrides win.
+        """Read a study from a file, or from a mapping with the same content.
 
-        `overrides` maps names to texts; empty texts are ignored. A name is a key of the study or a parameter of a job.
-        For a searched parameter, one value ends its search, and several values with commas between them replace its
-        choices. `seed` is the study's seed; the training's seed stands in `job`. BadInput has the lines of faults.
+        `overrides` maps names to texts and wins over the file; empty texts are ignored. A name is a key of the study or
+        a parameter of its jobs. If the parameter is searched, a single value replaces the search, and a
+        comma-separated list replaces its choices. `seed` is the study's seed; the training's seed is in `job`. Raises
+        BadInput with all faults and their lines.
         """
         path, file, faults, located = "", None, list[Fault](), list[tuple[int, str]]()
         if isinstance(values, str):
@@ -144,7 +146,7 @@ class StudyFile(Parameters):
 
     @property
     def command(self) -> str:
-        """The line that begins it and goes on with it; empty if it was described in Python."""
+        """The command line that starts this study and also continues it; empty if Python code described the study."""
         return self._command
 
     @classmethod
@@ -155,8 +157,8 @@ class StudyFile(Parameters):
             job = job.given()
         if isinstance(job, Mapping):
             job = {**job, **{name: values.pop(name) for name in TRAINING_KEYS if name in values}}
-            if str(job.get("launcher", "")).strip() != "simulated":  # it defines how the study would be rehearsed
-                job.pop("simulation", None)
+            if str(job.get("launcher", "")).strip() != "simulated":
+                job.pop("simulation", None)  # a file may keep the settings of its rehearsal
             values["job"] = job
             if isinstance(values.get("search"), Mapping):
                 values["search"] = {full_name(job, str(name)): entry for name, entry in values["search"].items()}
@@ -174,7 +176,7 @@ class StudyFile(Parameters):
             try:
                 entries[name] = read_entry(name, raw)
             except BadInput as error:
-                sentences = _own_names(name, others.data.get("job")) or error.faults
+                sentences = _undeclared_name(name, others.data.get("job")) or error.faults
                 faults += [Fault((name,), text) for text in sentences]
         if faults:
             raise faults_error(faults)
@@ -199,22 +201,25 @@ class StudyFile(Parameters):
 
     @property
     def judged_by(self) -> Objective | None:
-        """The metric that measures the model, or None if the study is about seconds and dollars only."""
+        """The metric that measures the model's quality, or None if the study has only seconds and dollars."""
         return judged_by(self.goals)
 
     @property
     def goals(self) -> dict[str, str]:
-        """The objectives, and the quality that only a constraint asks for: metric to minimize or maximize."""
+        """The objectives, plus the quality metric if only a constraint names it: metric to minimize or maximize."""
         return with_quality(self.objectives, self.constraints)
 
     @property
     def takes_split(self) -> bool:
-        """Whether seconds and quality are learned apart: by `sampler`, or by default if the study allows it."""
+        """Whether the split sampler is used, which models seconds and quality separately.
+
+        It is the default if the objectives allow it.
+        """
         return can_be_split(self) if self.sampler is None and not self.points else self.sampler == "split"
 
     @property
     def tries_all(self) -> bool:
-        """Whether every point is tried, each once: those of a grid, or the rows of `points` in their order."""
+        """Whether the study tries every point once: the whole grid, or all rows of `points` in order."""
         return self.sampler == "grid" or bool(self.points)
 
     @cached_property
@@ -233,7 +238,10 @@ class StudyFile(Parameters):
         return None if self.ranges() else math.prod(len(entry.corners) for entry in self.search.values())
 
     def jobs_at(self, points: Iterable[Mapping[str, Value]] | None = None) -> list[tuple[dict[str, Value], JobSpec]]:
-        """Return the points that make a job, with their jobs; by default all points, both ends of ranges."""
+        """Return the points that are valid jobs, each with its job.
+
+        By default, these are all combinations of choices and ends of ranges, or the rows of the design.
+        """
         jobs, every = [], all_points(self.search) if self.design is None else self.design.rows
         for point in every if points is None else points:
             with suppress(BadInput):
@@ -241,21 +249,21 @@ class StudyFile(Parameters):
         return jobs
 
     def spec_at(self, point: Mapping[str, Any]) -> JobSpec:
-        """Return the job of a trial; the values of its point need not be among the choices.
+        """Return the job at a point, whose values need not be among the choices.
 
-        Raises BadInput if the point makes no job, such as a batch that its devices cannot share.
+        Raises BadInput if the job is invalid: for example, if its batch cannot be divided among the devices.
         """
         return make_spec(self.job.given(), point)
 
     def given(self) -> dict[str, Any]:
-        """Return the keys that were given. `read` makes the same study from them."""
+        """Return the keys that were given. `read` turns them back into the same study."""
         given = super().given()
         given.pop("search", None)
         search = {name: entry.as_json() for name, entry in self.search.items()}
         return given | ({"search": search} if search else {})
 
     def as_text(self) -> dict[str, str]:
-        """Return the given keys and what follows from them, for MLflow; `storage` has no password."""
+        """Return the given keys and the defaults derived from them as texts for MLflow, without passwords."""
         sampler = self.sampler or ("points" if self.points else "split" if self.takes_split else "tpe")
         implied = {"objectives": self.objectives, "sampler": sampler, "storage": redacted(self.storage or "") or None}
         return {
@@ -264,7 +272,7 @@ class StudyFile(Parameters):
             if name != "once" and value is not None
         }
 
-    rules: ClassVar[Rules] = ()  # below
+    rules: ClassVar[Rules] = ()  # set below
     last_rules: ClassVar[Rules] = ()
 
 
@@ -278,7 +286,7 @@ def can_be_split(study: StudyFile) -> bool:
 
 
 def full_name(job: Mapping[str, Any], name: str) -> str:
-    """Return a searched parameter's name inside the job's mapping, if the user's own training declares it."""
+    """Return a searched name as a job spells it: with `training_arguments.` if the user's own training declares it."""
     script, project = str(job.get("entry_script") or ""), str(job.get("project") or "")
     if is_inside(name) or not (script or project) or name in (JobSpec.model_fields if script else _CLUSTER_KEYS):
         return name
@@ -292,7 +300,7 @@ def full_name(job: Mapping[str, Any], name: str) -> str:
 
 
 def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
-    """Return parameters of the project's entry point; if it is unreadable, add the reason to `faults`."""
+    """Return the parameters of the project's entry point. If it cannot be read, add the reason to `faults`."""
     from paretune.projects.project import declared_parameters  # imports MLflow, which takes a second
 
     with collecting(faults):
@@ -300,8 +308,8 @@ def _entry_parameters(job: Mapping[str, Any], faults: list[str]) -> list[str]:
     return []
 
 
-def _own_names(name: str, job: JobValues | None) -> list[str]:
-    """Return the fault of a searched name that the user's training does not declare; empty if it may be searched."""
+def _undeclared_name(name: str, job: JobValues | None) -> list[str]:
+    """Return a fault if the user's own training does not declare this searched name, else an empty list."""
     if job is None or name in JobSpec.model_fields or is_inside(name):
         return []
     if job.project is not None:
@@ -326,7 +334,10 @@ def _own_training(study: StudyFile) -> Iterator[Fault]:
 
 
 def _parts(study: StudyFile) -> Iterator[Fault | str]:
-    """Return faults of the storage, of metrics, and of a registered model, which no trial registers."""
+    """Yield the faults of storage, `register`, objectives and constraints.
+
+    `register` is checked here because the jobs of trials leave it out.
+    """
     if study.storage is not None and (fault := address_fault(study.storage)):
         yield fault
     if study.job.register is not None:
@@ -339,7 +350,7 @@ def _parts(study: StudyFile) -> Iterator[Fault | str]:
 
 
 def _clashes(study: StudyFile) -> Iterator[Fault]:
-    """Return faults of job parameters that cannot be in a study, or conflict with what is searched."""
+    """Yield the faults of job parameters that a study does not allow, or that conflict with searched ones."""
     if study.job.runs_user_code and study.job.is_simulated and study.job.simulation.runs is None:
         text = "a training of your own is simulated from recorded runs: set simulation.runs to their table, or leave"
         yield Fault(("job", "launcher"), f"{text} launcher out")
@@ -352,12 +363,12 @@ def _clashes(study: StudyFile) -> Iterator[Fault]:
         if name in given or (inner and inner in (given.get(prefix) or {})):
             yield Fault(("search", name), f"{name} is in job and in search: take it out of one of them")
     if "max_train_samples" in study.search and study.job.max_eval_samples is None:
-        # F1 is compared on the same rows, and by default their number follows that of the training rows.
+        # F1 must be compared on the same rows, but by default their number depends on the number of training rows.
         text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in"
         yield Fault(("search", "max_train_samples"), f"{text} job")
     if "instance_type" in study.search and study.job.fallback_instance_types:
-        text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
-        yield Fault(("job", "fallback_instance_types"), f"{text}one than it says; leave it out")
+        text = "fallback_instance_types cannot be combined with a searched instance_type: a trial could be measured on"
+        yield Fault(("job", "fallback_instance_types"), f"{text} another type than its own; leave it out")
 
 
 def _points(study: StudyFile) -> Iterator[Fault | str]:
@@ -392,10 +403,10 @@ def _limits(study: StudyFile) -> Iterator[str]:
     types = searched.corners if searched is not None else (study.job.instance_type,)
     with suppress(BadInput):
         types = (*types, *(row.get("instance_type") for row in (study.design.rows if study.design else ())))
-    places = [chosen(study.job.launcher, str(name)) for name in types]
-    if billed := next((item for item in places if item.is_billed and not item.is_simulated), None):
+    launchers = [chosen(study.job.launcher, str(name)) for name in types]
+    if billed := next((item for item in launchers if item.is_billed and not item.is_simulated), None):
         yield f"budget_usd is missing: jobs on {billed.title} are billed, so their study needs it; add budget_usd: 20"
-    # Dollars of local jobs are notional and simulated ones virtual: only trials end such a study.
+    # Without a budget, only n_trials ends a study whose dollars are notional (local jobs) or simulated.
     elif study.n_trials is None and not study.tries_all:
         yield "n_trials is missing: nothing else ends this study; add n_trials: 20, or budget_usd"
 
@@ -409,7 +420,7 @@ def _sampler(study: StudyFile) -> Iterator[str]:
     elif study.sampler == "split" and not can_be_split(study):
         times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB if study.job.runs_user_code else metrics.OF_THE_CLUSTER))
         metric = study.judged_by.metric if study.judged_by is not None else "f1"
-        yield f"sampler split needs the objective {metric} and one of {times}, and takes no others: change them"
+        yield f"sampler split needs the objective {metric} and at least one of {times}, and no others: change them"
 
 
 StudyFile.rules = (_name, _parts, _own_training, _clashes, _limits, _sampler, _points)
@@ -417,7 +428,7 @@ StudyFile.last_rules = (lambda study: [] if study.points else combination_faults
 
 
 def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) -> Any:
-    """Return a value of the file with resolved paths; `faults` receives a fault for each key without a value."""
+    """Return a value of the file with its paths resolved, and add a fault to `faults` for each key without a value."""
     if isinstance(value, dict):
         return {name: _plain(item, (*keys, name), faults, path) for name, item in value.items()}
     if isinstance(value, list):
@@ -433,10 +444,10 @@ def _plain(value: Any, keys: tuple[str, ...], faults: list[Fault], path: str) ->
 
 
 def resolve(file: str, text: str) -> str:
-    """Resolve `text` in a study file to a path; return `text` itself if nothing has that name.
+    """Return the path of the file that `text` names in a study file, or `text` itself if there is none.
 
-    A path counts from the current folder, then from the folder of the file, then from the project around it (the next
-    folder above with an MLproject), then from the files that come with paretune.
+    `text` is looked up in the current folder, then in the folder of the study file, then in the project around it (the
+    nearest folder above with an MLproject), then among the files that come with paretune.
     """
     folder = Path(file).resolve().parent
     project = next((above for above in (folder, *folder.parents) if (above / "MLproject").is_file()), folder)
@@ -444,9 +455,9 @@ def resolve(file: str, text: str) -> str:
 
 
 def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
-    """Put one typed value into the document; returns its faults."""
+    """Write one option of the command line into the document, and return its faults."""
     if name in IN_THE_FILE:
-        return [f"{name} is set in the file and cannot be typed"]
+        return [f"{name} can be set only in the file"]
     if name in StudyFile.model_fields:
         document[name] = Plain(text)
         return []
@@ -461,7 +472,7 @@ def _override(document: dict[str, Any], name: str, text: str) -> list[str]:
         return []
     if isinstance(search, dict):
         search.pop(name, None)
-    document.pop(name, None)  # of the user's own training, next to job
+    document.pop(name, None)  # TRAINING_KEYS may be next to job
     if isinstance(job, dict):
         document["job"] = {**job, name: Plain(text)}
     return []

@@ -1,4 +1,4 @@
-"""The metrics that a study can optimize or constrain, prior knowledge about them, and their faults."""
+"""The metrics that a study can optimize or constrain, prior knowledge about them, and the checks of both keys."""
 
 import math
 from collections.abc import Mapping
@@ -30,12 +30,12 @@ class Objective:
 
     @property
     def sign(self) -> float:
-        """1 if more is better, -1 if less is."""
+        """1 if more is better, -1 if less is better."""
         return 1.0 if self.direction == "maximize" else -1.0
 
     @property
     def is_share(self) -> bool:
-        """Whether it is a share of the validation rows, 0 to 1, as F1 is."""
+        """Whether its values are shares from 0 to 1, like F1."""
         return (self.lowest, self.highest) == (0.0, 1.0)
 
 
@@ -57,15 +57,15 @@ _TABLE = (
     Objective(metrics.EVAL_LOSS, "minimize", "evaluation loss", noise=F1_NOISE, lowest=0.0),
 )
 OBJECTIVES = {objective.metric: objective for objective in _TABLE}
-"""The known metrics; among those that measure a model, the most informative comes first. A user's own training may log
-any other metric too."""
+"""Metric to its objective. Of the metrics that measure a model, the most informative comes first. A user's own training
+may log other metrics too."""
 
 
 def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dict[str, str]:
-    """Return the objectives, and the quality of the model that only a constraint asks for.
+    """Return the objectives, plus the metric of the model's quality if only a constraint names it.
 
-    "The cheapest with F1 of at least 0.9" is a question about dollars and F1. The direction of an unknown metric is
-    that in which its bound leaves room.
+    "The cheapest model with an F1 of at least 0.9" is a question about dollars and F1. An unknown metric with a `min`
+    is maximized, and one with a `max` is minimized.
     """
     if judged_by(objectives) is not None:
         return dict(objectives)
@@ -75,9 +75,9 @@ def with_quality(objectives: Mapping[str, str], constraints: Constraints) -> dic
 
 
 def judged_by(objectives: Mapping[str, str]) -> Objective | None:
-    """Return the objective that measures the model: the most informative known one, else the first other one.
+    """Return the objective that measures the model: the most informative one of OBJECTIVES, else the first other one.
 
-    None if all objectives follow from the cluster.
+    Return None if all objectives are seconds and dollars.
     """
     names = [name for name in [*OBJECTIVES, *objectives] if name in objectives and name not in metrics.OF_THE_CLUSTER]
     if not names:
@@ -86,19 +86,19 @@ def judged_by(objectives: Mapping[str, str]) -> Objective | None:
 
 
 def default_objectives(job: Mapping[str, Any]) -> dict[str, str]:
-    """Return dollars and the quality metric of the study's task."""
+    """Return the objectives of a study that gives none: dollars and the quality metric of its task."""
     task = metrics.TASKS.get(str(job.get("task") or metrics.CLASSIFICATION))
     name = metrics.F1 if task is None else task.quality  # another rule refuses unknown tasks
     return {metrics.COST_USD: "minimize", name: OBJECTIVES[name].direction}
 
 
 def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[float, ...]:
-    """Return the values of the objectives with signs such that less is better."""
+    """Return the values of the objectives, with the sign of maximized ones flipped so that less is always better."""
     return tuple(-values[name] if direction == "maximize" else values[name] for name, direction in objectives.items())
 
 
 def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[str, float]:
-    """Return how far each constraint is missed; 0 or less means it is met. Unmeasured metrics miss by 1."""
+    """Return by how much each bound is missed; 0 or less means that it is met. An unmeasured metric misses by 1."""
     signs = {"min": -1.0, "max": 1.0}
     return {
         f"{name} {end}": signs[end] * (measured[name] - bounds[end]) if name in measured else 1.0
@@ -109,7 +109,7 @@ def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[
 
 
 def objective_faults(name: str, direction: str, task: str | None) -> list[str]:
-    """Return faults of one objective of a task; None is a training of the user's own, which may log any metric."""
+    """Return the faults of one objective. `task` is None for the user's own training, which may log any metric."""
     usual = OBJECTIVES[name].direction if name in OBJECTIVES else direction
     if fault := _unmeasured(name, task):
         return [f"objectives: {fault}"]
@@ -119,7 +119,7 @@ def objective_faults(name: str, direction: str, task: str | None) -> list[str]:
 
 
 def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> list[str]:
-    """Return faults of one constraint; `task` as in `objective_faults`."""
+    """Return the faults of one constraint. `task` is None for the user's own training, which may log any metric."""
     if fault := _unmeasured(name, task):
         return [f"constraints: {fault}"]
     if not bounds or bounds.keys() - {"min", "max"}:
@@ -132,7 +132,7 @@ def bounds_faults(name: str, bounds: Mapping[str, float], task: str | None) -> l
 
 
 def _unmeasured(name: str, task: str | None) -> str:
-    """Return why a job of this task does not measure a metric; empty if it does."""
+    """Return the reason why jobs of this task do not measure a metric, or an empty text if they do."""
     if task is None:
         return ""
     if name not in OBJECTIVES:

@@ -1,14 +1,14 @@
-"""The rows of a designed experiment: `points:` of a study.
+"""Designed experiments: the key `points` of a study, and the rows that it describes.
 
     points: {full: {precision: [fp32, bf16], instance_count: [1, 2]}, replicates: 3}
     points: {d_optimal: 15, factors: {clusters: [{instance_type: ml.g5.xlarge, instance_count: 1}, ...], ...}}
     points: {table: rows.csv, replicates: 2}
 
-A level is a value of the parameter named by the factor, or a mapping of parameters that vary together. The study's seed
-shuffles the rows. Each replicate has a different training seed.
+A level of a factor is a value of the parameter of the same name, or a mapping of parameters that vary together. The
+study's seed shuffles the rows. Each replicate has a different training seed.
 
-For correlations, every factor is sum-coded (deviation from the mean of all levels), even if numeric, so no shape of its
-effect is assumed.
+For correlations, every factor is sum-coded (its effects are deviations from the mean of all levels), even if it is
+numeric, so no shape of its effect is assumed.
 """
 
 import csv
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _MOST_COMBINATIONS = 2000  # an optimal design evaluates every combination for every row
 _LARGEST_TABLE = 1_000_000  # bytes
-_MOST_STARTS = 20  # random starts: the result of the exchange algorithm depends on its starting rows
+_MOST_STARTS = 20  # random starts, because the result of the exchange algorithm depends on its first rows
 
 Level = dict[str, Any]  # parameter to value, as typed
 Labels = dict[str, str]  # factor to level label
@@ -43,11 +43,11 @@ class Points(Parameters):
     """The `points` key of a study file."""
 
     full: dict[str, Any] = parameter({})
-    """levels of each factor; all combinations run"""
+    """levels of each factor; every combination is run"""
     d_optimal: int | None = parameter(None, ge=1)
     """number of rows, chosen to best estimate the main effects"""
     table: str | None = parameter(None)
-    """CSV file with a column for each parameter and a line for each row"""
+    """CSV file with a column for each parameter and a line for each row of the design"""
     factors: dict[str, Any] = parameter({})
     """levels of each factor, for d_optimal"""
     replicates: int = parameter(1, ge=1)
@@ -85,9 +85,9 @@ def _points(points: Points) -> Iterator[str]:
 
 
 class Design:
-    """The rows of `points:`, each the parameters of one job, shuffled by `seed`. Raises BadInput without rows.
+    """The rows of `points`: the parameters of one job each, shuffled by `seed`. Raises BadInput if there are none.
 
-    Replicates number their training seeds up from the row's own `seed`, else from `first_seed`.
+    The training seeds of a row's replicates count up from the row's own `seed`, else from `first_seed`.
     """
 
     def __init__(self, points: Points, seed: int, first_seed: int = 42) -> None:
@@ -95,7 +95,7 @@ class Design:
         order = (_table(points.table) if points.table else _chosen(points, seed)) * points.replicates
         random.Random(seed).shuffle(order)
         seen = Counter[str]()
-        for level, labels in order:  # each repetition of a row has a different training seed
+        for level, labels in order:  # every replicate of a row gets another training seed
             row = {name: _value(name, value) for name, value in level.items()}
             key = spell({name: spell(value) for name, value in row.items()})
             self.rows.append({**row, "seed": int(row.get("seed", first_seed)) + seen[key]} if seen[key] else row)
@@ -109,11 +109,11 @@ class Design:
         return {name: tuple(dict.fromkeys(row[name] for row in self.rows if name in row)) for name in names}
 
     def correlations(self) -> "DataFrame":
-        """Return the correlation matrix of the main-effect columns."""
+        """Return the correlation matrix of the main effects, which has a row and a column per sum contrast."""
         return self._coded().corr().fillna(0.0).round(2) + 0.0
 
     def findings(self) -> list[str]:
-        """Describe what the design cannot show, before any money is spent."""
+        """Return sentences about effects that the design cannot show, to read before money is spent."""
         import numpy as np
 
         coded = self._coded()
@@ -125,7 +125,7 @@ class Design:
         return []
 
     def levels_of(self, point: Point) -> Labels:
-        """Return the level of each factor in the row with this point."""
+        """Return the level of each factor in the row with these parameters; empty if there is no such row."""
         return self._levels_of.get(spell(dict(point)), {})
 
     @cached_property
@@ -133,10 +133,10 @@ class Design:
         return {spell(row): labels for labels, row in zip(self._labels, self.rows, strict=True)}
 
     def table(self, ended: Sequence[tuple[Point, Mapping[str, Any]]]) -> "DataFrame":
-        """Return one row for each row of the design, numbered from 1, with its factors and how its job ended.
+        """Return a table with the rows of the design, numbered from 1, and how the job of each row ended.
 
-        `ended` has the points of ended jobs with their outcome columns. A retried row shows its last job, with the
-        dollars of all its jobs.
+        `ended` has the points of ended jobs, each with the columns of its outcome. If a row was retried, the table
+        shows its last job, with the dollars of all its jobs.
         """
         import pandas as pd
 
@@ -164,7 +164,7 @@ class Design:
         return figure
 
     def _coded(self) -> "DataFrame":
-        """Return the sum contrasts: one column per level of each factor, except its last level."""
+        """Return the sum contrasts: a column for each level of each factor except its last level."""
         import pandas as pd
 
         frame = pd.DataFrame(self._labels)
@@ -177,7 +177,7 @@ class Design:
 
 
 def _chosen(points: Points, seed: int) -> list[tuple[Level, Labels]]:
-    """Return the rows that run. Raises BadInput if d_optimal is too small or a package is missing."""
+    """Return the rows of `full` or `d_optimal`. Raises BadInput if d_optimal is too small or its package is missing."""
     levels = points.levels
     rows = every = list(product(*levels.values()))
     if not points.full:
@@ -219,7 +219,7 @@ def _table(path: str) -> list[tuple[Level, Labels]]:
 
 
 def _value(name: str, raw: Any) -> Value:
-    """Return the value as a trial records it; as text if it is a mapping or not a valid value."""
+    """Return the value as a trial records it, or its text if it is a mapping or invalid."""
     with suppress(BadInput):
         return read_value(name, raw)
     return spell(raw)

@@ -12,9 +12,9 @@ from paretune.specification.declaration import COMPUTES, Fault, Value, effects_o
 from paretune.specification.job import JobSpec, JobValues
 from paretune.specification.rules import launch_faults
 
-_MOST_COMBINATIONS = 2000  # checking one takes 250 microseconds (measured 2026-11-25, AMD EPYC)
-_DRAWN = 500  # number of combinations drawn at random if there are more
-INSIDE = "."  # separates a parameter that is a mapping from a name in it: training_arguments.weight_decay
+_MOST_COMBINATIONS = 2000  # up to here all are checked; each takes 250 microseconds (measured 2026-11-25, AMD EPYC)
+_DRAWN = 500  # if there are more, number of combinations that are drawn at random and checked
+INSIDE = "."  # between a parameter that is a mapping and a key in it, as in training_arguments.weight_decay
 
 
 def why_not_searched(name: str) -> str:
@@ -26,8 +26,8 @@ def why_not_searched(name: str) -> str:
         return "F1 is comparable only on the same validation rows, so use one study per value"
     if "noise" in effects:
         return "it only changes random noise, which the study measures with repeats"
-    # Jobs with the same hash continue from each other's checkpoint: the second job would finish almost for free, so its
-    # cost would be meaningless.
+    # If a parameter does not change a job's hash, two jobs that differ only in it share a checkpoint. The second one
+    # would finish almost for free, so its cost would be meaningless.
     changes_result = effects & {*COMPUTES} and not effects & {"launcher", "stopping", "ownership"}
     return "" if changes_result else "it does not change the result"
 
@@ -40,7 +40,7 @@ class Choices:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """All values, which are combined to check that they make valid jobs."""
+        """All values, of which combinations are checked to be valid jobs."""
         return self.values
 
     def as_json(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """All numbers from `low` to `high` inclusive; only whole numbers for an int parameter. `log` sets a log scale."""
+    """All numbers from `low` to `high`, both included; whole numbers for an int parameter. `log` sets a log scale."""
 
     low: float
     high: float
@@ -58,13 +58,13 @@ class Range:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """Both ends, which are combined to check that they make valid jobs."""
+        """Both ends, of which combinations are checked to be valid jobs."""
         return self.low, self.high
 
     def at(self, share: float) -> float:
-        """Return the number at this share, 0 to 1, of the way from `low` to `high`."""
+        """Return the number that lies at `share` (0 to 1) of the way from `low` to `high`."""
         value = self.low * (self.high / self.low) ** share if self.log else self.low + (self.high - self.low) * share
-        return min(self.high, max(self.low, value))  # powers are rounded
+        return min(self.high, max(self.low, value))  # a rounded power may lie just outside
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as JSON for a study file."""
@@ -76,25 +76,25 @@ Point = Mapping[str, Value]  # searched parameter to its value
 
 
 def json_type(name: str) -> str:
-    """Return the JSON type of a parameter: string, boolean, integer, number, array or object; empty if free."""
+    """Return the JSON type of a parameter: string, boolean, integer, number, array or object; empty for any type."""
     return str(JobSpec.schema_at(name.split(INSIDE, 1)).get("type", ""))
 
 
 def is_inside(name: str) -> bool:
-    """Return whether a searched name lies in a mapping of the job, such as training_arguments.weight_decay."""
+    """Return whether a searched name is a key in a mapping of the job, such as training_arguments.weight_decay."""
     prefix, dot, inner = name.partition(INSIDE)
     return bool(dot and inner) and prefix in JobSpec.model_fields and json_type(prefix) == "object"
 
 
 def is_whole(name: str, entry: Range) -> bool:
-    """Return whether a range holds only whole numbers: an int parameter, or two whole ends in a free mapping."""
+    """Return whether a range has only whole numbers: for an int parameter, or one of any type if both ends are ints."""
     return json_type(name) == "integer" or (
         not json_type(name) and all(isinstance(end, int) for end in (entry.low, entry.high))
     )
 
 
 def read_value(name: str, raw: Any) -> Value:
-    """Read one value of a searched parameter. Raises BadInput if it is invalid in any job."""
+    """Return one value of a searched parameter. Raises BadInput if no job could have it."""
     outer, _, inner = name.partition(INSIDE)
     value: Any = getattr(JobValues.read({name: untyped(raw) if not json_type(name) else raw}), outer)
     if inner:
@@ -105,7 +105,7 @@ def read_value(name: str, raw: Any) -> Value:
 
 
 def read_entry(name: str, raw: Any) -> Choices | Range:
-    """Read one entry of `search`. Raises BadInput with all its faults."""
+    """Return one entry of `search`. Raises BadInput with all its faults."""
     if isinstance(raw, Choices | Range):
         return raw
     prefix, _, inner = name.partition(INSIDE)
@@ -147,14 +147,17 @@ def _range(name: str, raw: Mapping[str, Any]) -> Range:
 
 
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
-    """Return the job at a point, without `register`: trials do not register their models. Raises BadInput."""
+    """Return the job at a point, without `register`, because trials do not register their models.
+
+    Raises BadInput if the job is invalid.
+    """
     spec = JobSpec.read({**job, **point, "register": None})
     refuse(launch_faults(spec))
     return spec
 
 
 def all_points(search: Search) -> Iterator[dict[str, Value]]:
-    """Return every combination of choices and ends of ranges; the last parameter varies fastest."""
+    """Yield every combination of choices and ends of ranges; the last parameter varies fastest."""
     for values in itertools.product(*(entry.corners for entry in search.values())):
         yield dict(zip(search, values, strict=True))
 
@@ -162,7 +165,8 @@ def all_points(search: Search) -> Iterator[dict[str, Value]]:
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     """Return a fault for every value that is invalid in all combinations, without duplicates.
 
-    A single invalid combination is not a fault: the study skips it at no cost. Ranges are tried at both ends.
+    An invalid combination of valid values is not a fault: the study skips it at no cost. Ranges are checked at both
+    ends.
     """
     corners, draw = {name: entry.corners for name, entry in search.items()}, random.Random(0)
     points: Iterable[dict[str, Value]] = all_points(search)

@@ -1,4 +1,4 @@
-"""The request for a study without a file."""
+"""`Wish`: the request for a study that has no file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from paretune.specification.job import JobSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """A study requested without a file.
+    """The request for a study that has no file, from which `proposal.propose` makes a study.
 
     Attributes:
-        job: what all its jobs share.
-        types: instance types to search; empty to choose them by their estimates, None to search none.
-        terms: keys of the study that were typed, such as budget_usd and n_trials.
-        metric: the metric of a script that measures its model.
+        job: the specification that all jobs of the study share.
+        types: instance types to search. If empty, they are chosen by their estimates; if None, none are searched.
+        terms: keys of the study from the command line, such as budget_usd and n_trials.
+        metric: the metric by which a user's own script measures its model.
     """
 
     job: JobSpec

@@ -210,7 +210,7 @@ def test_a_password_is_in_no_message_and_in_nothing_that_is_shown(tmp_path: Path
     ("typed", "words"),
     [
         ({"budgetusd": "3"}, "unknown parameter budgetusd: did you mean budget_usd"),
-        ({"search": "x"}, "search is set in the file and cannot be typed"),
+        ({"search": "x"}, "search can be set only in the file"),
         ({"n_trials": "0"}, "^n_trials must be at least 1, got 0$"),
         ({"learning_rate": "1,2"}, "^learning_rate must be a number .*, got '1,2'$"),
         ({"learning_rate": "3e-5", "global_batch_size": "16"}, "search is missing"),
