@@ -1,1 +1,4 @@
-"""Errors, time, signals, this machine and small algorithms for all folders; libraries are imported when called."""
+"""Errors, clocks, signals, facts about this machine, and small algorithms that all folders use.
+
+Third-party libraries are imported inside the functions that need them.
+"""

@@ -32,7 +32,7 @@ class Finding:
 
 
 passed, failed, not_checked = (partial(Finding, verdict) for verdict in Verdict)
-"""Findings about a subject, with a text: in order, to be repaired, or the reason why it could not be checked."""
+"""Make a finding from a subject and a text: its values, what is wrong and how to fix it, or why it was not checked."""
 
 
 def faults_of(findings: Iterable[Finding]) -> list[str]:

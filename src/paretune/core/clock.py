@@ -5,23 +5,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time stamps, durations and waiting."""
+    """A clock that gives timestamps and durations, and that can wait."""
 
     def now(self) -> float:
-        """Return the wall-clock time in seconds since the epoch, for time stamps."""
+        """Return the wall-clock time in seconds since the epoch, for timestamps."""
 
     def monotonic(self) -> float:
         """Return seconds since an arbitrary start. They never decrease, so use them for durations."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Wait for so many seconds."""
+        """Wait for this many seconds."""
 
 
 class SkippingClock(Clock, Protocol):
-    """A clock of simulated time, whose `sleep` skips to the next change."""
+    """A clock of simulated time, whose `sleep` skips to the next change of a job instead of waiting."""
 
     def wake_at(self, moment: float, /) -> None:
-        """Let `sleep` end at `moment`, in seconds since the epoch."""
+        """Treat `moment`, in seconds since the epoch, as a change to which `sleep` may skip."""
 
 
 class SystemClock:

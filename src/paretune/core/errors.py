@@ -24,7 +24,7 @@ from contextlib import contextmanager
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Interrupt)\b")  # the last line of a traceback
 ENDED_WITHOUT_REASON = re.compile(r"ended with exit code -?\d+$")
-"""The end of a reason that the log may complete."""
+"""Matches a reason that ends with an exit code and gives no cause, which the log may show."""
 
 
 class ParetuneError(Exception):
@@ -60,11 +60,11 @@ class LaunchRefused(ParetuneError):
 
 
 class NoAccount(LaunchRefused):
-    """There are no usable credentials or there is no region, so that AWS cannot be asked anything."""
+    """AWS cannot be called, because usable credentials or a region are missing."""
 
 
 class JobFailed(ParetuneError):
-    """A job ended without a result. `log_tail` has the last lines of its log, `where` is the location of all of it."""
+    """A job ended without a result. `log_tail` has the last lines of its log; `where` is the location of the log."""
 
     def __init__(self, job_name: str, reason: str, log_tail: Sequence[str] = (), where: str = "") -> None:
         self.job_name = job_name
@@ -81,7 +81,7 @@ class OutOfMemory(JobFailed):
 
 
 class LostContact(ParetuneError):
-    """AWS no longer answers questions about a running job, or the storage of a study has gone away.
+    """Lost contact with AWS while a job runs, or with the storage of a study.
 
     Jobs continue. `sync` collects their results, and the same command continues a study.
     """
@@ -100,7 +100,7 @@ class CallAgain(ParetuneError):
 
 
 class Interrupted(ParetuneError):
-    """Ctrl-C, SIGTERM, or the end of the process that started this command."""
+    """The command received Ctrl-C or SIGTERM, or the process that started it has ended."""
 
     exit_code = 130
 
@@ -125,8 +125,8 @@ def did_you_mean(
 ) -> str:
     """Return `lead` and a question that suggests up to `most` similar `names`; empty if none is similar.
 
-    `cutoff` is the least similarity of difflib, 0 to 1. With `or_longer`, names that contain `name` are suggested if
-    none is similar.
+    `cutoff` is the least similarity, 0 to 1, as difflib measures it. If no name is similar and `or_longer` is set,
+    names that contain `name` are suggested.
     """
     similar = difflib.get_close_matches(name[:200], names, n=most, cutoff=cutoff)
     if or_longer and name and not similar:
@@ -143,9 +143,9 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def last_words(lines: Sequence[str]) -> str:
-    """Return the last printed line with words, or all lines of a box drawn by Typer or rich, as one line.
+    """Return the last line that has words. If it is part of a box drawn by Typer or rich, return the box as one line.
 
-    If it only says that a child process failed, return the exception of the child.
+    If the line only says that a child process failed, return the exception of the child.
     """
     plain = [_COLOR.sub("", line).strip() for line in lines]
     while plain and not re.search(r"\w", plain[-1]):

@@ -10,7 +10,7 @@ _TRUE = {"1", "ON", "YES", "TRUE"}  # as huggingface_hub reads it
 
 
 def hub_address(environment: Mapping[str, str]) -> str:
-    """Return the address of the Hugging Face hub."""
+    """Return the address of the Hugging Face hub: HF_ENDPOINT, or by default the public hub."""
     return (environment.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
@@ -20,7 +20,10 @@ def is_offline(environment: Mapping[str, str]) -> bool:
 
 
 def accepts_connections(endpoint: str, environment: Mapping[str, str]) -> bool:
-    """Return whether the hub accepts connections: its libraries would retry for 30 s. Always True behind a proxy."""
+    """Return whether the hub accepts a connection within 5 s; always True behind a proxy.
+
+    Without this check, the hub's libraries would retry for 30 s before they fail.
+    """
     if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")):
         return True
     address = urlsplit(endpoint)

@@ -20,7 +20,7 @@ class Interruption:
     def __init__(self, *, watch_parent: bool = False) -> None:
         self._parent = os.getppid() if watch_parent else None
         self.reason: str | None = None
-        self.on_check: list[Callable[[], None]] = []  # what `check` calls, such as signs of life
+        self.on_check: list[Callable[[], None]] = []  # functions that `check` calls first, such as a heartbeat
 
     def check(self) -> None:
         """Raise `Interrupted` if a signal has arrived or the watched parent has ended."""

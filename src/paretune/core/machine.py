@@ -1,4 +1,4 @@
-"""Facts about this machine: its name, its processor, and how much of both this process may use."""
+"""Facts about this machine: its name, its processor, and the memory and cores that this process may use."""
 
 import os
 import platform
@@ -10,29 +10,29 @@ from pathlib import Path
 def usable_memory_bytes(folder: Path = Path("/sys/fs/cgroup")) -> int:
     """Return the bytes of memory that this process may use: its container's limit, or the machine's."""
     sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of cgroups 2 and 1; "max" or a huge number if none
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroups 2 and 1; no limit: "max" or a huge number
         with suppress(OSError, ValueError):
             sizes.append(int((folder / name).read_text()))
     return min(sizes)
 
 
 def usable_cores() -> int:
-    """Return the number of logical cores that this process may use, by its affinity and its container's limit."""
+    """Return the number of logical cores that this process's affinity and its container let it use."""
     import joblib  # type: ignore[import-untyped]
 
     return int(joblib.cpu_count())
 
 
 def busy_sentence() -> str:
-    """Return a warning if other programs keep this machine busy, by its load average; otherwise an empty text."""
+    """Return a warning if the load average shows that this machine is busy; otherwise an empty text."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    is_busy = load > 1.5 * cores  # a job that has just ended still counts
+    is_busy = load > 1.5 * cores  # not 1, because a job that has just ended still counts
     busy = f"this machine is busy, with a load average of {load:.1f} on {cores} cores"
     return f"{busy}: a job on it takes longer than on an idle one" if is_busy else ""
 
 
 def machine_name() -> str:
-    """Return the name of this machine and its processor. Measurements made on other machines do not apply to it."""
+    """Return host name, architecture and number of cores. Measurements apply only to machines with the same name."""
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
 
 

@@ -1,9 +1,9 @@
-"""The difference between equal runs: assumptions for seconds and F1 until repeats have been measured.
+"""How much the seconds and F1 of equal runs differ: assumptions that hold until repeats have been measured.
 
 Measured on the runs of aws-samples/amazon-sagemaker-huggingface-benchmark (data/processed/experiment_results.csv,
 2021): eight pairs of identical SageMaker jobs. Their seconds differ by 1.4 % (median; 6.2 % at most), their F1 by
-0.0005 (median; 0.0052 at most). Two equal runs differ by 2 ** 0.5 standard deviations of one run times a standard
-normal number, whose median size is 0.6745.
+0.0005 (median; 0.0052 at most). The difference of two equal runs is a standard normal number times 2 ** 0.5 standard
+deviations of one run. The median absolute value of a standard normal number is 0.6745.
 """
 
 import math
@@ -12,18 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SECONDS_NOISE = 0.014 / (0.6745 * math.sqrt(2))
-"""Standard deviation of the seconds of one run, relative: 0.0147. Dollars go with seconds."""
+"""Relative standard deviation of the seconds of one run, and so of its dollars: 0.0147."""
 SECONDS_NOISE_OF_OTHER_DATA = 0.03
-"""The same for a time model fitted to other data sets; there the median difference is 2.9 %."""
+"""The same for predictions of a time model fitted to other data sets, where the median difference is 2.9 %."""
 F1_NOISE = 0.004
-"""Standard deviation of F1 of one run, absolute, and of the evaluation loss: the largest difference of those pairs
-taken for one standard deviation of a difference, 0.0052 / 2 ** 0.5 = 0.0037, rounded up. An error on the large side
-is safer, because this decides which values count as equal; repeats replace it."""
+"""Absolute standard deviation of the F1 of one run, and of its evaluation loss. Measured repeats replace it.
+
+It is 0.0052 / 2 ** 0.5 = 0.0037, rounded up: the largest difference of those pairs is taken as one standard deviation
+of a difference. Too large is safer than too small, because this decides which values count as equal."""
 F1_DEGREES = 2
-"""Degrees of freedom of F1_NOISE for a model and data without repeats. Few, because those pairs themselves lie between
-0.0001 and 0.0037, and other data scatter more: with two, the deviation of one run lies between 0.0026 and 0.0123
-with a probability of 80 %, and two repeats weigh as much as this assumption."""
-SECONDS_DEGREES = 4  # the same of SECONDS_NOISE, whose pairs agree better with each other
+"""Degrees of freedom of F1_NOISE for a model and data without repeats.
+
+They are few, because the deviations of those pairs lie between 0.0001 and 0.0037, and other data scatter more. With two
+degrees, the standard deviation of one run lies between 0.0026 and 0.0123 with a probability of 80 %, and two repeats
+have as much weight as this assumption."""
+SECONDS_DEGREES = 4  # degrees of freedom of SECONDS_NOISE: the seconds of those pairs agree better than their F1
 Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
 TELLING_ERRORS = 2.0  # two values differ if they are this many standard errors apart: 95 % of equal values are closer
 
@@ -47,7 +50,7 @@ class Scatter:
 
 
 def posterior_deviation(prior: float, degrees: float, scatter: Scatter) -> float:
-    """Combine a prior standard deviation of one run, with its degrees of freedom, and the scatter of repeats.
+    """Return the standard deviation of one run, from a prior one with its degrees of freedom and from repeats.
 
     Source: Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2, scaled inverse chi-square prior.
     """
@@ -55,7 +58,7 @@ def posterior_deviation(prior: float, degrees: float, scatter: Scatter) -> float
 
 
 def binomial_error(f1: float, rows: int) -> float:
-    """Return the binomial standard error of an F1 measured on this many rows; at least one row's worth."""
+    """Return the binomial standard error of an F1 that was measured on `rows` rows; at least 1 / rows."""
     share = min(max(f1, 0.0), 1.0)
     # At 0 and 1 the formula gives 0, but one row more or less is always possible.
     return max(math.sqrt(share * (1 - share) / rows), 1 / rows)

@@ -1,4 +1,4 @@
-"""A user's own Python script, read without running it: the arguments it declares, and what it logs where."""
+"""A user's own Python script, read without running it: the arguments it declares, and the metrics and loggers."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ _PARSERS = {
     "docopt": r"\bdocopt\(",
     "argparse": r"\.add_argument\(",
 }
-"""Parsers of command lines, each with the text that reveals it in a script; the first match counts."""
+"""Command-line parsers, each with a pattern of the text that reveals it in a script. The first match counts."""
 _MAY_PARSE = re.compile(r"\bargv\b|[Pp]arse|\bget_args\b")  # reveals a parser in a script without declared arguments
 _PLACES = re.compile(r"\bargv\[\d+\]")
 _ELSEWHERE = re.compile(r"\bexec\(\s*(?:compile\(\s*)?open\(|\brunpy\.run_")
@@ -54,24 +54,24 @@ _FORMATTED = re.compile(r"\{[^{}]*\}|%[-+ #0]*\d*(?:\.\d+)?[diouxXeEfFgGs]")  # 
 _PRINTS = {"print", "info", "debug", "warning", "echo", "write", "set_description", "set_postfix_str"}
 _LOGS_NAME = {"log_metric", "add_scalar", "log"}
 _LOGS_DICTIONARY = {"print", "log_metrics", "dump", "dumps", "log", "log_dict", "set_postfix", "info", "add_scalars"}
-_MOST_MODULES = 50  # of the script's folder that it imports, itself included
+_MOST_MODULES = 50  # modules that are read: the script, and those that it imports from its folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnScript:
-    """Arguments of a script, read from its text and from that of the modules next to it."""
+    """Arguments, metrics and loggers of a script, read from its text and from the modules next to it."""
 
     parser: str
     """A key of `_PARSERS`; `places` for positional arguments such as sys.argv[1]; `elsewhere` if another file that the
     script runs may read them; `none`; `unknown`."""
     arguments: Mapping[str, str]
-    """Name of each option as the script spells it, without the dashes before it, to its action (`script_options`)."""
+    """Maps each option, spelled as in the script but without leading dashes, to its action (see `Options`)."""
     required: tuple[str, ...]  # required arguments; without -- if positional
     is_complete: bool  # whether there are no other arguments
     mentions_seed: bool
     first_words: tuple[str, ...]  # one of these must precede its options: `fit` of Lightning's command line
     is_notebook: bool  # whether it calls get_ipython(), which only notebooks have
-    constants: Mapping[str, int]  # variables that its top level sets to a number or a text, to their lines
+    constants: Mapping[str, int]  # variables set to a number or a text at the top level, with their line numbers
     metrics: tuple[str, ...]  # names of numbers that its text prints, logs or writes
     settings: frozenset[str]
     """Names of settings, which are not metrics even if the script prints them: its arguments, top-level constants, and
@@ -81,7 +81,7 @@ class OwnScript:
 
     @property
     def has_hugging_face_parser(self) -> bool:
-        """Whether its options are the TrainingArguments."""
+        """Whether it reads its options with Hugging Face's HfArgumentParser or TrlParser."""
         return self.parser == "hugging face"
 
     @property
@@ -96,17 +96,17 @@ class OwnScript:
 
 
 def with_options(script: OwnScript, options: Options) -> OwnScript:
-    """Return the script with the options that it listed itself when asked for help."""
+    """Return the script with the options that its own `--help` lists."""
     required = tuple(dict.fromkeys((*script.required, *options.required)))
     return replace(script, arguments={**options.actions}, required=required, is_complete=options.is_complete)
 
 
 def read_own_script(path: Path) -> OwnScript:
-    """Read the arguments of a script; a program that is not Python may take any. Raises BadInput if it is too large."""
+    """Read a script; one that is not Python counts as taking any argument. Raises BadInput if it is too large."""
     return _declared(path, tuple(_modules(path)) if path.is_file() else ())
 
 
-@lru_cache(maxsize=8)  # one command asks several times for one script
+@lru_cache(maxsize=8)  # one command reads the same script several times
 def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
     modules = dict(texts)
     text, main = "\n".join(modules.values()), modules.get(path, "")
@@ -146,9 +146,9 @@ def _declared(path: Path, texts: tuple[tuple[Path, str], ...]) -> OwnScript:
 
 
 def _modules(script: Path) -> Iterator[tuple[Path, str]]:
-    """Return the script and the modules of its folder that it imports, each with its text.
+    """Yield the script and the modules of its folder that it imports, each with its text.
 
-    Files that are not valid Python are left out: Python says why when it runs them.
+    Files that are not valid Python are left out. Python reports the error when it runs them.
     """
     waiting, seen = [script], {script}
     while waiting and len(seen) <= _MOST_MODULES:
@@ -183,7 +183,7 @@ def _constants(node: ast.stmt) -> Iterator[str]:
 def _settings(
     path: Path, modules: Mapping[Path, str], nodes: Collection[ast.AST], arguments: Collection[str]
 ) -> frozenset[str]:
-    """Return names of numbers that are given to a script, except those with the word of a metric, such as `--loss`."""
+    """Return the names of a script's settings, except those that contain a metric word, such as `--loss`."""
     names = {name.replace("-", "_") for name in arguments}
     assigned = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     names |= {name for node in ast.parse(modules.get(path, "")).body for name in _constants(node)} & {
@@ -206,9 +206,9 @@ def _settings(
 
 
 def _metrics(node: ast.AST, settings: Collection[str]) -> Iterator[str]:
-    """Return the names of the numbers that a call prints or logs, or that `compute_metrics` returns.
+    """Yield the names of the numbers that a call prints or logs, or that `compute_metrics` returns.
 
-    Printed lines are read by the function that reads them when the script runs.
+    Printed texts are read with `numbers_in`, which also reads the lines that a running job prints.
     """
     if isinstance(node, ast.FunctionDef) and node.name == "compute_metrics":
         results = (item.value for item in ast.walk(node) if isinstance(item, ast.Return))

@@ -23,16 +23,16 @@ def version_of(package: str) -> str:
 
 
 def pinned(packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Pin the installed versions as requirements; packages that are not installed get paretune's own ranges."""
+    """Return requirements that pin the installed versions; packages not installed get paretune's own ranges."""
     ranges = {name: requirement for name, requirement, _ in _requirements()}
     plain = {name: version_of(name).partition("+")[0] for name in packages}
     return tuple(f"{name}=={number}" if number else ranges.get(name, name) for name, number in plain.items())
 
 
 def missing(extra: str) -> str:
-    """Name the packages of an extra that are not installed, and the command that installs them; empty if none is.
+    """Return which packages of an extra are missing, and the command that installs them; empty if none is missing.
 
-    A job on SageMaker has the packages of `train` in its image.
+    Jobs on SageMaker do not need `train` on this machine: their image has its packages.
     """
     sdk = version_of("sagemaker")
     if extra == "sagemaker" and sdk.startswith(("1.", "2.")):
@@ -55,7 +55,7 @@ def can_be_imported(name: str) -> bool:
 
 
 def _requirements() -> Iterator[tuple[str, str, str]]:
-    """Name, requirement as pip takes it, and extra of each package that paretune needs; no extra if it always does."""
+    """Yield name, requirement in pip's format and extra of each package; the extra is empty if it is always needed."""
     for line in requires("paretune") or ():
         requirement, _, condition = line.partition(";")
         extra = _EXTRA.search(condition)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]  # field name to value; None if a value is not known
 _FORMULA = re.compile("[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-].")  # source: OWASP, "CSV Injection" (read 2026-11-22)
-_MOST_ROWS = 60  # in a notebook
+_MOST_ROWS = 60  # rows that a notebook shows
 
 
 class Result(ABC):
@@ -45,7 +45,7 @@ class Result(ABC):
         return []
 
     def summary(self) -> Mapping[str, str]:
-        """Return one result in words, from headings such as `worst case` to text; empty if the rows are shown."""
+        """Return the texts of a single result by heading, such as `worst case`; empty if rows are shown instead."""
         return {}
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Result(ABC):
 class CommandOutput:
     """The output of a command that has no result in the Python API: text, or `document` with `--json`.
 
-    Nothing is printed if the text is empty. `exit_code` is the exit code of the command: checks may have failed.
+    Nothing is printed if the text is empty. `exit_code` is that of the command, for example after a failed check.
     """
 
     text: str = ""
@@ -151,7 +151,7 @@ def _of_cell(cell: str) -> str:
 
 
 def read_rows(text: str) -> list[Row]:
-    """Read the rows of a CSV: numbers and booleans by their type, None for empty cells, run_id always as text."""
+    """Read the rows of a CSV. Numbers and booleans are converted, empty cells are None, and run_id is always text."""
     return [
         {_of_cell(name): (cell or None) if name == "run_id" else value_of(_of_cell(cell)) for name, cell in row.items()}
         for row in csv.DictReader(io.StringIO(text))
@@ -159,7 +159,7 @@ def read_rows(text: str) -> list[Row]:
 
 
 def value_of(text: str) -> object:
-    """Return the finite number or boolean that `text` spells, None for an empty text, otherwise the text itself."""
+    """Convert a text to a boolean or a finite number, and an empty one to None; return any other text unchanged."""
     if text in ("", "true", "True", "false", "False"):
         return None if not text else text.lower() == "true"
     for kind in (int, float):

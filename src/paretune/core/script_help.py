@@ -1,7 +1,8 @@
-"""A script's own answer to `--help`, from a process without access to the network or to files it could change.
+"""Options that a script itself lists for `--help`, run in a process that has no network and cannot change files.
 
-The source may hide the options: they are computed, or declared by a library that `script_options` does not read. The
-user must allow this, because it runs the script up to the line that parses its arguments.
+They are needed if the source does not show the options: if they are computed, or declared with a library that
+`script_options` does not read. The user must allow this, because it runs the script up to the line that parses its
+arguments.
 """
 
 import ctypes
@@ -19,21 +20,21 @@ from paretune.core.errors import BadInput
 from paretune.core.script_options import Options, options_in_help
 from paretune.core.shell import options
 
-LONGEST_S = 10.0  # seconds until a script must have answered
-_MOST_OUTPUT = 1_000_000  # bytes of an answer that are read
+LONGEST_S = 10.0  # seconds after which the script is killed
+_MOST_OUTPUT = 1_000_000  # bytes of its output that are read
 _KEPT = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "CONDA_PREFIX")  # variables without secrets
-_MOST_CPU_S = 60  # of all its threads
+_MOST_CPU_S = 60  # CPU seconds of all its threads together
 _NEW_NAMESPACES = 0x00020000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 """CLONE_NEWNS, NEWIPC, NEWUSER, NEWPID and NEWNET of Linux (sched.h)."""
 _NOBODY, _DIE_WITH_PARENT = 65534, 1  # PR_SET_PDEATHSIG
 _PRIVATE, _READ_ONLY = 0x4000 | 0x40000, 0x1  # MS_REC | MS_PRIVATE; MOUNT_ATTR_RDONLY (mount.h)
 _MOUNT_SETATTR, _CURRENT, _RECURSIVE = 442, -100, 0x8000  # the system call, AT_FDCWD, AT_RECURSIVE
-_SOCKETS = "/run"  # sockets of daemons that could do what this process must not
+_SOCKETS = "/run"  # has sockets of daemons, which could do for the script what it must not do itself
 
 
 @lru_cache(maxsize=8)
 def ask_options(script: Path) -> Options:
-    """Run `python SCRIPT --help` and return the options in its answer. Raises BadInput with the fix if it fails."""
+    """Run `python SCRIPT --help` and return the options that it lists. Raises BadInput with the fix if it fails."""
     instead = f"leave {options(ask_script='true')} out, and give the names that `python {script.name} --help` shows"
     try:
         code, text = help_of([sys.executable, script.name], script.parent)
@@ -44,16 +45,16 @@ def ask_options(script: Path) -> Options:
         raise BadInput([f"{script.name} was not asked for its options, because {reason}: {instead}"]) from error
     answer = options_in_help(text)
     if not answer.actions:
-        said = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), f"exit code {code}")
-        raise BadInput([f"{script.name} --help names no option ({said[:200]}): {instead}"])
+        last_line = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), f"exit code {code}")
+        raise BadInput([f"{script.name} --help names no option ({last_line[:200]}): {instead}"])
     return answer
 
 
 def help_of(program: Sequence[str], folder: Path) -> tuple[int, str]:
-    """Exit code and output of `PROGRAM --help`, run in `folder` without network, secrets, or anything to write to.
+    """Run `PROGRAM --help` in `folder`, without network, secrets or write access; return its exit code and output.
 
-    Raises TimeoutExpired after LONGEST_S seconds, and OSError or SubprocessError if the system cannot keep it from the
-    network and from files.
+    Raises TimeoutExpired after LONGEST_S seconds, and OSError or SubprocessError if the system cannot isolate a process
+    in this way.
     """
     if sys.platform != "linux":
         raise OSError("needs the namespaces of Linux")
@@ -82,9 +83,10 @@ def help_of(program: Sequence[str], folder: Path) -> tuple[int, str]:
 
 
 def _confine(home: bytes) -> None:
-    """Take network, files, other processes and long computations from this process, before it runs another program.
+    """Isolate this process, before it runs another program, from the network, from files and from other processes.
 
-    Only `home`, a folder in memory, can be written to. Raises OSError if the system does not allow that.
+    Afterwards it can only read files, except in `home`, a folder in memory. Its CPU time is limited. Raises OSError if
+    the system does not allow that.
     """
     libc, user, group = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
 

@@ -1,6 +1,6 @@
-"""The options of somebody's Python program, read from its syntax tree or from the text of its `--help`.
+"""The options of a user's Python program, read from its syntax tree or from the text of its `--help`.
 
-Nothing is imported or run here. Each library has its own spelling of a name, of a switch and of what is required:
+Nothing is imported or run here. Each library spells names and switches in its own way:
 
     argparse, HfArgumentParser, simple-parsing    --learning_rate, as declared
     Click, Typer, tyro                            --learning-rate; switches --fast and --no-fast
@@ -24,18 +24,18 @@ from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 
 SWITCH, SWITCHED_OFF = "store_true", "store_false"
 OFF = "off:"
-"""Prefix of the action of a switch with two names: `off:no-fast` for --fast and --no-fast."""
+"""Prefix of the action of a switch that has a second name: for --fast and --no-fast, `fast` has `off:no-fast`."""
 TEXT_OF_BOOL = "bool"
-"""Action of an argparse option with type=bool, which takes every text but "" for true."""
+"""Action of an argparse option with type=bool, to which every text except "" means true."""
 LITERAL = "literal"
 """Action of an option of fire, which reads True and False as Python writes them."""
 
 OF_LIGHTNING = "trainer"
-"""The option of LightningCLI whose parts, `trainer.max_epochs`, are not listed."""
+"""The option of LightningCLI whose nested options, such as `trainer.max_epochs`, are not listed."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DEEPEST = 5  # levels of nested dataclasses
-_MOST_KEYS = 5_000  # of a YAML file of Hydra
+_MOST_KEYS = 5_000  # keys of Hydra's YAML files that are read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,10 @@ class Options:
     """The options of a command line."""
 
     actions: Mapping[str, str] = field(default_factory=dict)
-    """Name of each option without the dashes before it, to its action: one of the constants above, or "" if it takes
-    a value."""
+    """Maps the name of each option, without leading dashes, to its action: one of the constants above, or "" if it
+    takes a value."""
     required: tuple[str, ...] = ()  # required arguments: options with --, positional ones without
-    is_complete: bool = False  # whether it accepts nothing else
+    is_complete: bool = False  # whether the program accepts no other options
     commands: tuple[str, ...] = ()  # one of these words must precede the options
 
 
@@ -66,9 +66,10 @@ class Program:
 
 
 def read_options(parser: str, program: Program) -> Options:
-    """Return the options that a program declares to `parser`; none, and incomplete, if the text does not show them.
+    """Return the options that a program declares with the library `parser`, a key of `_READERS`.
 
-    Options that are declared with `add_argument` are read by the caller.
+    The result is empty and incomplete if the source does not show them. Options that are declared with `add_argument`
+    are read by the caller.
     """
     read = _READERS.get(parser)
     return Options() if read is None else read(program)
@@ -225,9 +226,9 @@ def _jsonargparse(program: Program) -> Options:
 
 
 def _lightning_cli(program: Program, calls: list[ast.Call]) -> Options:
-    """Return the parameters of the model and the data module, without those of the Trainer, which are not listed.
+    """Return the parameters of the model and the data module. Those of the Trainer are not listed.
 
-    Incomplete if code adds arguments, or if the parameters of a class are elsewhere.
+    The result is incomplete if code adds arguments, or if a class is defined elsewhere or takes any arguments.
     """
     given = {word.arg: word.value for call in calls for word in call.keywords if word.arg}
     given |= dict(zip(("model_class", "datamodule_class"), calls[0].args, strict=False))
@@ -270,7 +271,7 @@ _Field = tuple[str, ast.expr | None, ast.expr | None]
 def _tyro_fields(
     program: Program, fields: Iterable[_Field], prefix: str, actions: dict[str, str], required: list[str]
 ) -> bool:
-    """Add the options of the fields; False if one of them has a type whose options are not seen."""
+    """Add the fields to `actions` and `required`; return whether none was left out for being nested too deeply."""
     is_complete = prefix.count(".") < _DEEPEST
     for name, annotation, default in fields if is_complete else ():
         kind, _ = _unwrapped(annotation)
@@ -358,7 +359,7 @@ def _absl(program: Program) -> Options:
             continue
         keywords = _keywords(call)
         name = next(iter(_texts(call.args[:1])), keywords.get("name", "").strip("'\""))
-        if not name or kind.startswith("config"):  # of ml_collections: a whole tree of names
+        if not name or kind.startswith("config"):  # a computed name, or a whole tree of names (ml_collections)
             is_complete = False
             continue
         is_switch = kind in ("bool", "boolean")
@@ -416,7 +417,7 @@ class _HydraKeys:
         if entry == "_self_":
             return
         if not isinstance(entry, dict) or len(entry) != 1 or "/" in name or package:
-            self.is_complete = False  # nested lists, packages by other names
+            self.is_complete = False  # nested lists of defaults, and renamed packages, are not read
             return
         ((group, option),) = entry.items()
         words = str(group).split()
@@ -427,7 +428,7 @@ class _HydraKeys:
             return
         self.names[words[-1]] = None  # the choice itself: `model=large`
         self.add_file(f"{words[-1]}/{option}", words[-1].replace("/", "."))
-        for path in sorted((self._root / words[-1]).glob("*.yaml")):  # what another choice would bring
+        for path in sorted((self._root / words[-1]).glob("*.yaml")):  # the keys of the other choices
             self.add_file(f"{words[-1]}/{path.stem}", words[-1].replace("/", "."))
 
     def _add(self, value: Any, prefix: str) -> None:
@@ -448,15 +449,14 @@ _OPTION_OF_HELP = re.compile(r"--(\[no-?\])?([A-Za-z][\w.-]*)")
 _VALUE_OF_HELP = re.compile(
     r"(?:\s+-\w\b)*(?:[ =]|\s{2,})(?:\[?<(?!bool>)[^>]+>|\{[^}]*\}|\[\w[\w.-]*\||[A-Z][A-Z_]+(?=\s{2}|\s*$))"
 )
-
-
 _BETWEEN_NAMES = re.compile(r"[\s,/|]*(?:-\w)?[\s,/|]*(?:[^\s-][^\s]*)?[\s,/|]*")
 
 
 def options_in_help(text: str) -> Options:
     """Read options from help text of argparse, Click, Typer, tyro, absl, fire or docopt.
 
-    Complete if it names any. A name that is followed by a word before the description takes a value.
+    An option takes a value if a word follows its name before the description. The result is complete if the text names
+    at least one option and was not written by fire.
     """
     actions, required = dict[str, str](), list[str]()
     for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines():
@@ -468,10 +468,8 @@ def options_in_help(text: str) -> Options:
         head = body if in_box else re.split(r"\s{2,}", body, maxsplit=1)[0]
         names, last = list[str](), 0
         for match in _OPTION_OF_HELP.finditer(head):
-            if names and not re.fullmatch(
-                r"[\s,/|]*(?:-\w)?[\s,/|]*(?:[^\s-][^\s]*)?[\s,/|]*", head[last : match.start()]
-            ):
-                break  # an option that the description mentions
+            if names and not _BETWEEN_NAMES.fullmatch(head, last, match.start()):
+                break  # the description mentions another option
             names.append(match[2])
             last = match.end()
             if match[1]:
@@ -487,7 +485,7 @@ def options_in_help(text: str) -> Options:
             required.append(f"--{names[0]}")
     actions.pop("help", None)
     own = {name: action for name, action in actions.items() if name not in _OF_EVERY_HELP}
-    is_complete = bool(own) and not re.search(r"^SYNOPSIS$", text, re.MULTILINE)  # fire lists them elsewhere, too
+    is_complete = bool(own) and not re.search(r"^SYNOPSIS$", text, re.MULTILINE)  # fire also lists options elsewhere
     return Options(actions=own, required=tuple(required), is_complete=is_complete)
 
 
@@ -495,7 +493,7 @@ _OF_EVERY_HELP = {"install-completion", "show-completion", "helpfull", "helpshor
 
 
 def _of_help(names: list[str], *, is_switch: bool, is_pair: bool) -> dict[str, str]:
-    """Return the names in one line of help text, with their actions."""
+    """Return the actions of the option names in one line of help text."""
     actions = dict.fromkeys(names, SWITCH if is_switch else "")
     for name in names if is_switch else ():
         path, dot, last = name.rpartition(".")
@@ -524,7 +522,7 @@ def _keywords(call: ast.Call) -> dict[str, str]:
 
 
 def _unwrapped(annotation: ast.expr | None) -> tuple[ast.expr | None, list[ast.expr]]:
-    """Return the type inside an annotation, and the metadata next to it in Annotated."""
+    """Return the type of an annotation, and the metadata if it is an Annotated."""
     if isinstance(annotation, ast.Subscript) and _last_name(annotation.value) == "Annotated":
         parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
         return parts[0], parts[1:]
@@ -568,7 +566,7 @@ def _own_fields(each: ast.ClassDef) -> Iterator[_Field]:
 def _fields(
     program: Program, each: ast.ClassDef, known: Mapping[str, tuple[str, ...]] | None = None
 ) -> Iterator[_Field]:
-    """Return the fields of a dataclass and its bases, which the program defines or `known` lists."""
+    """Yield the fields of a dataclass and of those bases that the program defines or `known` lists."""
     for base in each.bases:
         name = _last_name(base)
         if name in program.classes and program.classes[name] is not each:

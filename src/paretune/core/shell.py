@@ -1,6 +1,6 @@
-"""Commands of paretune as text to paste into the same shell.
+"""paretune's commands as text that can be pasted into the user's shell.
 
-Everything that prints, records or recommends a command gets it from `command_line`.
+All code that prints, records or recommends a command gets its text from `command_line`.
 """
 
 import shlex
@@ -12,7 +12,7 @@ _program: Sequence[str] = ("paretune",)
 
 @contextmanager
 def started_by(*words: str) -> Iterator[None]:
-    """Begin all commands within the block with these words, in every thread."""
+    """Make `command_line` begin all commands with these words inside the block, in every thread."""
     global _program
     before, _program = _program, words
     try:
@@ -22,7 +22,7 @@ def started_by(*words: str) -> Iterator[None]:
 
 
 def command_line(command: str, parameters: Mapping[str, str] | None = None) -> str:
-    """Return a command with these parameters that can be pasted into the shell from which this process was started."""
+    """Return a command with these parameters, as text for the shell from which this process was started."""
     return shlex.join([*_program, command, *_words(parameters or {})])
 
 

@@ -1,4 +1,4 @@
-"""Tags of a job: those that name its owner. Limits: CreateTrainingJob, Tag (botocore 1.44.5)."""
+"""Tags that name the owner of a job. Source of the limits: CreateTrainingJob, Tag (botocore 1.44.5)."""
 
 import getpass
 import re
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 AWS_PREFIX = "paretune:"  # prefix of the AWS tags that paretune sets
 _LONGEST_VALUE = 256  # characters
-USER, TEAM = "user", "team"  # names in the parameter `tags` that say who owns a job
+USER, TEAM = "user", "team"  # keys of the parameter `tags` that name the owner of a job
 _RESERVED = {AWS_PREFIX: "paretune", "aws:": "AWS"}
 _FORBIDDEN = re.compile(r"[^\w .:/=+\-@]")
 _LOGIN = ("LOGNAME", "USER", "LNAME", "USERNAME")
@@ -28,11 +28,11 @@ class Attribution:
         return cls(study=study, user=tags.get(USER) or _login(environment), team=tags.get(TEAM, ""))
 
     def named(self) -> dict[str, str]:
-        """Return the names and texts of the known parts."""
+        """Return the parts that are not empty, by name."""
         return {item.name: text for item in fields(self) if (text := getattr(self, item.name))}
 
     def of_budgets(self, tags: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags by which budgets select jobs: the job's own, overridden by the known parts of the owner."""
+        """Return the tags that budgets compare with theirs: the job's own, overridden by study, user and team."""
         return {**tags, **self.named()}
 
     def aws_tags(self) -> dict[str, str]:
@@ -42,7 +42,7 @@ class Attribution:
 
 
 def tag_faults(tags: Mapping[str, str]) -> list[str]:
-    """Return the user's tags that only paretune or AWS may set, and those that AWS would refuse, each as a fault."""
+    """Return a fault for each tag of the user that begins with a prefix reserved for paretune or AWS."""
     return [
         f"tags must not begin with {prefix}, got {name!r}: {owner} sets those; rename it"
         for name in tags
@@ -52,6 +52,6 @@ def tag_faults(tags: Mapping[str, str]) -> list[str]:
 
 
 def _login(environment: Mapping[str, str]) -> str:
-    with suppress(OSError, KeyError, ImportError):  # a container may run as a number without a name
+    with suppress(OSError, KeyError, ImportError):  # a container may run as a user id without a name
         return next(filter(None, map(environment.get, _LOGIN)), None) or getpass.getuser()
     return ""

@@ -16,9 +16,10 @@ from typing import Any
 from paretune.core.errors import BadInput
 
 LARGEST_SETTINGS = 100_000
-"""Bytes of a file that people write: YAML, TOML, MLproject. The shipped studies have about 1,500."""
+"""Most bytes of a file that people write: YAML, TOML, MLproject. The shipped studies have about 1,500."""
 LARGEST_CONFIG = 5_000_000
-"""Bytes of a model's config.json; most have some thousands, those with names for 100,000 classes some millions."""
+"""Most bytes of a model's config.json. Usual ones have some thousands; with names for 100,000 classes, some millions.
+"""
 LARGEST_SCRIPT = 20_000_000  # bytes of a script
 LARGEST_TABLE = 50_000_000  # bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes each
 
@@ -29,7 +30,7 @@ _TERMINAL_CONTROLS = re.compile(
 
 _SECRET_NAME = re.compile(
     r"secret|pass?w|pwd|passphrase|credential|(private|api|access).?key"
-    # Not those of a tokenizer: tokenizer, tokens, token_classification, eos_token_id, pad_token.
+    # A token, but not one of a tokenizer: tokenizer, tokens, token_classification, eos_token_id, pad_token.
     r"|(?<!(?:pad|bos|eos|unk|sep|cls).)(?<!mask.)token(?!i[sz]|s|.?(class|id|type))"
     # Names of files.
     r"|^\.?_?(netrc|pypirc|npmrc|pgpass|boto|s3cfg|htpasswd|kubeconfig)$|^pip\.conf$|^(auth|vault)\.(json|ya?ml|toml)$"
@@ -40,9 +41,12 @@ _SECRET_NAME = re.compile(
 _SOURCE_CODE = re.compile(
     r"\.(pyi?|pyx|ipynb|c|cc|cpp|cu|cuh|h|hpp|java|jl|js|ts|r|rs|go|md|rst|html|css)$", re.IGNORECASE
 )
-_NO_SECRET = re.compile(r"|-|true|false|none|null|[\d.]{1,6}", re.IGNORECASE)  # values of a name such as use_auth_token
+_NO_SECRET = re.compile(
+    r"|-|true|false|none|null|[\d.]{1,6}", re.IGNORECASE
+)  # harmless values of names such as use_auth_token
 _PASSWORD = re.compile(r"(//|(?<=\w:)/)[^/@\s'\"]*:[^\s'\"]*@")
-"""A password may contain any other character. An address that was taken for a path has one slash left."""
+"""User and password in an address. The password may even contain /, : and @. If the address was handled as a path, it
+has only one slash left."""
 _KEY = re.compile(
     r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}|\bsk-[\w-]{20,}"
     r"|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{35}|(?<=hooks\.slack\.com/services/)[\w/-]+|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
@@ -58,7 +62,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(document: str) -> str:
-    r"""Return the JSON document without secrets, and with JSON escapes such as \u202e for the same characters."""
+    r"""Return the JSON document without secrets, and with JSON escapes such as \u202e for control characters."""
     return _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match.group()):04x}", without_secrets(document))
 
 
@@ -81,7 +85,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def masked(name: str, text: str) -> str:
-    """Mask the text of a parameter or tag: secrets are removed, and all of it if the name says it is one.
+    """Return the text of a parameter or tag without secrets, or `...` if the name is that of a secret.
 
     >>> masked("db.password", "hunter2"), masked("use_auth_token", "True")
     ('...', 'True')
@@ -176,8 +180,8 @@ def files_below(folder: Path, most: int) -> list[Path] | None:
 def parse_json(text: str | bytes, *, lax: bool = False) -> Any:
     """Parse a JSON text.
 
-    Raises ValueError with the reason if it is not JSON, if its values are nested too deeply or, unless `lax`, for what
-    Python reads and JSON does not have: NaN, Infinity, and a key that is given twice.
+    Raises ValueError with the reason if it is not JSON or its values are nested too deeply. Unless `lax`, it also
+    refuses what only Python accepts: NaN, Infinity, and a key that is given twice.
     """
     try:
         return json.loads(text) if lax else json.loads(text, parse_constant=_no_number, object_pairs_hook=_mapping)

@@ -1,7 +1,10 @@
-"""Ends a job that hangs: no event, no CPU time and no GPU in use for half an hour.
+"""Threads that end a job: one that hangs, one that reaches its deadline, and one whose parent process has ended.
 
-This file is also sent alone into the jobs of MLflow projects, so it uses only the standard library of Python 3.8 or
-newer. It does nothing on systems without /proc.
+A job hangs if for half an hour it writes no event, uses almost no CPU time and leaves all GPUs idle. Hangs are not
+noticed on systems without /proc.
+
+This file alone is also sent into the jobs of MLflow projects, so it uses only the standard library of Python 3.8 or
+newer.
 """
 
 from __future__ import annotations
@@ -20,27 +23,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STOPPED_ITSELF = "MaxRuntimeExceeded: the job stopped itself"  # how the reason of such an end begins
-SILENCE_S = 1800.0  # after which a job counts as hanging
-SAMPLES = 10  # samples taken within SILENCE_S, at least
+STOPPED_ITSELF = "MaxRuntimeExceeded: the job stopped itself"  # first words of the reason at a deadline
+SILENCE_S = 1800.0  # seconds without activity after which a job counts as hanging
+SAMPLES = 10  # least number of samples within SILENCE_S
 _LONGEST_INTERVAL_S = 10.0
 _IDLE = 0.05
-"""Share of one core that counts as idle: torchrun and NCCL's threads use a little even in a job that hangs."""
+"""CPU use up to this share of one core counts as idle: in a job that hangs, torchrun and NCCL still use a little."""
 _LEAST_S = 0.05  # CPU seconds that count as idle in any period, because /proc counts hundredths of a second
 _SMI = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 
 
 def watch(events: Path | None, end: Callable[[str], None]) -> None:
-    """Start a thread that calls `end` with a reason once this process and its children were silent for SILENCE_S.
+    """Start a thread that calls `end` with a reason once this process and its children were inactive for SILENCE_S.
 
-    They are not silent if the file `events` grows, CPU time exceeds a twentieth of a core, or any GPU is in use.
+    They are active if the file `events` grows, if they use more than a twentieth of a core, or if any GPU is in use.
     """
     if Path("/proc/self/stat").exists():
         threading.Thread(target=_watch, args=(SILENCE_S, events, end), name="watchdog", daemon=True).start()
 
 
 def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end: Callable[[], None]) -> None:
-    """After `deadline_s` seconds, call `begin` with the reason and send SIGTERM; call `end` `grace_s` seconds later."""
+    """Stop this process after `deadline_s` seconds.
+
+    A thread then calls `begin` with the reason, sends SIGTERM, waits `grace_s` seconds and calls `end`.
+    """
 
     def wait() -> None:
         time.sleep(deadline_s)
@@ -54,12 +60,15 @@ def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end
 
 
 def end_with(parent: int, grace_s: float, end: Callable[[], None]) -> None:
-    """Send SIGTERM to this process when its parent, given by its id, has ended, and call `end` `grace_s` later."""
+    """Stop this process when its parent, whose process id is `parent`, has ended.
+
+    A thread then sends SIGTERM, waits `grace_s` seconds and calls `end`.
+    """
 
     def wait() -> None:
         while os.getppid() == parent:
             time.sleep(1)
-        # The log's last change shows how long the job ran.
+        # The time of the log's last change shows how long the job ran.
         print("the process that started this one has ended", flush=True)
         _stop(grace_s, end)
 
@@ -81,7 +90,7 @@ def _watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> N
         now, new_size = time.monotonic(), _size(events)
         idle_s = max(_LEAST_S, _IDLE * (now - sampled_at))
         is_active = new_size != size or cpu_seconds(os.getpid()) - used > idle_s or _a_gpu_works()
-        sampled_at, size, used = now, new_size, cpu_seconds(os.getpid())  # excludes the CPU time of this sample
+        sampled_at, size, used = now, new_size, cpu_seconds(os.getpid())  # read again: taking a sample is not activity
         if is_active:
             active_at = now
         elif now - active_at >= limit_s:

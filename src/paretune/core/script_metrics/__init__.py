@@ -1,7 +1,7 @@
 """Metrics of a user's own training, read from its own loggers, each with its source.
 
 This folder is copied into jobs unchanged, so it needs only the standard library of Python 3.8 or newer. If several
-sources have the same name, the first one counts:
+sources have a metric of the same name, the first source in this list counts:
 
     metric_definitions   the regular expressions of SageMaker's `metric_definitions`
     MLflow               the store that the job has opened for it (loggers.logging_environment)

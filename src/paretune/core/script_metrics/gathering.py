@@ -13,9 +13,9 @@ from typing import NamedTuple
 from .loggers import Point, Source
 from .printed_line import Line, finite_numbers, header_in, numbers_of, read_line, row_in
 
-_MOST_NAMES = 300  # most names of printed numbers that are kept; MLflow shows a chart for each
-_MOST_POINTS = 20_000  # of a printed curve
-_MOST_LINES = 100_000  # lines kept for metric_definitions, the newest
+_MOST_NAMES = 300  # names of printed numbers that are kept; MLflow shows a chart for each
+_MOST_POINTS = 20_000  # points that are kept of a printed curve
+_MOST_LINES = 100_000  # newest lines that are kept for metric_definitions
 PRINTED, IN_PER_CENT = "printed", "printed in percent and recorded as a share"
 
 
@@ -25,14 +25,14 @@ class Gathered(NamedTuple):
     metrics: dict[str, float]  # finite values; renamed metrics appear under both names
     not_finite: list[str]  # names of metrics whose last value is NaN or infinite
     sources: str  # their sources, in one line
-    curves: dict[str, list[Point]]  # of all sources except MLflow, whose own store has them
+    curves: dict[str, list[Point]]  # curves of all sources except MLflow, whose own store has its curves
 
 
 class PrintedNumbers:
     """Collects the numbers of printed lines: the last value of each name, and its curve over the steps.
 
-    If the training prints steps, numbers printed before the first step are left out. Numbers named like one
-    of its arguments (`settings`) are left out, too. `definitions` are SageMaker's `metric_definitions`, for lines in
+    If the training prints steps, numbers printed before the first step are left out. So are numbers whose names are
+    in `settings`, such as the training's arguments. `definitions` are SageMaker's `metric_definitions`, for lines in
     any other form.
     """
 
@@ -46,7 +46,10 @@ class PrintedNumbers:
         self._lines: deque[str] = deque(maxlen=_MOST_LINES)
 
     def read(self, line: str, *, has_curve: bool = False) -> None:
-        """Read one line's numbers; of a progress bar, its last state. `has_curve`: events already hold their curve."""
+        """Read the numbers of one line; of a progress bar, only its last state.
+
+        With `has_curve`, only their last values are kept, because events already record their curves.
+        """
         text = line.rstrip("\r\n")
         found = read_line(text, self._settings)
         if header := header_in(text):

@@ -1,7 +1,7 @@
-"""The loggers of a training: where MLflow and W&B record inside a job, and what each logger has written.
+"""The loggers of a training: where MLflow and W&B write inside a job, and how the files of each logger are read.
 
-MLflow is read with SQLite; W&B's history and TensorBoard's events by the packages that wrote them, if these are
-installed where the job runs; CSV and JSON files by themselves.
+MLflow's store is read with SQLite. W&B's history and TensorBoard's events are read with the packages that wrote them,
+if these are installed where the job runs.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ RESULT_FILES = (
     *("trainer_state.json", "train_results.json", "eval_results.json", "all_results.json"),
     *("results.json", "metrics.json", "eval_results.txt"),
 )
-"""Files with numbers written by Hugging Face's and AWS's example scripts and others; if names are equal, the last file
-counts.
+"""Files to which Hugging Face's and AWS's example scripts, and others, write numbers.
 
-Text files are read like printed lines.
+If several have a number of the same name, the last one in this list counts. Text files are read like printed lines.
 """
 CSV_FILES = ("history.csv", "log.csv", "training_log.csv", "progress.csv", "results.csv", "metrics.csv")
-"""Tables with a column `epoch` or `step`: of Keras, Stable-Baselines3, Ultralytics, Lightning."""
+"""Tables of Keras, Stable-Baselines3, Ultralytics and Lightning; read if they have a column step, epoch or iteration.
+"""
 EVENT_FILES, HISTORY_FILES, SUMMARY_FILES = ("*.tfevents.*",), ("run-*.wandb",), ("wandb-summary.json",)
 LOG_FILES = (*RESULT_FILES, *CSV_FILES, *EVENT_FILES, *HISTORY_FILES, *SUMMARY_FILES)
 LOGGERS = "MLflow, W&B, TensorBoard, Lightning's metrics.csv, JSON files such as all_results.json, printed lines"
 """Sources in their order of precedence."""
-_LARGEST_FILE = 5_000_000  # bytes of a file with results
-_LARGEST_LOG = 200_000_000  # bytes of a file with events
+_LARGEST_FILE = 5_000_000  # most bytes of a file with results
+_LARGEST_LOG = 200_000_000  # most bytes of a file with events
 _DEEPEST = 4  # levels of folders that are searched
 _NEVER_SEARCHED = {STORE, "mlruns", ".git", "site-packages"}
 _COUNTERS = {"step", "epoch", "global_step", "total_flos", "hp_metric", "iteration", "time"}
 _SCHEDULED = {"learning_rate", "lr", "grad_norm"}
-_BLOCK, _HEADER = 32_768, 7  # bytes of a block of W&B's file, and of the header of the file and of each record
-_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4  # its kinds of records
+_BLOCK, _HEADER = 32_768, 7  # bytes of a block of W&B's file, and of each header: that of the file and of each record
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4  # kinds of records in W&B's file
 
 
 class Point(NamedTuple):
@@ -58,21 +58,24 @@ class Point(NamedTuple):
 
 
 class Source(NamedTuple):
-    """The record of one logger."""
+    """The metrics that one logger has recorded."""
 
     values: dict[str, tuple[float, str]]  # name to its last value, and the logger or file that it comes from
     curves: dict[str, list[Point]]
 
 
 def logging_environment(data: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that make MLflow and W&B record below `data`, a folder of the job. Variables in `given` stay."""
+    """Return environment variables that make MLflow and W&B write below `data`, a folder of the job.
+
+    Variables that `given` already sets are left out.
+    """
     variables = {}
     if "MLFLOW_TRACKING_URI" not in given:
         store = data / STORE
         (store / "mlruns").mkdir(parents=True, exist_ok=True)
         variables = {
             "MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}",
-            "_MLFLOW_SERVER_ARTIFACT_ROOT": str(store / "mlruns"),  # of MLflow 3.11 and newer
+            "_MLFLOW_SERVER_ARTIFACT_ROOT": str(store / "mlruns"),  # for MLflow 3.11 and newer
         }
     wandb = {"WANDB_MODE": "offline", "WANDB_DIR": str(data)}
     return {**variables, **{name: text for name, text in wandb.items() if name not in given}}
@@ -81,10 +84,11 @@ def logging_environment(data: Path, given: Mapping[str, str]) -> dict[str, str]:
 def logged(
     data: Path, roots: Iterable[Path], began: float, written: Collection[Path] = (), settings: Collection[str] = ()
 ) -> list[Source]:
-    """Read what the loggers of a training have recorded since `began`, in seconds since 1970.
+    """Return the metrics that the loggers of a training have recorded since `began`, in seconds since 1970.
 
-    `data` is the folder of `logging_environment`. Files of LOG_FILES are looked for below `data` and `roots`, and are
-    those that are `written`. Counters are left out, and settings and learning rates that never change.
+    Later sources override earlier ones. `data` is the folder of `logging_environment`. The files that are read are
+    `written`, and all LOG_FILES below `data` and `roots`. Counters are left out, and so are settings and learning rates
+    that never change.
     """
     files = _files([data, *roots], began, written)
     readers = (
@@ -99,7 +103,10 @@ def logged(
 
 
 def metrics_of_store(store: Path) -> dict[str, Any]:
-    """Return the last values of the metrics in MLflow's store, NaN as text. Newer runs win, and the first most."""
+    """Return the last value of each metric in MLflow's store, with NaN as text.
+
+    If several runs have a metric, that of the first run counts; if this one has none, that of the newest run.
+    """
     path = store / "mlflow.db"
     if not path.is_file():
         return {}
@@ -115,7 +122,7 @@ def metrics_of_store(store: Path) -> dict[str, Any]:
 
 
 def write_curves(curves: Mapping[str, list[Point]], store: Path) -> None:
-    """Write curves, one a line, into the folder of MLflow's store, from which all are collected."""
+    """Write curves, one per line, to the folder of MLflow's store, from which all results are collected."""
     if curves:
         store.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps({"name": name, "points": points}) for name, points in sorted(curves.items()))
@@ -123,7 +130,7 @@ def write_curves(curves: Mapping[str, list[Point]], store: Path) -> None:
 
 
 def read_curves(store: Path) -> dict[str, list[Point]]:
-    """Read the curves that a job has left. Raises ValueError if the file has another format."""
+    """Read the curves that a job has written. Raises ValueError if the file has another format."""
     path, curves = store / CURVES, {}
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     try:
@@ -138,7 +145,7 @@ def read_curves(store: Path) -> dict[str, list[Point]]:
 
 class _File(NamedTuple):
     path: Path
-    name: str  # for people
+    name: str  # as users see it
     modified: float
 
 
@@ -194,7 +201,7 @@ def _of_results(files: list[_File]) -> Source:
                 entries: list[Mapping[str, Any]] = [numbers_in(line) for line in text.splitlines()]
             else:
                 content = json.loads(text)
-                entries = content.get("log_history", [content])  # of trainer_state.json, an entry for each log
+                entries = content.get("log_history", [content])  # trainer_state.json has an entry for each log
             for entry in entries:
                 numbers = numbers_of(entry)
                 values.update({name: (value, file.name) for name, value in numbers.items()})
@@ -223,7 +230,7 @@ def _of_tables(files: list[_File]) -> Source:
 def _of_tensorboard(files: list[_File]) -> Source:
     """Read the scalars of event files with the package `tensorboard`, if it is installed.
 
-    A tag that several folders have, such as Keras' `train` and `validation`, gets the name of its folder.
+    If several folders have the same tag, such as Keras' `train` and `validation`, its names begin with the folder.
     """
     events = _of_kind(files, EVENT_FILES)
     try:
@@ -282,11 +289,11 @@ def _of_wandb(files: list[_File]) -> Source:
 
 
 def _records(data: bytes) -> Iterator[bytes]:
-    """Split a W&B file into its records: each block holds records with a checksum, a length and a kind in front."""
+    """Yield the records of a W&B file. Each block has records, and each record a header: checksum, length and kind."""
     position, parts = _HEADER, b""
     while position + _HEADER <= len(data):
         left = _BLOCK - position % _BLOCK
-        if left < _HEADER:  # the end of a block is filled up
+        if left < _HEADER:  # padding at the end of a block
             position += left
             continue
         _, length, kind = struct.unpack_from("<IHB", data, position)
@@ -298,7 +305,7 @@ def _records(data: bytes) -> Iterator[bytes]:
 
 
 def _entries(items: Any) -> dict[str, Any]:
-    """Name to value of W&B's items; the names of a nested one are joined by /."""
+    """Return the values of W&B's items by name. Nested names are joined by /."""
     entries = {}
     for item in items:
         with contextlib.suppress(ValueError):

@@ -25,7 +25,7 @@ LONGEST_LINE = 2_000  # characters of a printed line that are read
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 _CAMEL = re.compile(r"(?<=[a-z]{3})(?=[A-Z])")  # between the words of `bestIteration`
 _WORD = r"[A-Za-z_µ][\w./@'²-]*"
-_SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # the split that a number describes
+_SPLIT = r"(?:train(?:ing)?|val|valid(?:ation)?|dev|test(?:ing)?|eval(?:uation)?)"  # the data split of a number
 _COUNTED = r"(?:epoch|step|iter(?:ation)?|round|update|batch(?:[ _]id)?|trial|fold)s?"
 
 # Escape sequences of a terminal, which set colors, titles and character sets.
@@ -224,7 +224,7 @@ def cleaned(line: str) -> str:
 def _with_short_gaps(text: str) -> str:
     """Return the text with at most four spaces, or one tab, between two words.
 
-    Otherwise, patterns with spaces in two places backtrack for seconds on 2,000 spaces.
+    With longer gaps, patterns with spaces in two places would backtrack for seconds: on 2,000 spaces, for example.
     """
     return _GAP.sub(lambda gap: " \t " if "\t" in gap[0] else "    ", text)
 
