@@ -39,9 +39,7 @@ def _run_and_store(words: list[str]) -> int:
             printed.append(line.rstrip() + "\n")
     if running.returncode:
         return running.returncode
-    typed = [
-        Path(word).name if Path(word).is_absolute() else word for word in words[1:]
-    ]  # without this machine's folders
+    typed = [Path(word).name if Path(word).is_absolute() else word for word in words[1:]]  # hides local folders
     command = f"$ python benchmarks/{name}.py {' '.join(typed)}".rstrip()
     text = "".join([command + "\n", *printed])
     if name in published.shown() and name not in published.blocks(text):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-LONGEST_ROWS = 512  # most tokens of a row for attention by plain matrix products, whose matrices grow with its square
+LONGEST_ROWS = 512  # most tokens per row for attention by plain matrix products, whose memory grows with the square
 _BYTE_VALUES = 256
 _TOLERANCE = 0.05  # largest relative difference between the requested dropout probability and the nearest 256th
 _dropout = torch.nn.functional.dropout

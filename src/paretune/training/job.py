@@ -1,4 +1,4 @@
-"""One job: from its document and its folder to the trained model and the report."""
+"""Runs one training, from the document and the folder of a job to the trained model and the report."""
 
 import importlib.metadata
 import platform
@@ -33,16 +33,16 @@ from paretune.training.tasks import Evaluation, summed_loss
 
 
 def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[], bool]) -> bool:
-    """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
+    """Run the training of `document` in `folder`. Returns True if it finished, and False if it was stopped.
 
-    Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
-    report and removed its checkpoints; a stopped one has written a checkpoint of its last step.
+    The training continues from the newest checkpoint that is complete in all processes. If it finished, it has written
+    model and report and removed its checkpoints. If it was stopped, it has written a checkpoint of its last step.
     """
     spec = document.spec
     if not device.has_gpu():
         cpu.keep_freed_memory()
-    # On Hopper, PyTorch takes cuDNN's attention, which makes a plan for each new shape of a batch: a second each, on a
-    # B200 (modelscope/FunASR issue 3704). Only the blocks of a language model all have one shape.
+    # On Hopper, PyTorch prefers cuDNN's attention, which plans each new shape of a batch. This takes a second per shape
+    # on a B200 (modelscope/FunASR issue 3704). Only the batches of a language model all have the same shape.
     torch.backends.cuda.enable_cudnn_sdp(spec.task == metrics.CAUSAL_LM)
     strategies.begin(spec)
     job = _Job(document, folder)
@@ -50,7 +50,7 @@ def train(document: JobDocument, folder: JobFolder, stop_requested: Callable[[],
     if not job.loop.run(stop_requested, spec.profile_steps):
         return False
     job.write_results(is_resumed=is_resumed)
-    processes.wait_for_all()  # the first one writes
+    processes.wait_for_all()  # while the first one writes
     if processes.is_first(of_instance=True):
         for path in folder.checkpoints.glob("checkpoint-*"):
             shutil.rmtree(path, ignore_errors=True)
@@ -66,7 +66,7 @@ class _Job:
         self._labels = PreparedDataset.read(folder.dataset).labels
         self._tokenizer = load_tokenizer(folder.model_source.resolve())
         self._formats = find_formats(self._spec, folder.model_source.resolve())
-        is_judged = self._spec.task != metrics.CAUSAL_LM  # a language model has a loss only
+        is_judged = self._spec.task != metrics.CAUSAL_LM  # a language model has no metric besides its loss
         self._judge = Evaluation(self._spec.task, self._labels) if is_judged else None
         self.loop = self._make_loop()
         self._strategy = self.loop.strategy
@@ -101,7 +101,7 @@ class _Job:
         )
 
     def _rows(self, split: str) -> TokenRows:
-        """Return the rows of a split; for evaluation, the longest first."""
+        """Return the rows of a split. Those for evaluation are sorted, the longest first."""
         folder, pad_id = self._folder.dataset / split, self._tokenizer.pad_token_id
         multiple = pad_multiple(self._spec.max_seq_length) if device.has_gpu() else 1
         return TokenRows(folder, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
@@ -113,7 +113,7 @@ class _Job:
         return evaluate(self._strategy, rows, size, self._spec.task, self._judge)
 
     def write_results(self, *, is_resumed: bool) -> None:
-        """Evaluate the model and write it with the report; a probe writes only a report of its speed."""
+        """Evaluate the model, and write it and the report. A probe only writes a report of its speed."""
         spec, folder, judge = self._spec, self._folder, self._judge
         is_probe = spec.probe_steps is not None
         quality: dict[str, float] = {}
@@ -125,14 +125,14 @@ class _Job:
                 report_entries = judge.report_entries or {}
             if (folder.dataset / "test").exists():
                 quality |= {f"test_{name}": value for name, value in self._evaluate(self._rows("test")).items()}
-        speed = self._speed()  # before the model is written, which takes memory of its own
+        speed = self._speed()  # before the model is written, which would raise the peak memory
         if not is_probe:
             self._write_model()
         if not processes.is_first():
             return
         report = JobReport(
             model_fault="" if is_probe else mlflow_model.describe(folder.model, spec.text_column),
-            metrics=quality | speed | ({"resumed": 1.0} if is_resumed else {}),  # marks seconds of a part of it
+            metrics=quality | speed | ({"resumed": 1.0} if is_resumed else {}),  # seconds then cover only a part
             facts={
                 "device": device.device_name(),
                 "precision": device.choose_precision(spec.precision),
@@ -146,7 +146,7 @@ class _Job:
         report.write(folder.report)
 
     def _write_model(self) -> None:
-        """Write the trained model as a Hugging Face folder; all processes must call it."""
+        """Write the trained model as a Hugging Face folder. All processes must call it."""
         strategy, folder, loop = self._strategy, self._folder.model, self.loop
         shards = strategy if isinstance(strategy, Shards) else None
         loop.optimizer.give_masters()
@@ -167,7 +167,7 @@ class _Job:
             self._tokenizer.save_pretrained(str(folder))
 
     def _speed(self) -> dict[str, float]:
-        """Return seconds, memory and size of the training, and its throughput if a step followed the warm-up."""
+        """Return seconds, memory and model size, and the throughput if there were steps after the warm-up."""
         (total, trainable), built, meter = self._strategy.counts, self._architecture, self.loop.meter
         measured: dict[str, float] = {
             metrics.TRAIN_SECONDS: meter.stopwatch.seconds(),
@@ -190,7 +190,7 @@ class _Job:
 
 
 def _kind_for(spec: JobSpec) -> type[Replicas]:
-    """Return the class by which the processes of the job share its model."""
+    """Return the class that spreads the job's model over its processes."""
     if not strategies.divides(spec):
         return Replicas
     if spec.degrees.pipeline > 1:

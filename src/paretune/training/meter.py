@@ -80,7 +80,7 @@ class Stopwatch:
 
 
 class Meter:
-    """Losses and speed of a training from step `first` to `total`, and the exchange of its processes.
+    """Measures losses and speed of a training from step `first` to `total`, and exchanges values between processes.
 
     Speed is rows per second after the warm-up; evaluations, checkpoints and profiled steps are excluded.
 

@@ -30,7 +30,7 @@ _PIPELINES = {
     "ForTokenClassification": "token-classification",
     "ForMaskedLM": "fill-mask",
 }
-"""Suffixes of transformers class names to the tasks of their pipelines, for pipelines that read one text."""
+"""Suffixes of transformers class names to tasks of pipelines, for classes whose pipeline reads one text."""
 _TEXT = {"type": "string", "required": True}
 _OUTPUTS = {
     CLASSIFICATION: [{**_TEXT, "name": "label"}, {"type": "double", "name": "score", "required": True}],

@@ -495,9 +495,8 @@ def _write(model: Any, folder: Path, formats: Formats, division: Any) -> None:
             weight.data = weight.data.to(device.DTYPES[formats.saved])
     weights = None if division is None else division.gather_weights(model)
     if processes.is_first():
-        with patch.object(
-            transformers.GenerationConfig, "validate"
-        ):  # transformers 5.3 writes no settings that it warns of
+        # transformers 5.3 refuses to write generation settings that it would warn of.
+        with patch.object(transformers.GenerationConfig, "validate"):
             model.save_pretrained(folder, state_dict=weights)
 
 

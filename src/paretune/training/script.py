@@ -41,7 +41,7 @@ from paretune.specification.script_arguments import LOGGING_STEPS, script_argume
 from paretune.training import device, mlflow_model, processes
 from paretune.training.meter import EventWriter
 
-_LAST_LINES = 20  # printed lines that are kept; a box of rich with an error has fewer
+_LAST_LINES = 20  # printed lines that are kept; the box that rich draws around an error has fewer
 
 
 def run_script(document: JobDocument, folder: JobFolder) -> None:
@@ -141,9 +141,8 @@ def finish_loggers() -> None:
     with suppress(Exception):
         if (tensorboard := sys.modules.get("tensorboard.summary.writer.event_file_writer")) is not None:
             for item in gc.get_objects():
-                if issubclass(
-                    type(item), tensorboard.EventFileWriter
-                ):  # isinstance would load lazy objects, which may raise
+                # isinstance would load lazy objects, which may raise
+                if issubclass(type(item), tensorboard.EventFileWriter):
                     item.flush()
 
 
@@ -178,7 +177,7 @@ def _written() -> Iterator[set[Path]]:
         if is_open and event in ("open", "os.rename") and (path := written_log_file(event, arguments)):
             written.add(Path(path))
 
-    sys.addaudithook(note)  # a hook cannot be removed, so `is_open` ends its work
+    sys.addaudithook(note)  # a hook cannot be removed, so `is_open` switches it off
     try:
         yield written
     finally:

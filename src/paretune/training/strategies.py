@@ -195,12 +195,7 @@ class Shards(Replicas):
     def _build(self, spec: JobSpec, build: Build) -> None:
         self._degrees = degrees = spec.degrees
         shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
-        names = (
-            "pipeline",
-            "replicate",
-            "shard",
-            "tensor",
-        )  # in the order of ranks: a tensor group's ranks are adjacent
+        names = ("pipeline", "replicate", "shard", "tensor")  # in the order of ranks: a tensor group has adjacent ones
         mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=names)
         stage, replica, sharer, member = map(mesh.get_local_rank, names)
         self.rank, self.shares = replica * degrees.sharers + sharer, degrees.data
@@ -228,7 +223,7 @@ class Shards(Replicas):
         self._fill(whole, torch.device("cpu") if spec.cpu_offload else self.device)
 
     def backward(self, batch: Batch, loss_of: Loss, *, scale: torch.Tensor | None, is_last: bool) -> torch.Tensor:
-        """Compute a micro-batch like `Replicas`. Replicas of the shards average gradients only in the last one."""
+        """Compute a micro-batch like `Replicas`. Replicas of shards average gradients only after the last."""
         if isinstance(self.model, FSDPModule):
             self.model.set_requires_all_reduce(is_last)
         return super().backward(batch, loss_of, scale=scale, is_last=is_last)

@@ -38,9 +38,7 @@ _REMEDIES = {  # type of a cell that is no class to the remedy
     list: ": set task=multi-label for rows with several labels, or label_column to another column",
     float: NUMBERS_REMEDY,
 }
-_GAP = re.compile(
-    r"""(?<=['"])\s+(?=['"])|(?<=\d)\s+(?=-?\d)(?=[^'"]*$)"""
-)  # between items of a list as NumPy prints it
+_GAP = re.compile(r"""(?<=['"])\s+(?=['"])|(?<=\d)\s+(?=-?\d)(?=[^'"]*$)""")  # between items that NumPy prints
 Texts = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
@@ -74,7 +72,7 @@ class Evaluation:
         return logits >= 0 if self._task == metrics.MULTI_LABEL else logits.argmax(-1)
 
     def __call__(self, predicted: Any, labels: Any) -> dict[str, float]:
-        """Return the metrics of N predictions; those of words are N rows of different lengths."""
+        """Return the metrics of the predictions and labels of N rows. Rows of words may have different lengths."""
         if self._task == metrics.TOKEN_CLASSIFICATION:  # words have a label, all other tokens -100
             self.report_entries = {}
             words_of_rows = (
@@ -90,7 +88,7 @@ class Evaluation:
             return {
                 metrics.F1: macro_f1(truth, predicted),
                 metrics.F1_MICRO: float(f1_score(truth, predicted, average="micro", zero_division=0)),
-                metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),  # rows all correct
+                metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),  # all labels right
             }
         confusion = confusion_matrix(labels, predicted, labels=np.arange(len(self._names)))
         self.report_entries = {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
@@ -149,9 +147,7 @@ def text_baselines(train: Texts, validation: Texts) -> dict[str, float]:
     has_flags = labels.ndim == 2
     most = min(_TFIDF_ROWS, max(2_000, _FITTED_CELLS // labels.shape[1])) if has_flags else _TFIDF_ROWS
     index = np.random.default_rng(0).permutation(len(texts))[:most]
-    words = max(
-        1, _FITTED_WEIGHTS // (1 if has_flags else len(answers))
-    )  # most features; the most frequent ones are kept
+    words = max(1, _FITTED_WEIGHTS // (1 if has_flags else len(answers)))  # the most frequent words are kept
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, max_features=words)
     try:
         features = vectorizer.fit_transform([texts[row] for row in index])
