@@ -1,5 +1,5 @@
 """One job, from its specification to its recorded run.
 
-A billed second is followed through attempts (an attempt ended), bill (seconds become dollars) and outcome (dollars
-become `cost_usd` in MLflow).
+Follow a billed second through three modules: `attempts` adds it to the bill when an attempt has ended, `bill` turns
+seconds into dollars, and `outcome` records the dollars as `cost_usd` in MLflow.
 """

@@ -1,9 +1,9 @@
-"""One job over all its attempts: started or adopted, polled, retried where that helps, billed and recorded.
+"""Follows one job over all its attempts: starts or adopts it, polls it, retries it if that helps, bills and records it.
 
-Jobs of `launch`, of studies, of `sync` and of projects are all followed by `Attempts`.
+`launch`, studies and `sync` follow all jobs with `Attempts`, including jobs of projects.
 
-The next attempt depends only on the run and on how earlier attempts ended, so a restarted launcher goes through the
-same attempts, adopts existing jobs, and starts nothing twice.
+The next attempt depends only on the run and on how earlier attempts ended. A restarted command therefore goes through
+the same attempts, adopts the jobs that exist, and starts nothing twice.
 """
 
 from collections.abc import Collection
@@ -34,30 +34,30 @@ from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.script_arguments import accumulates
 from paretune.tracking import schema
 
-STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
-_MOST_INTERNAL_ERRORS = 2  # internal errors of AWS, after which a job is retried
-WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for polling limits itself
+STOP_PATIENCE_S = 900.0  # longest time that a job takes to stop: two minutes to end, then the upload of its results
+_MOST_INTERNAL_ERRORS = 2  # most retries of a job after internal errors of AWS
+WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher whose service limits requests asks it less often
 
 
 @dataclass(eq=False)
 class Attempts:
-    """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended.
+    """A job in progress. `begin` starts or adopts it; `poll` must be called repeatedly until it returns the outcome.
 
-    `end` ends it early; `leave` decides after an error whether it ends or goes on without this process.
+    `end` ends the job early. After an error, `leave` decides whether the job ends or goes on without this process.
     """
 
     record: JobRecord
-    admitted: Admitted | None = None  # the job before its launch; if absent, it is admitted when it has to be created
-    creates: bool = True  # whether it may create jobs; if not, only those that exist are followed
-    decides: Collection[FailureKind] = ()  # failures that its study, in this process, has tried again
+    admitted: Admitted | None = None  # the admitted job; if None, the job is admitted when it must be created
+    creates: bool = True  # whether jobs may be created; if not, only existing ones are followed
+    decides: Collection[FailureKind] = ()  # further failures to retry, because the job's study runs in this process
     document: JobDocument = field(init=False)  # the job of this attempt
     bill: Bill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
     outcome: JobOutcome | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
-    taken_by: str = field(default="", init=False)  # the run that the job of this name belongs to, if not ours
+    taken_by: str = field(default="", init=False)  # id of the other run that owns the job of this name; "" if none
     _memory_retries: int = field(default=0, init=False)
-    _internal_errors: int = field(default=0, init=False)  # of AWS, so far
-    _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
+    _internal_errors: int = field(default=0, init=False)  # internal errors of AWS so far
+    _may_be_created: bool = field(default=False, init=False)  # whether creation was cut short, for example by Ctrl-C
 
     def __post_init__(self) -> None:
         record, spec = self.record, self.record.spec
@@ -79,34 +79,34 @@ class Attempts:
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it exists. Its name is recorded before it is created.
 
-        If the name is of a job of another run, that run is `taken_by`, and there is no `current` job.
+        If the job of this name belongs to another run, `taken_by` is that run's id and `current` is None.
 
         Raises:
-            BadInput, LaunchRefused, BudgetRefused, TrackingUnavailable: it was not created.
-            LostContact: it may exist; its run stays open.
+            BadInput, LaunchRefused, BudgetRefused, TrackingUnavailable: the job was not created.
+            LostContact: the job may exist; its run stays open.
         """
         self.bill.worst_usd = self._worst_usd
         self.bill.price = self.record.price(self.document.spec)  # an adopted job keeps the price it was launched at
         self.record.name_attempt(self.document.job_name)  # so that any later process can find the job
         is_new, follows_from_run = not self.record.is_adopted, self.record.job == self.record.run.run_id
         if is_new and self.document.attempt == 1 and self.record.run.has_gap and not follows_from_run:
-            text = f"MLflow has not taken the name of job {self.document.job_name}"
-            raise TrackingUnavailable(f"{text}: nothing was launched; the same command tries again")
+            text = f"MLflow did not record the name of job {self.document.job_name}"
+            raise TrackingUnavailable(f"{text}: nothing was launched; run the same command again")
         try:
             self.current = self._find()
             if self.current is None and not self.taken_by:
                 if not self.creates:
-                    raise LostContact(f"{self.document.job_name} is not shown now: try again in a minute")
+                    raise LostContact(f"{self.document.job_name} is not visible now: try again in a minute")
                 self.current = self._own(self._create())
                 if self.current is not None and self.document.attempt > 1 and self.record.has_ended_meanwhile():
-                    self.record.name_attempt(self.document.job_name)  # so that it is found until it has stopped
+                    self.record.name_attempt(self.document.job_name)  # so that others find it until it has stopped
                     self.current.stop()
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
 
     def poll(self) -> JobOutcome | None:
-        """Record what is new and begin the next attempt if one is due. How the job ended; None while it runs.
+        """Record new events, begin the next attempt if one is due, and return the outcome; None until the job ends.
 
         Raises:
             BadInput, LaunchRefused, BudgetRefused: the next attempt was not created.
@@ -139,17 +139,18 @@ class Attempts:
         return self.outcome
 
     def _may_go_on(self, document: JobDocument) -> bool:
-        """Return whether the next attempt exists or may be created: never by `stop`, and by nobody after it."""
+        """Return whether the next attempt exists or may be created. `stop` creates none, and nobody does after it."""
         if self.creates and not self.record.has_ended_meanwhile():
             return True
         return self._launcher.find(document.job_name, self._clock, SHOWN_WITHIN_S) is not None
 
     def _next(self, status: JobStatus) -> tuple[JobDocument | None, str]:
-        """The attempt that follows one which ended so, and a message about it; None, and why no smaller batch is tried.
+        """Return the attempt to make after one that ended with `status`, and a message about it.
 
-        After a lack of memory the per-device batch is halved, but not of a trial whose batch is searched or given;
-        after a lack of capacity the next instance type is tried. A spot job that waited too long has found no capacity
-        either: its seconds are billed, and the next type continues from its checkpoints.
+        If there is none, return None and the reason why no smaller batch is tried, which may be empty. After an
+        out-of-memory error the per-device batch is made smaller, except in a trial whose batch is searched or given.
+        If AWS has no capacity, the next instance type is tried. This includes a spot job that waited too long: its
+        seconds are billed, and the next type continues from its checkpoints.
         """
         ran, job, billed_s = self.document, self.record.spec, status.billable_seconds
         kind = None if status.failure is None else status.failure[0]
@@ -171,9 +172,9 @@ class Attempts:
             _, *types = dropwhile(last.__ne__, job.instance_types())
             if not types:
                 return None, ""
-            following, *further = types  # with further ones to try, it waits half an hour at most
+            following, *further = types  # while further types are left, an on-demand job waits for half an hour at most
             spec = job.on_instance_type(following).replace(fallback_instance_types=tuple(further) or None)
-            billed = f"; {billed_s:.0f} s are billed until then" if billed_s else ""
+            billed = f"; {billed_s:.0f} s of the last attempt are billed" if billed_s else ""
             message = f"no capacity for {ran.spec.instance_type}: trying {following}{billed}"
             fitting = spec.plan()
             while self._memory_retries and fitting.per_device_train_batch_size > ran.plan.per_device_train_batch_size:
@@ -198,17 +199,17 @@ class Attempts:
         )
 
     def wait(self, interruption: Interruption) -> JobOutcome:
-        """Poll until the job has ended; raises as `poll`, and Interrupted, after which the job goes on."""
+        """Poll until the job has ended. Raises the errors of `poll`, and Interrupted; then the job is still running."""
         while (outcome := self.poll()) is None:
             interruption.check()
             self._clock.sleep(WATCH_INTERVAL_S)
         return outcome
 
     def end(self, error: BaseException, *, stops: bool = True) -> JobOutcome:
-        """End the job because of `error`, and return how it ended; a result that it has all the same is recorded.
+        """End the job because of `error`, and return the outcome. A job that has completed by then keeps its result.
 
-        What runs is stopped and billed first, unless `stops` is False because nothing can run. Raises LostContact if it
-        cannot be seen to stop: then its run stays open, and `sync` follows it.
+        A running job is stopped and billed first. `stops=False` skips this if nothing can be running. Raises
+        LostContact if the launcher does not confirm the stop: then the run stays open, and `sync` follows the job.
         """
         if self.outcome is None:
             if stops:
@@ -221,10 +222,11 @@ class Attempts:
         return self.outcome
 
     def leave(self, error: BaseException) -> None:
-        """Leave the job to itself if it can go on; end it after Ctrl-C, unless another process watches it, too.
+        """Let the job go on after `error` if it can outlive this process; otherwise end it.
 
-        A job can go on if it outlives this process, also without its next attempt. A first attempt that was refused
-        ends. Raises LostContact if `sync` has to begin the next attempt, and Interrupted if the job goes on elsewhere.
+        Ctrl-C ends the job, unless another process watches it, too. A job whose first attempt was refused ends. Raises
+        LostContact if a later attempt was refused, so that `sync` must begin it, and Interrupted if the job goes on
+        after Ctrl-C because another process watches it.
         """
         goes_on = self._launcher.jobs_outlive_submitter and self.outcome is None
         if goes_on and self.document.attempt > 1 and isinstance(error, LaunchRefused | BudgetRefused):
@@ -239,7 +241,7 @@ class Attempts:
             raise Interrupted(f"{error}; {self.current.name} goes on, `{command_line('sync')}` collects it") from error
 
     def _stop(self) -> None:
-        """Stop what runs and bill it once the launcher confirms that; raises LostContact after STOP_PATIENCE_S."""
+        """Stop the job and add it to the bill once it has stopped. Raises LostContact after STOP_PATIENCE_S."""
         if self._may_be_created or (self.record.is_adopted and self.current is None):
             self.current, self._may_be_created = self._find(SHOWN_WITHIN_S), False
         if self.current is None:
@@ -249,8 +251,8 @@ class Attempts:
         while not self.current.state().is_terminal:
             if self._clock.monotonic() > until:
                 raise LostContact(
-                    f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago, and has not said "
-                    f"that it has: it may still be running; `{command_line('sync')}` follows it"
+                    f"{self.current.name} was asked to stop {STOP_PATIENCE_S / 60:g} minutes ago and has not confirmed "
+                    f"it: it may still be running; `{command_line('sync')}` follows it"
                 )
             self._take_events()
             self._clock.sleep(WATCH_INTERVAL_S)
@@ -269,9 +271,13 @@ class Attempts:
             workplace.interruption.on_check.remove(record.beat)
 
     def _first_attempt(self) -> tuple[JobDocument, JobInputs, JobSetup]:
-        """Return the first attempt as it was admitted, or now, if an earlier process died before it created the job."""
+        """Return document, inputs and setup of the first attempt.
+
+        The job is admitted here if an earlier process died before it created the job. What that process recorded is
+        not used, because anybody may have edited it.
+        """
         record, workplace = self.record, self.record.workplace
-        if self.admitted is None:  # what that has recorded is not used: anybody may edit it
+        if self.admitted is None:
             self.admitted = admit(record.spec, workplace, revision=record.revision, judges_limit=False)
             record.log_setup(self.admitted.setup)
         if self._launcher.traits.files_travel:
@@ -279,7 +285,7 @@ class Attempts:
         return self.document, self.admitted.inputs, self.admitted.setup
 
     def _next_attempt(self) -> tuple[JobDocument, JobInputs, None]:
-        """Return a later attempt and its inputs: none if the first one has sent them, whatever became of the files."""
+        """Return document and inputs of a later attempt; the inputs are empty if the first attempt has sent them."""
         record, document = self.record, self.document
         if self._launcher.traits.files_travel:
             settings = record.settings or self._launcher.check(record.spec).recorded
@@ -289,14 +295,14 @@ class Attempts:
         return document, inputs_of(record.spec, record.workplace, revision=record.revision), None
 
     def _find(self, within_s: float = 0.0) -> Job | None:
-        """Find the job of this attempt, whoever started it. Raises LostContact, and then its run must stay open."""
+        """Find the job of this attempt, whoever started it. Raises LostContact; its run must stay open then."""
         try:
             return self._own(self._launcher.find(self.document.job_name, self._clock, within_s))
         except LaunchRefused as error:
-            raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error
+            raise LostContact(f"{error}\n`{command_line('sync')}` finds the job if it was started before") from error
 
     def _own(self, job: Job | None) -> Job | None:
-        """Return the job if it belongs to this run: AWS gives a name once, even if several launchers ask together."""
+        """Return the job if it belongs to this run, or else None and set `taken_by`. AWS gives each name only once."""
         if job is None or job.run_id == self.record.run.run_id:
             return job
         self.taken_by = job.run_id
@@ -310,7 +316,7 @@ class Attempts:
         self.record.workplace.on_events(events)
 
     def _go_on(self, document: JobDocument, message: str) -> None:
-        """Turn to the next attempt, which the next poll begins or adopts."""
+        """Switch to the next attempt; the next poll begins or adopts its job."""
         is_smaller = document.plan != self.document.plan
         has_moved = document.spec.instance_type != self.document.spec.instance_type
         self.current = None
@@ -321,11 +327,11 @@ class Attempts:
             if is_smaller:
                 self._memory_retries += 1
                 self.record.log_attempt(document.plan, {schema.OUT_OF_MEMORY_RETRIES: str(self._memory_retries)})
-            self._release_instances(tries_again=True)  # a pool next to the next job's would be paid twice
+            self._release_instances(tries_again=True)  # or this pool would be billed along with the next job's
         self.record.workplace.say(message)
 
     def _move(self, document: JobDocument) -> None:
-        """Change to another instance type, whose price counts from now on."""
+        """Switch to another instance type, whose price is used from now on."""
         ran, self.document = self.document, document
         self.bill.ran, self.bill.price = document.spec, self.record.price(document.spec)
         count = str(document.spec.instance_count)

@@ -1,4 +1,4 @@
-"""The bill of a job: converts billed seconds to `cost_usd`, and records the cost of kept instances.
+"""Computes the bill of a job: converts billed seconds to `cost_usd`, and records the cost of kept instances.
 
 Instances that SageMaker keeps after a job, a warm pool, are billed by the second until the next similar job reuses
 them, they expire, or they are released. Only then is their cost known, and recorded in the run of the job that
@@ -33,22 +33,22 @@ class Bill:
     """
 
     def __init__(self, spec: JobSpec, price: Price | None) -> None:
-        self.ran = spec  # the job on the instances of its last attempt
-        self.price = price  # per hour of one of them; None if unknown
+        self.ran = spec  # the job, with the instance type of its last attempt
+        self.price = price  # of one instance of that type; None if unknown
         self.seconds = 0.0  # wall time of the attempts that have ended
         self.billable_seconds = 0.0  # billed seconds per instance of these attempts
         self.attempts_usd: float | None = 0.0  # dollars of these attempts; None if they are not known
         self.phases: dict[str, float] = {}  # seconds of each phase of these attempts, as `read_phases` names them
-        self.pool: WarmPoolStatus | None = None  # after the last attempt, when last asked
-        self.worst_usd: float | None = None  # with which the job was admitted; None if only its launcher knows it
-        self.recorded_usd: float | None = None  # recorded by an earlier process; a recorded cost is never lowered
+        self.pool: WarmPoolStatus | None = None  # instances kept after the last attempt, as last seen; None if none are
+        self.worst_usd: float | None = None  # worst case at admission; None if this process did not admit the job
+        self.recorded_usd: float | None = None  # cost that an earlier process recorded; it is never lowered
         self._last: Job | None = None
 
     @classmethod
     def of_run(cls, run: RecordedRun, workplace: Workplace) -> "Bill":
-        """Return the bill of a recorded job that has ended, without instances that are kept after it.
+        """Return the bill of a recorded job that has ended, without the cost of instances kept after it.
 
-        Raises LaunchRefused or BadInput if its job cannot be looked at.
+        Raises LaunchRefused or BadInput if the job cannot be read.
         """
         if location := workplace.elsewhere(run.tags):
             raise LaunchRefused(location)
@@ -62,13 +62,13 @@ class Bill:
         return bill
 
     def add(self, job: Job) -> None:
-        """Add an attempt that has ended, once, at the price of the instances in `ran`."""
+        """Add an attempt that has ended, at the price of the instances in `ran`. Adding it again changes nothing."""
         if self._last is not None and self._last.name == job.name:
             return
         self._last = job
         self._look_at_pool()
         status = job.status()
-        # As precisely as they are recorded, so that the recorded cost is that of the recorded seconds.
+        # Rounded like the recorded seconds, so that the recorded cost follows from them.
         billable_seconds = round(status.billable_seconds, 2)
         self.seconds += round(status.seconds, 2)
         self.billable_seconds += billable_seconds
@@ -94,7 +94,7 @@ class Bill:
         return max(self.attempts_usd + (pool_usd or 0.0), self.recorded_usd or 0.0)
 
     def so_far_usd(self, job: Job) -> float | None:
-        """Dollars of all attempts and of a job that still runs; None if unknown, as on spot until AWS reports it."""
+        """Return dollars of all ended attempts and a running job; None if unknown, as for spot until the job ends."""
         if self.ran.spot or self.attempts_usd is None:
             return None
         usd = cost_usd(self.price, self.ran, job.status().billable_seconds)
@@ -123,9 +123,9 @@ class Bill:
         return totals
 
     def release_instances(self, *, tries_again: bool = False) -> str:
-        """Give back the instances kept after the last attempt; returns why that was not possible, or an empty text.
+        """Give back the instances kept after the last attempt; return why that was not possible, or an empty text.
 
-        If the job `tries_again`, their cost is recorded now, because the next attempt may keep other instances.
+        With `tries_again`, their cost is added to the bill now, because the next attempt may keep other instances.
         """
         error = ""
         if self._last is not None:
@@ -140,7 +140,7 @@ class Bill:
         return error
 
     def _look_at_pool(self) -> None:
-        """Ask for the kept instances; if AWS does not answer, they count as kept as long as was asked for."""
+        """Read the state of the kept instances. If AWS does not answer, they count as kept for the requested time."""
         assert self._last is not None  # the callers have checked
         try:
             self.pool = self._last.warm_pool()
@@ -149,24 +149,24 @@ class Bill:
                 self.pool = WarmPoolStatus(status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0)
 
     def record_pool(self, run: RecordedRun, workplace: Workplace) -> tuple[float | None, str]:
-        """Record what kept instances have cost in the run of their job; return the dollars and a sentence.
+        """Record the cost of kept instances in the run of their job; return the dollars and a sentence.
 
-        The dollars are None while the instances are kept, and if their price is unknown. Doing it again changes
-        nothing. Raises LostContact if AWS does not answer.
+        The dollars are None while the instances are kept, and if their price is unknown. A second call changes nothing.
+        Raises LostContact if AWS does not answer.
         """
         name, pool = run.tags.get(schema.JOB_NAME, ""), None if self._last is None else self._last.warm_pool()
-        # A job can be deleted once nothing is kept.
+        # The job may be deleted, which is possible once no instances are kept.
         self.pool = pool = pool or WarmPoolStatus(status="Deleted", is_kept=False, seconds=None)
         usd = cost_usd(self.price, self.ran, self._pool_s)
         if pool.is_kept:
             return None, (
-                f"the instances of {name} are kept for the next job like it, for at most {_in_words(usd)}: "
+                f"the instances of {name} are kept for the next similar job, at a cost of at most {_in_words(usd)}: "
                 f"`{command_line('sync')}` records them once they are given back"
             )
         is_new, values = metrics.WARM_POOL_SECONDS not in run.metrics, self.metrics()
         names = (metrics.WARM_POOL_SECONDS, metrics.COST_USD)
         values = {name: values[name] for name in names if is_new and name in values}
-        with suppress(BadInput):  # the file of the budgets is gone
+        with suppress(BadInput):  # the budget file may be gone
             if (ledger := workplace.budget_ledger(run.budget)) is not None:
                 ledger.record_cost(run.run_id, values.get(metrics.COST_USD, run.cost_usd))
         written, title = workplace.tracking.run(run.run_id), None
@@ -183,7 +183,7 @@ class Bill:
 
 
 def price_tags(price: Price | None) -> dict[str, str | None]:
-    """Return tags with a cost's price, if known, with all digits: AWS's bill is compared with it."""
+    """Return tags with the price, in full precision because AWS's bill is compared with it; empty if it is unknown."""
     if price is None:
         return {}
     return {
@@ -215,9 +215,9 @@ def _in_words(usd: float | None) -> str:
 def record_pools(
     tracking: Tracking, workplace_of: Callable[[RecordedRun], Workplace | None]
 ) -> Iterator[tuple[str, str]]:
-    """Record the cost of warm pools that have ended; yield a run and a sentence for each, or why it must wait.
+    """Record the cost of warm pools that have ended; yield a run's id and a sentence for each pool, ended or not.
 
-    Runs without a workplace are left alone. Raises TrackingUnavailable.
+    Runs for which `workplace_of` returns None are skipped. Raises TrackingUnavailable.
     """
     for run in reversed(tracking.runs(f"tags.`{schema.WARM_POOL}` = '{schema.WARM_POOL_KEPT}'")):
         try:
@@ -225,6 +225,6 @@ def record_pools(
                 continue
             sentence = Bill.of_run(run, workplace).record_pool(run, workplace)[1]
         except (BadInput, LaunchRefused, LostContact) as error:
-            yield run.run_id, f"the warm pool of {run.tags.get(schema.JOB_NAME)} cannot be looked at: {error}"
+            yield run.run_id, f"the warm pool of {run.tags.get(schema.JOB_NAME)} cannot be read: {error}"
         else:
             yield run.run_id, sentence

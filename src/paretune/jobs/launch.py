@@ -57,17 +57,17 @@ def launch(spec: JobSpec, *, dry_run: Literal[True], quiet: bool = False) -> Job
 def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobOutcome | JobPreview:
     """Launch a job: train, measure, price and record it in MLflow. Blocks until it has ended.
 
-    Parameters that have their default are taken from `paretune.toml`, as on the command line.
-    Ctrl-C stops the job, records what it has cost and raises `Interrupted`.
+    Parameters that have their default value are taken from `paretune.toml`, as on the command line. Ctrl-C stops the
+    job, records what it has cost and raises `Interrupted`.
 
-    `dry_run` checks everything, launches nothing, and gives the job with its worst-case dollars; `quiet` shows no
+    `dry_run` checks everything, launches nothing, and returns the job with its worst-case dollars; `quiet` shows no
     progress on standard error.
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
-        JobFailed: the job failed; its run says why.
-        LostContact: the job goes on, but AWS no longer shows how.
-        Interrupted: the job was stopped first.
+        JobFailed: the job failed; its run has the reason.
+        LostContact: the job may go on, but its state is unknown, for example because AWS does not answer.
+        Interrupted: the job was stopped before it had finished.
 
     Examples:
         >>> import paretune
@@ -97,30 +97,31 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPrevie
 
 
 def run_job(spec: JobSpec, workplace: Workplace) -> JobOutcome:
-    """Prepare, launch, watch and record one job; or follow the job that the same command has started before.
+    """Prepare, launch, watch and record one job, or follow the job that the same command has started before.
 
-    A job that runs is followed if it belongs to this run, or if it is identical; `force=again` starts another next to
-    the latter. Raises the errors of `launch`; its JobFailed is OutOfMemory if the smallest batch needs too much.
+    A running job is followed if it belongs to this run or is identical; with `force=again`, an identical one is not
+    followed, and a second job starts. Raises the errors of `launch`; JobFailed is OutOfMemory if even the smallest
+    batch needs too much memory.
     """
     return finish_job(begin_job(spec, workplace))
 
 
 def finish_job(job: Attempts) -> JobOutcome:
-    """Follow a job under way to its end, and record it; raises the errors of `run_job`."""
+    """Follow a job in progress to its end, and record it; raises the errors of `run_job`."""
     spec, workplace = job.record.spec, job.record.workplace
     try:
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
         job.leave(error)
         if isinstance(error, Interrupted) and job.outcome is not None:
-            folder = workplace.home / "checkpoints" / checkpoint_folder(job.document)  # of a job on this machine
+            folder = workplace.home / "checkpoints" / checkpoint_folder(job.document)  # exists for a local job only
             checkpoint = f", its checkpoint is in {folder}" if any(folder.glob("*/complete.json")) else ""
             raise Interrupted(
                 f"{error}; {job.document.job_name} has {job.outcome.state.value.lower()}{checkpoint}"
             ) from error
         raise
     if spec.runs_on.keeps_instances and not job.record.is_watched_elsewhere:
-        with suppress(ParetuneError):  # `sync` records the pool that the job has reused, and its own
+        with suppress(ParetuneError):  # otherwise `sync` records the pool that the job has reused, and its own, later
             records = record_pools(workplace.tracking, lambda run: None if workplace.elsewhere(run.tags) else workplace)
             workplace.say(*(sentence for _, sentence in records))
     if spec.register is None or job.record.is_watched_elsewhere:
@@ -130,7 +131,7 @@ def finish_job(job: Attempts) -> JobOutcome:
 
 
 def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
-    """Prepare a job and launch or adopt it, as the first half of `run_job`; raises the same errors."""
+    """Prepare a job, and launch or adopt it. This is the first half of `run_job`; it raises the same errors."""
     with _opened_run(spec, workplace) as (opened, has_job, parent):
         if opened is not None and has_job:
             return _begun(_adopted(spec, workplace, opened.run_id, opened))
@@ -151,10 +152,11 @@ def begin_job(spec: JobSpec, workplace: Workplace) -> Attempts:
 
 
 def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[str] | None = None) -> Attempts:
-    """Create or find the job of a record, or follow the same job of another run, which AWS created first.
+    """Create or find the job of a record. If AWS created an equal job of another run first, follow that one.
 
-    All who type one command at the same moment name their jobs alike. AWS takes a name once, and the job names its run:
-    the others close theirs and follow that one. If it is of another MLflow store, the next name is tried.
+    Processes that run the same command at the same moment give their jobs the same name. AWS accepts a name only once,
+    and the job records the id of its run. So the other processes close their own runs and follow that one. If the job
+    belongs to another MLflow store, the next name is tried.
     """
     workplace = record.workplace
     while True:
@@ -170,14 +172,14 @@ def _begun(record: JobRecord, admitted: Admitted | None = None, names: Iterator[
         if workplace.tracking.runs(f"attributes.run_id = '{job.taken_by}'"):
             workplace.record_cost(record.spec, record.run.run_id, 0.0, None)
             return _begun(_adopted(record.spec, workplace, job.taken_by, record.run))
-        assert names is not None  # only such names are shared
-        record.job, record.is_adopted = next(names), False  # it had the name of another job
+        assert names is not None  # without `names`, a job is named after its run, and its name is never taken
+        record.job, record.is_adopted = next(names), False
 
 
 def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None:
-    """Return runs of jobs with the same given parameters and data, newest first; trials belong to their driver.
+    """Return runs of jobs with the same given parameters and data, newest first, without the trials of studies.
 
-    None if nobody shares a job: with `force=again`, or where jobs end with their launcher.
+    Returns None if jobs are not shared: with `force=again`, or if they end with the process that launched them.
     """
     spec = job.spec
     if "again" in spec.force or not workplace.launcher.jobs_outlive_submitter:
@@ -192,10 +194,11 @@ def _equal_runs(job: Admitted, workplace: Workplace) -> list[RecordedRun] | None
 
 
 def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened: Run | None) -> Iterator[str]:
-    """Yield names for the job that everybody who types this command tries in the same order.
+    """Return names for the job; all processes that run this command try them in the same order.
 
-    They are made of what is computed, where, from which data, for which MLflow store, and of the number of such jobs
-    before, in other runs: two launchers of one run name its job alike, also if it has ended between them.
+    A name is a hash and a number. The hash is that of the MLflow store, the location, the specification and the data.
+    The number follows those of earlier equal jobs of other runs. Two processes that continue the same run therefore
+    give its job the same name, even if the job has ended in between.
     """
     place = [workplace.tracking.identity, dict(workplace.launcher.location_tags())]
     same = [*place, job.spec.spec_hash(), job.spec.given(), job.data_key]
@@ -210,7 +213,7 @@ def _names(job: Admitted, workplace: Workplace, equal: list[RecordedRun], opened
 
 
 def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
-    """Return the run of an equal job that runs here, whoever watches it, or whose launcher died before it began."""
+    """Return the run id of an equal job that runs here, or else of one whose process died before it created the job."""
     location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
     dead = None
     for run in equal:
@@ -226,14 +229,15 @@ def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
 
 @contextmanager
 def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | None, bool, str]]:
-    """Yield the run that `mlflow run` has opened if it is this job's, whether the job exists, and a parent for its run.
+    """Yield the run that `mlflow run` has opened for this job or None, whether its job exists, and a parent run's id.
 
-    A run records one job: if the opened one is another job's, or of a command without a job, this job gets a run below
-    it. The opened run is closed with the reason if the block refuses its job; `mlflow run` closes it itself, unless it
-    was killed. Raises LostContact if the job cannot be looked at; its run stays open.
+    A run records only one job. If the opened run belongs to another job, or to a command without a job, this job gets a
+    new run under it: then the run is None and the opened one is the parent. If the block refuses the job, the opened
+    run is closed with the reason, because `mlflow run` does not close it if it was killed. Raises LostContact if the
+    job cannot be read; its run stays open.
     """
     if "MLFLOW_RUN_ID" not in workplace.environment and is_absent_file(tracking_uri()):
-        require_answer(tracking_uri())  # the file is made later: a refused job leaves none
+        require_answer(tracking_uri())  # MLflow creates the file later, so that a refused job leaves none
         yield None, False, ""
         return
     run_id = workplace.tracking.opened_run_id()
@@ -242,16 +246,16 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
         return
     run, is_ours, has_job = workplace.tracking.run(run_id), True, False
     try:
-        with alone_with(run_id):  # its other processes and threads may launch jobs at the same moment
+        with alone_with(run_id):  # other processes and threads of this run may launch jobs at the same moment
             recorded = workplace.tracking.runs(f"attributes.run_id = '{run_id}'")
             tags = recorded[0].tags if recorded else {}
             is_ours = _may_record(tags, spec)
-            if is_ours and schema.GIVEN not in tags:  # in one write: a process may be killed after any
+            if is_ours and schema.GIVEN not in tags:  # in one write, because the process may be killed between two
                 run.set_tags(opening_tags(spec, workplace))
         if is_ours:
             has_job = _has_job(run_id, tags, workplace)
         if is_ours and not has_job:
-            is_watcher = tags.get(schema.KIND) == "watcher"  # of another job, until now
+            is_watcher = tags.get(schema.KIND) == "watcher"  # until now, it followed the job of another run
             no_watcher = {schema.KIND: "", schema.WATCHED_RUN: ""} if is_watcher else {}
             run.set_tags(no_watcher | opening_tags(spec, workplace))
         yield (run, has_job, "") if is_ours else (None, False, run_id)
@@ -266,9 +270,9 @@ def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | Non
 
 
 def _may_record(tags: Mapping[str, str], spec: JobSpec) -> bool:
-    """Return whether an opened run is free, or has this very job: launched by a process that died.
+    """Return whether an opened run may record this job: it has none yet, or this one, launched by a process that died.
 
-    With `force=again`, a job that has ended counts as another one.
+    With `force=again`, a job that has ended counts as another job.
     """
     if tags.get(schema.KIND) not in (None, "", "watcher") or schema.STUDY_MARK in tags:
         return False
@@ -278,7 +282,7 @@ def _may_record(tags: Mapping[str, str], spec: JobSpec) -> bool:
 
 
 def _is_same(tags: Mapping[str, str], spec: JobSpec) -> bool:
-    """Return whether the job of a run with these tags has the same given parameters, whatever it forces."""
+    """Return whether the job of a run with these tags has the same given parameters; `force` is ignored."""
     given = schema.given_by(tags)
     return given is not None and given | {"force": None} == spec.given() | {"force": None}
 
@@ -297,9 +301,9 @@ def _has_job(run_id: str, tags: Mapping[str, str], workplace: Workplace) -> bool
 
 
 def _adopted(spec: JobSpec, workplace: Workplace, run_id: str, opened: Run | None) -> JobRecord:
-    """Return the record of a running job; another run of this command is closed with a tag that names it."""
+    """Return the record of a running job. Another run that this command opened is tagged with `run_id` and closed."""
     if opened is not None and opened.run_id != run_id:
-        no_job = {schema.JOB_NAME: "", schema.STATE: "", schema.WATCHED_BY: ""}  # `sync` and reports leave it alone
+        no_job = {schema.JOB_NAME: "", schema.STATE: "", schema.WATCHED_BY: ""}  # so that `sync` and reports skip it
         opened.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: run_id, **no_job})
         opened.end("FINISHED")
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run_id))

@@ -1,6 +1,6 @@
-"""What jobs have left in S3: models, checkpoints, and their input data, models and code.
+"""Lists and removes what jobs have left in S3: models, checkpoints, and their input data, base models and code.
 
-Objects are kept until somebody removes them, and are billed by the month.
+S3 keeps objects, and bills them by the month, until somebody removes them.
 """
 
 import time
@@ -30,13 +30,13 @@ _SHARED = {"datasets": "data", "models": "base models", "files": "files", "code"
 
 @dataclass(frozen=True, kw_only=True)
 class Leftover:
-    """Objects that are removed together."""
+    """Objects in S3 that are removed together."""
 
     bucket: "Storage"
     prefix: str
     kind: str  # models, checkpoints, data, base models, files or code
     size: int  # bytes
-    run_id: str = ""  # whose job has left it; "" for what jobs share
+    run_id: str = ""  # run whose job has left them; "" for inputs that jobs share
     why_kept: str = ""  # empty if it may be removed
 
     def row(self) -> dict[str, object]:
@@ -48,11 +48,14 @@ class Leftover:
 def found_in_s3(
     tracking: Tracking, environment: Mapping[str, str], days: float, *, keeps_front: bool = False
 ) -> tuple[list[Leftover], list[str]]:
-    """Find objects that jobs left in a store's buckets, with remarks on the buckets. Raises LaunchRefused."""
+    """Return what the jobs of a store have left in their buckets, and remarks on the buckets. Raises LaunchRefused.
+
+    Objects of the last `days` are kept, and with `keeps_front` the models of trials on a front.
+    """
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.storage import Storage
 
-    runs_of = dict[tuple[str, str], list[RecordedRun]]()  # those whose jobs wrote there, by region and bucket
+    runs_of = dict[tuple[str, str], list[RecordedRun]]()  # runs by the region and bucket that their jobs wrote to
     for run in tracking.runs(f"tags.`{schema.LAUNCHER}` = 'sagemaker' and tags.`{schema.STATE}` != ''"):
         name = None
         with suppress(BadInput):  # somebody has changed the tag
@@ -80,14 +83,15 @@ def found_in_s3(
 def _leftovers(
     bucket: "Storage", runs: Iterable[RecordedRun], registered: Mapping[str, str], days: float, *, keeps_front: bool
 ) -> Iterator[Leftover]:
-    """List everything below our prefix of a bucket, and why it is kept.
+    """Yield everything below our prefix of a bucket, each item with the reason why it is kept, if any.
 
-    Kept is what may still be used: by a job that runs, is younger, or is of another store; a registered model; with
-    `keeps_front` that of a trial on the front. What jobs share is kept while a job that began lately might read it.
+    Objects are kept if they were written in the last `days`, or if their job still runs, belongs to another store or
+    has gaps in its record. Registered models are kept, and with `keeps_front` the models of trials on the front. Inputs
+    that jobs share are kept as long as a recent job may read them.
     """
-    owners = sorted(runs, key=lambda run: run.has_job)  # last is the run that has the job, and it counts
+    owners = sorted(runs, key=lambda run: run.has_job)  # of several runs that name a job, its owner is last and stays
     known = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in owners}
-    places = dict[tuple[str, str, str], list[tuple[int, float]]]()  # to sizes of objects, and when they were written
+    places = dict[tuple[str, str, str], list[tuple[int, float]]]()  # kind, name, prefix to size and time of each object
     newest_job, now = 0.0, time.time()
     for key, entry in bucket.entries("paretune/").items():
         _, kind, name, *rest = [*key.split("/"), "", ""]
@@ -114,14 +118,14 @@ def _leftovers(
             "its trial is on the front": is_model and keeps_front and tags.get(schema.PARETO_RANK) == "0",
         }
         if is_shared:
-            reasons = {"jobs that began lately may read it": is_young or not is_quiet}
+            reasons = {"a recent job may read it": is_young or not is_quiet}
         why = next((reason for reason, applies in reasons.items() if applies), "")
         kind, size = _SHARED.get(kind, "models" if is_model else kind), sum(size for size, _ in entries)
         yield Leftover(bucket=bucket, prefix=prefix, kind=kind, size=size, run_id=run_id, why_kept=why)
 
 
 def remove(found: Iterable[Leftover], tracking: Tracking, today: str) -> None:
-    """Remove what is not kept, and say so in the runs of removed models. Raises LaunchRefused if S3 refuses."""
+    """Remove what is not kept, and tag the runs of removed models. Raises LaunchRefused if S3 refuses."""
     for each in found:
         if each.why_kept:
             continue
@@ -131,7 +135,7 @@ def remove(found: Iterable[Leftover], tracking: Tracking, today: str) -> None:
 
 
 def in_words(found: Iterable[Leftover]) -> str:
-    """Describe gigabytes and dollars a month, by kind."""
+    """Describe the gigabytes by kind, and their dollars a month."""
     sums = Counter[str]()
     for each in found:
         sums[each.kind] += each.size

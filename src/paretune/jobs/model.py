@@ -16,13 +16,13 @@ from paretune.tracking.store import Tracking
 
 
 def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> str:
-    """Record the model of a finished job, whose files are at `location`; returns the address for MLflow.
+    """Record the model of a finished job, and return the address from which MLflow loads it.
 
-    The address is empty if there is no model (the run has the reason) or if MLflow does not answer. Repeating it
-    changes nothing.
+    `location` is the folder or S3 URI of the model's files. The address is empty if there is no model or if MLflow does
+    not answer. A tag of the run says why an expected model is missing. Repeating the call changes nothing.
     """
     if spec.probe_steps is not None or spec.project is not None:
-        return ""  # such a job leaves none
+        return ""  # probes leave no model, and a project's own commands log theirs
     if not location or not (location.startswith(IN_S3) or Path(location).is_dir()):
         run.set_tags({schema.NO_MODEL: f"there is no folder {location}" if location else "the job has left no model"})
         return ""
@@ -30,7 +30,7 @@ def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> s
     run.set_tags({schema.MODEL: location, schema.NO_MODEL: fault or None})
     if fault and spec.entry_script is not None:
         return ""
-    # MLflow takes no name of a LoggedModel with / : . % or quotation marks.
+    # MLflow rejects the name of a LoggedModel that contains / : . % or quotation marks.
     name = run_name(spec).translate(str.maketrans("/:.%\"' ", "-------")).strip("-") or "model"
     uri = run.log_model(name, location, spec.task if spec.entry_script is None else None)
     run.set_tags({schema.MODEL_URI: uri or None})
@@ -38,10 +38,10 @@ def record_model(run: Run, spec: JobSpec, report: JobReport, location: str) -> s
 
 
 def register(name: str, run_id: str, tracking: Tracking) -> str:
-    """Register the model of a run as a version of `name` with the alias `candidate`; returns what came of it, in words.
+    """Register the model of a run as a version of `name` with the alias `candidate`; return a sentence on the result.
 
-    A run whose model is registered already keeps its version. If MLflow does not answer, the sentence says so and
-    `sync` registers the model later: no job fails because of it.
+    A model that is already registered keeps its version. If MLflow does not answer, nothing is raised: the sentence
+    says so, and `sync` registers the model later.
     """
     try:
         (run,) = tracking.runs(f"attributes.run_id = '{run_id}'")
@@ -50,17 +50,17 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         is_simulated, fault = run.tags.get(schema.ORIGIN) == "simulated", run.tags.get(schema.NO_MODEL)
         version = None if is_simulated or fault else tracking.register_model(name, run_id)
         if version is None and run.tags.get(schema.GAP) == "true":
-            return f"nothing is registered as {name} yet: MLflow has not taken its model"
+            return f"nothing is registered as {name} yet: MLflow did not store the whole record of the job"
         missing = fault or "its run has no model in MLflow"
         reason = "a simulated job has no model" if is_simulated else missing
         tracking.run(run_id).set_tags({schema.REGISTERED: version or f"no: {reason}"})
     except (*TROUBLE, ParetuneError) as error:
         reason = without_secrets(first_line(error))
-        return f"the model is not registered as {name} yet ({reason}): `paretune sync` does it"
+        return f"the model is not registered as {name} yet ({reason}): `paretune sync` registers it"
     return f"registered as {version}, {CANDIDATE}" if version else f"nothing is registered as {name}: {reason}"
 
 
 def overdue(tracking: Tracking) -> list[RecordedRun]:
-    """Return runs of finished `register` jobs without a model version. Raises TrackingUnavailable."""
+    """Return the runs of completed jobs whose model is still to be registered. Raises TrackingUnavailable."""
     runs = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
     return [run for run in runs if not run.tags.get(schema.REGISTERED) and run.tags.get(schema.GAP) != "true"]

@@ -1,6 +1,6 @@
-"""Names of runs: a job's settings and, once it has ended, its quality and dollars.
+"""Names runs: a name has a job's settings and, once it has ended, its quality and dollars.
 
-MLflow's table shows run names but no metrics when it opens.
+When MLflow's table of runs opens, it shows their names but no metrics.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from paretune.specification.script_arguments import OF_SCRIPTS
 
 
 def run_name(spec: JobSpec, result: str = "") -> str:
-    """Name a job's run by batch, learning rate and cluster or model, or by what was given to the user's training.
+    """Return the name of a job's run: batch, learning rate, cluster and model, or the settings of a user's training.
 
-    With the `result` of an ended job, it follows the cluster, where MLflow's column shows it, and the model is last.
+    The `result` of an ended job comes before the model, so that MLflow's narrow column still shows it.
     """
     head = _head(spec)
     if spec.runs_user_code:
@@ -30,9 +30,9 @@ def run_name(spec: JobSpec, result: str = "") -> str:
 
 
 def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> str | None:
-    """Rename a run after its job has ended; None if the name is not ours, or nothing is known.
+    """Return the new name of a run whose job has ended, with the quality and dollars in `values`, the job's metrics.
 
-    `values` are metrics of the job. A number of a trial before our name stays.
+    Returns None if the user has renamed the run, or if neither is known. A trial's number before the name is kept.
     """
     first, found, _ = name.partition(_head(spec))
     result = result_in_name(values, metrics.F1 if spec.runs_user_code else metrics.TASKS[spec.task].quality)
@@ -40,7 +40,7 @@ def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> s
 
 
 def result_in_name(values: Mapping[str, float], quality: str | None) -> str:
-    """Write quality and dollars as names of runs have them: `F1 .812, 0.27 USD`; empty if neither is known."""
+    """Return quality and dollars as run names show them: `F1 .812, 0.27 USD`; empty if neither is known."""
     parts, value, usd = list[str](), values.get(quality or ""), values.get(metrics.COST_USD)
     if value is not None:
         parts.append(f"F1 {value:.3f}".replace(" 0.", " .") if quality == metrics.F1 else f"{quality} {value:.4g}")
@@ -50,25 +50,25 @@ def result_in_name(values: Mapping[str, float], quality: str | None) -> str:
 
 
 def dollars_in_name(usd: float) -> str:
-    """Write dollars as names of runs have them, to two digits: `0.27 USD`, `65 USD`."""
+    """Return dollars as run names show them, to two digits: `0.27 USD`, `65 USD`."""
     return f"{plain(usd, 2)} USD"
 
 
 def setting_in_name(spec: JobSpec) -> str:
-    """Write batch and learning rate as names of runs have them: `b16 lr1e-4`."""
+    """Return batch and learning rate as run names show them: `b16 lr1e-4`."""
     plan = spec.plan()
     digits, _, power = f"{plan.learning_rate:.2e}".partition("e")
     return f"b{plan.global_batch_size} lr{float(digits):g}e{int(power)}"
 
 
 def cluster_in_name(spec: JobSpec) -> str:
-    """Write number and type of instances as names of runs have them: `2 x g5.xlarge`; empty on this machine."""
+    """Return number and type of instances as run names show them: `2 x g5.xlarge`; empty on this machine."""
     count = f"{spec.instance_count} x " if spec.instance_count > 1 else ""
     return f"{count}{short_name(spec.instance_type)}" if spec.has_instances else ""
 
 
 def own_settings(spec: JobSpec) -> str:
-    """Return the settings given to the user's own training in words, without its files: `lr=0.1 epochs=3`."""
+    """Return the settings given to a user's own training, without its files, as text: `lr=0.1 epochs=3`."""
     names = [name for name in (*OF_THE_BATCH, *OF_SCRIPTS) if name in spec.model_fields_set - {*INPUT_FILES}]
     given = {name: getattr(spec, name) for name in names} | dict(spec.training_arguments)
     return " ".join(f"{name}={spell(value)}" for name, value in given.items())

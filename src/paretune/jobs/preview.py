@@ -1,6 +1,7 @@
-"""A job before it is paid for: facts, warnings (only `limit_refusal` stops the launch), and the dry run.
+"""Checks a job before it is paid for: facts, warnings, admission, and the dry run.
 
-In a dry run everything is checked as for a launch, nothing is launched, and the job is shown with its worst case.
+Warnings never stop a launch; `limit_refusal` does. A dry run checks everything that a launch checks, launches nothing,
+and shows the job with its worst case.
 """
 
 import json
@@ -31,18 +32,18 @@ from paretune.storage.database import redacted
 
 MOST_MEMORY = 0.9  # share of a device's memory; an estimate above it causes a warning
 _MOST_NAMES = 10  # files that a warning names
-_ROUNDED_DOWN = 0.9  # share of a scaled learning rate from which on a rate counts as scaled by hand and rounded
+_ROUNDED_DOWN = 0.9  # a learning rate above this share of the scaled one counts as scaled by hand and rounded down
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForeseenJob:
-    """A job before its launch, and what is known about it."""
+    """A job before its launch, with its price, its estimate and the disk space that it needs."""
 
     spec: JobSpec
     region: str  # region of its price
     disk_bytes: float | None  # most bytes on an instance at one time; None if the model is unknown
     price: Price | None  # price of one instance; None if unknown
-    estimate: Estimate | None  # None if its model or its rows are unknown, or its own training has never run
+    estimate: Estimate | None  # None if model or rows are unknown, or if a user's own training has never run before
 
 
 def foreseen(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> ForeseenJob:
@@ -63,25 +64,26 @@ def _foreseen(spec: JobSpec, inputs: JobInputs, launcher: Launcher, forecast: Fo
 
 @dataclass(frozen=True, kw_only=True)
 class Admitted(ForeseenJob):
-    """A job that may be launched, with everything that was read, computed and checked for it once."""
+    """A job that may be launched, with everything that was read, computed and checked for it."""
 
     inputs: JobInputs
     plan: BatchPlan
-    setup: JobSetup  # what its launcher has chosen, such as role, image and volume, or a simulated course
-    worst_usd: float | None  # at its limit on its most expensive instance type; None if a price is unknown
+    setup: JobSetup  # its launcher's choices, such as role, image and volume, or the timeline of a simulated job
+    worst_usd: float | None  # worst case in dollars, on its most expensive instance type; None if a price is unknown
     warnings: tuple[str, ...]
 
     @property
     def data_key(self) -> str | None:
-        """The key of its prepared rows; None for a training that reads its own."""
+        """The key of its prepared rows; None if it has none, because a user's own training reads its data itself."""
         return None if self.inputs.dataset is None else self.inputs.dataset.key
 
 
 def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, judges_limit: bool = True) -> Admitted:
-    """Admit a job: return all that its launch needs to know, or raise before anything is paid.
+    """Admit a job: return everything that its launch needs, or raise before anything is paid.
 
-    Every job passes here once, whoever launches it. A model of the hub is taken at the commit `revision`, by default
-    at its newest. A study, which knows more than an estimate, judges the limits of its trials itself.
+    Every job is admitted here once, whether a command, a study or an agent launches it. `revision` is the commit of a
+    model on the hub, by default the newest. `judges_limit=False` skips `limit_refusal`: a study judges the limits of
+    its trials itself, because it knows more than the estimate.
     """
     launcher, setups = workplace.launcher, list[JobSetup]()
     worst_usd = launcher.admit(spec)
@@ -95,17 +97,17 @@ def admit(spec: JobSpec, workplace: Workplace, *, revision: str | None = None, j
 
 
 def _judged(job: ForeseenJob, inputs: JobInputs, *, judges_limit: bool = True) -> tuple[str, ...]:
-    """Return what to read before a job starts. Raises BadInput if its own limit would end it."""
+    """Return the warnings about a job. Raises BadInput if `limit_refusal` refuses it."""
     if judges_limit and (refusal := limit_refusal(job)):
         raise BadInput([refusal])
     return (*warnings_of([job]), *data_warnings(job.spec, inputs), *left_behind_warnings(inputs))
 
 
 def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> list[str]:
-    """Warn about these jobs, one sentence for each kind of warning.
+    """Return warnings about these jobs, one sentence for each kind of warning.
 
-    A sentence describes the first job that it is about and counts the others. `only_common` leaves out warnings that
-    are not about all jobs, for a search, which finds out itself which of its jobs are bad.
+    If the sentences of several jobs differ, the first one is returned with the number of jobs. `only_common` leaves out
+    warnings that do not apply to all jobs. A search uses it, because it finds out itself which of its jobs are bad.
     """
     warnings = []
     for warning in (unscaled_rate, nearly_full, ended_by_its_limit, small_disk):
@@ -121,7 +123,7 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
 
 
 def unscaled_rate(job: ForeseenJob) -> str:
-    """Warn if a large batch is trained with the rate of a small one, and nobody has raised it by hand."""
+    """Warn if a large batch is trained with the learning rate of a small one, and nobody has raised it by hand."""
     spec, plan = job.spec, job.spec.plan()
     size, reference = plan.global_batch_size, REFERENCE_BATCH_SIZE
     scaled = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
@@ -142,19 +144,23 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
         return f"refused when it is launched: {refusal}"
     return (
         f"estimated {_with_interval(estimate)}, and max_runtime_minutes {spec.max_runtime_minutes:g} ends it "
-        f"after {duration(limit_s)}: it {'is paid and ' * spec.has_instances}leaves no model; {_higher_limit(estimate)}"
+        f"after {duration(limit_s)}: it {'is billed and ' * spec.has_instances}leaves no model; "
+        f"{_higher_limit(estimate)}"
     )
 
 
 def limit_refusal(job: ForeseenJob) -> str:
-    """Refuse a job whose whole 80 % interval is above max_runtime_minutes; empty if nobody is billed."""
+    """Return why a job is refused: its whole 80 % interval is above max_runtime_minutes.
+
+    The text is empty if the job is not refused. A job that nobody is billed for never is.
+    """
     spec, estimate = job.spec, job.estimate
     if estimate is None or not spec.has_instances or not estimate.exceeds_limit:
         return ""
     least = math.ceil(estimate.time.seconds_low / 60)
     return (
         f"max_runtime_minutes must be at least {least} for this job, got {spec.max_runtime_minutes:g}: it is estimated "
-        f"to take {_with_interval(estimate)} and would be paid without leaving a model; {_higher_limit(estimate)}, "
+        f"to take {_with_interval(estimate)} and would be billed without leaving a model; {_higher_limit(estimate)}, "
         f"fewer rows or epochs, or {options(force='limit')} to launch it all the same"
     )
 
@@ -170,16 +176,17 @@ def _higher_limit(estimate: Estimate) -> str:
 
 
 def nearly_full(job: ForeseenJob) -> str:
-    """Warn if an earlier job ran out of memory although it needed no more, or if 90 % of a device are estimated."""
+    """Warn if an earlier job with the same or less need ran out of memory, or if the estimate is above 90 %."""
     estimate = job.estimate
     if estimate is None or estimate.memory is None:
         return ""
     gib, usable_gib, failed = estimate.memory.gib, estimate.memory.usable_gib, estimate.did_not_fit
-    if failed is None and not gib > MOST_MEMORY * usable_gib:  # which may be unknown: NaN
+    if failed is None and not gib > MOST_MEMORY * usable_gib:  # usable_gib is NaN if it is unknown
         return ""
     reason = f"estimated memory {gib:.1f} of {usable_gib:.1f} GiB per device (above {MOST_MEMORY:.0%})"
     if failed is not None:
-        reason = f"per-device batch {failed.rows} ran out of memory on as much memory before (run {failed.run_id})"
+        tried = f"per-device batch {failed.rows} ran out of memory"
+        reason = f"{tried} before on a device with as much of it (run {failed.run_id})"
     remedy = options(fine_tuning="lora") if job.spec.fine_tuning == "full" else "a shorter max_seq_length"
     if (smaller := job.spec.plan().with_less_memory()) is not None:
         batch, steps = smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps
@@ -190,7 +197,7 @@ def nearly_full(job: ForeseenJob) -> str:
             other += f", {options(precision='bf16-true')} (half the memory, but small updates are lost)"
         divides = job.spec.strategy in SHARDED
         remedy = f"no batch fits: {other}, or {'more devices' if divides else options(strategy='fsdp')}"
-    return f"{reason}: a job that runs out of memory is paid until then; {remedy}"
+    return f"{reason}: a job that runs out of memory is billed until then; {remedy}"
 
 
 def small_disk(job: ForeseenJob) -> str:
@@ -202,15 +209,15 @@ def small_disk(job: ForeseenJob) -> str:
     if max(given_gib, spec.instance().local_storage_gib) >= needed:
         return ""
     return (
-        f"sagemaker.volume_size_in_gb {given_gib} is below {needed} GiB, which model, data and checkpoints may take "
-        f"with {SPARE_GIB} GiB to spare: a full disk fails a job when most of it is paid; "
+        f"sagemaker.volume_size_in_gb {given_gib} is below {needed} GiB, which model, data and checkpoints may need "
+        f"with {SPARE_GIB} GiB to spare: a full disk often fails a job late, when most of it is already billed; "
         f"{options(**{'sagemaker.volume_size_in_gb': needed})}, or leave it out"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobPreview(Result):
-    """A dry run: the job, its data, its worst-case dollars, and what would be sent where.
+    """The result of a dry run: the job, its data, its worst case in dollars, and the request that would be sent.
 
     Attributes:
         spec: the job, with dry_run off.
@@ -220,11 +227,11 @@ class JobPreview(Result):
 
     spec: JobSpec
     document: Mapping[str, Any]
-    words: Mapping[str, str] = field(default_factory=dict)  # the same for a reader
+    words: Mapping[str, str] = field(default_factory=dict)  # the same as text for people, by heading
 
     @property
     def title(self) -> str:
-        """Says that nothing was launched."""
+        """The title, which states that nothing was launched."""
         remark = experimental_words(self.spec.experimental())
         return f"dry run: nothing was launched{f' ({remark})' * bool(remark)}"
 
@@ -244,11 +251,11 @@ class JobPreview(Result):
         return worst
 
     def to_dict(self) -> dict[str, object]:
-        """Return the document, and the line that launches the job as `command`."""
+        """Return the document, with the command that launches the job as `command`."""
         return {**json.loads(json.dumps(dict(self.document), default=str)), "command": self.spec.command()}
 
     def notes(self) -> list[str]:
-        """Return warnings, where the whole request is, and the line that launches the job."""
+        """Return warnings, how to see the whole request, and the command that launches the job."""
         return [
             *(f"warning: {text}" for text in self.document.get("warnings", ())),
             f"every parameter and the whole request as JSON: the same command with {options(json='true')}",
@@ -273,10 +280,10 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
 
 
 def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) -> JobPreview:
-    """Preview a job of an AWS account that cannot be asked, for this `reason`.
+    """Preview a job without access to its AWS account; `reason` says why there is none.
 
-    Parameters and data are checked, time and dollars are estimated with public prices. A warning names what is not
-    checked. Raises the same errors as `preview` for the rest.
+    Parameters and data are checked, and time and dollars are estimated with public prices. A warning names what is not
+    checked. Raises the same errors as `preview` for what is checked.
     """
     from paretune.tracking.store import require_answer, tracking_uri
 
@@ -300,7 +307,7 @@ def _preview(
     store: str,
     asked: Mapping[str, Any] | None = None,
 ) -> JobPreview:
-    """Make the preview of a job that is recorded in `store`; `asked`: parts that only its launcher knows."""
+    """Return the preview of a job that would be recorded in `store`; `asked` has parts that only a launcher knows."""
     spec, plan = job.spec, job.spec.plan()
     parts = {
         "specification": spec.as_text(),
@@ -335,13 +342,13 @@ def data_warnings(spec: JobSpec, inputs: JobInputs) -> list[str]:
 
 
 def left_behind_warnings(inputs: JobInputs) -> list[str]:
-    """Return a warning with the names of the files that do not travel with a script or a project."""
+    """Return a warning with the names of the files that are not sent with a script or a project."""
     if inputs.code is None or not (names := inputs.code.left_behind):
         return []
     more = f" and {len(names) - _MOST_NAMES} more files" if len(names) > _MOST_NAMES else ""
     return [
-        f"not sent with the code, because of names like those of secrets: {', '.join(names[:_MOST_NAMES])}{more}; "
-        "rename what the training reads"
+        f"not sent with the code, because their names look like secrets: {', '.join(names[:_MOST_NAMES])}{more}; "
+        "rename those that the training reads"
     ]
 
 
@@ -376,7 +383,7 @@ def _summary(job: ForeseenJob, plan: BatchPlan, inputs: JobInputs, parts: Mappin
 
 
 def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -> str:
-    """Describe the model and its data with their rows, the script, or the project with its parameters."""
+    """Describe what is trained: a model and its data, the user's script, or a project, with the given settings."""
     if spec.runs_user_code:
         entry = f"entry point {spec.entry_point} of {spec.project}"
         return (entry if spec.project else f"your script {spec.entry_script}") + (
@@ -389,7 +396,11 @@ def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -
 
 
 def batch_in_words(plan: BatchPlan) -> str:
-    """Return the global batch size with its factors, or how it is cut if they do not give it, and the learning rate."""
+    """Return the global batch size and the learning rate as text.
+
+    The size is written as per-device batch x devices x accumulation steps, or with the number of parts that a step is
+    divided into if this product is another number.
+    """
     batch, devices, parts = plan.per_device_train_batch_size, plan.devices, plan.gradient_accumulation_steps
     size, factors = f"global batch size {plan.global_batch_size}", f"{batch} x {devices} x {parts}"
     if plan.global_batch_size == batch * devices * parts:

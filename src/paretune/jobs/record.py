@@ -37,16 +37,16 @@ from paretune.tracking.run_writer import TROUBLE, Run
 ENDED = {state.value for state in JobState if state.is_terminal}
 """Values of the state's tag for a job that has ended."""
 _ALWAYS = ("model", "dataset", "task", "num_train_epochs", "max_seq_length", "seed", "instance_type", "instance_count")
-"""Parameters that are recorded though they have their defaults: people compare jobs by them."""
-_BEAT_S = 60.0  # between two signs of life during an upload; `sync` waits for `CREATED_WITHIN_S`
+"""Parameters that are recorded even if they have their defaults, because people compare jobs by them."""
+_BEAT_S = 60.0  # between two signs of life during an upload; without one, `sync` waits for `CREATED_WITHIN_S`
 _OWNER = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
 
 
 class JobRecord:
     """The MLflow run of one job, over all its attempts.
 
-    `run` is by default a new one, below the run with the id `parent` if there is one; `study` is the name of the study
-    that the job is a trial of.
+    `run` is by default a new run, nested under the run with the id `parent` if it is given. `study` is the name of the
+    study if the job is a trial.
     """
 
     def __init__(
@@ -61,20 +61,22 @@ class JobRecord:
         self.spec, self.workplace = spec, workplace
         below = {schema.PARENT: parent} if parent else {}
         self.run = run or workplace.tracking.create(run_name(spec), opening_tags(spec, workplace) | below)
-        self.job = self.run.run_id  # what the names of all its attempts have in common
-        self.attribution = workplace.attribution(spec, study)  # of an adopted job what its run names
+        self.job = self.run.run_id  # the part that the names of all its attempts share, see `job_name`
+        self.attribution = workplace.attribution(spec, study)  # if the job is adopted, as its run's tags have it
         self.settings: Mapping[str, Any] = {}  # `JobSetup.recorded`
-        self.prices: dict[str, Price | None] = {}  # today's, by instance type, as far as somebody has asked for them
-        self.former_metrics: Mapping[str, float] = {}  # in the run before the job ends: its estimate, facts of its data
-        self.revision: str | None = None  # commit of a model of the hub that the first attempt trains
-        self.retries = frozenset(FailureKind)  # failures that may be followed by another attempt, where that helps
+        self.prices: dict[str, Price | None] = {}  # today's prices by instance type, each once it has been looked up
+        self.former_metrics: Mapping[str, float] = {}  # recorded before the job ends: its estimate, facts of its data
+        self.revision: str | None = None  # commit of the hub's model that the first attempt trains
+        self.retries = frozenset(FailureKind)  # failures after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
-        self.is_watched_elsewhere = False  # another process watches the job, too: an interruption here stops nothing
+        self.is_watched_elsewhere = (
+            False  # whether another process watches the job, too; then Ctrl-C here stops nothing
+        )
         self.was_concluded = False  # whether an earlier process has recorded its end
-        self.has_gap_tag = False  # whether the run says that MLflow did not take all of the finished job
-        self.is_uncollected = False  # whether what the job has recorded itself could not be copied, and may be later
+        self.has_gap_tag = False  # whether a tag marks the run of the finished job as incomplete
+        self.is_uncollected = False  # whether the records of a user's own training could not be copied yet
         self._detail = ""
-        self._adopted_tags: Mapping[str, str] = {}  # what an earlier process has recorded
+        self._adopted_tags: Mapping[str, str] = {}  # tags that an earlier process has recorded
         self._beaten, self._beating = workplace.clock.monotonic(), Lock()
 
     def describe(self, job: Admitted) -> None:
@@ -85,7 +87,8 @@ class JobRecord:
             self._describe_request(self.spec)
             self.log_setup(job.setup)
             described = {schema.WARNINGS: warnings or None, schema.MODEL_REVISION: self.revision}
-            self.run.set_tags(described | schema.given_tag(self.spec.given()))  # an adopted job keeps what was typed
+            # Not in `_describe_request`, because an adopted job keeps the parameters that were typed for it.
+            self.run.set_tags(described | schema.given_tag(self.spec.given()))
             if estimate is not None:
                 self.former_metrics = metrics.to_known_digits(estimate.as_metrics())
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
@@ -104,7 +107,7 @@ class JobRecord:
         return {name: value for name, value in facts.items() if not name.startswith("estimated_")}
 
     def adopt(self) -> None:
-        """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
+        """Continue the record that an earlier process began; it may have died before it wrote the parameters."""
         self._adopted_tags = tags = self.run.tags()
         self.is_adopted, self.revision = True, tags.get(schema.MODEL_REVISION)
         self.job = job_of(first_job_of(self.run.run_id, tags))
@@ -133,9 +136,9 @@ class JobRecord:
         return recorded_price(tags, today) or today
 
     def _describe_request(self, asked: JobSpec) -> None:
-        """Tag location, price and specification, by which the same command finds the job, after the first tags.
+        """Record location, price and specification, by which the same command finds the job later.
 
-        Its params are those of `asked`, the job without what was looked up for it, such as its region.
+        The params are those of `asked`: the job as it was requested, without looked-up values such as its region.
         """
         launcher, spec = self.workplace.launcher, self.spec
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
@@ -151,7 +154,7 @@ class JobRecord:
         self.run.log_params(params_of(asked))
 
     def log_setup(self, setup: JobSetup) -> None:
-        """Record what later attempts and `clean` need of a job's setup."""
+        """Record the part of a job's setup that later attempts and `clean` need."""
         self.settings = setup.recorded
         self.run.set_tags({schema.SETTINGS: json.dumps(setup.recorded) if setup.recorded else None})
 
@@ -178,7 +181,7 @@ class JobRecord:
         return self.was_concluded or self.run.tags().get(schema.STATE) in ENDED
 
     def begin_again(self) -> None:
-        """Open the run of a job that was never created, and that `sync` may have closed."""
+        """Reopen the run of a job that was never created; `sync` may have closed it."""
         self.run.reopen()
         self.run.delete_tags(schema.FAILURE_REASON)
 
@@ -189,7 +192,7 @@ class JobRecord:
         self.run.set_tags({schema.JOB_NAME: name, schema.STATE: state, schema.CLAIMED_AT: claimed})
 
     def log_progress(self, job: Job, events: list[Event], cost_usd: float | None = None) -> None:
-        """Record new events of a running job, what it has cost so far, and the state of its launcher."""
+        """Record new events of a running job, its cost so far, and its phase in the launcher's words."""
         with self.run.later():
             self.run.log_events(events)
             if cost_usd is not None:
@@ -201,20 +204,20 @@ class JobRecord:
             self.run.flush()
 
     def collect_results(self, job: Job) -> list[str]:
-        """Copy into the run what a training of the user's own has recorded; returns a sentence for each fault."""
+        """Copy the records of a user's own training into the run; return a sentence for each fault."""
         if not self.spec.runs_user_code or self.workplace.launcher.origin != "measured":
             return []
         try:
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                 remarks = collect(job.fetch_output(STORE, Path(folder)), self.run.run_id)
         except (LostContact, *TROUBLE) as error:
-            self.is_uncollected, remarks = True, [f"{problem(error)}; `{command_line('sync')}` tries it again"]
+            self.is_uncollected, remarks = True, [f"{problem(error)}; `{command_line('sync')}` tries again"]
         self.run.reread()
-        self.former_metrics = self.run.metrics()  # its curves have their last points
+        self.former_metrics = self.run.metrics()  # now with the last points of the copied curves
         return remarks
 
     def log_attempt(self, plan: BatchPlan, tags: Mapping[str, str | None]) -> None:
-        """Record the batch of an attempt that is not as the job was asked for, and tags that say what differs."""
+        """Record the batch of an attempt that differs from the request, and `tags` that describe the difference."""
         batch, steps = str(plan.per_device_train_batch_size), str(plan.gradient_accumulation_steps)
         self.run.set_tags({**tags, schema.USED_BATCH: batch, schema.USED_ACCUMULATION: steps})
 
@@ -222,8 +225,8 @@ class JobRecord:
 def params_of(spec: JobSpec) -> dict[str, str]:
     """Return the parameters of a job's run: given fields, _ALWAYS, and the derived batch and rate.
 
-    A training of the user's own may have other defaults, so it has the given ones and its place, and each argument also
-    as `training_arguments.NAME`.
+    A user's own training may have other defaults than ours. Its run therefore has only the given parameters, the
+    cluster, and each argument as `training_arguments.NAME`.
     """
     if spec.runs_user_code:
         cluster = {"instance_type": spec.instance_type, "instance_count": str(spec.instance_count)}
@@ -251,7 +254,7 @@ def _passes_seed(spec: JobSpec) -> bool:
 
 
 def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
-    """Return the first tags of a job's run: enough for `sync` to close it if its launcher dies at once."""
+    """Return the first tags of a job's run: enough for `sync` to close the run if this process dies at once."""
     return {
         schema.STATE: JobState.RUNNING.value,
         schema.CLAIMED_AT: _now(workplace),
@@ -263,16 +266,16 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
 
 
 def find_job(run_id: str, tags: Mapping[str, str], workplace: Workplace, within_s: float = 0.0) -> Job | None:
-    """Find the first job of a run with these tags, as `Launcher.find` does.
+    """Find the first attempt of a run's job by the run's tags, retrying for `within_s` as `Launcher.find` does.
 
-    None if there is none, or if the job of this name belongs to the run of an equal command that was faster.
+    Returns None if there is none, or if the job of this name belongs to the run of an equal command.
     """
     job = workplace.launcher.find(first_job_of(run_id, tags), workplace.clock, within_s)
     return job if job is not None and job.run_id == run_id else None
 
 
 def first_job_of(run_id: str, tags: Mapping[str, str]) -> str:
-    """Name of the first attempt of a run's job, by the run's tags; its name is recorded before it is created."""
+    """Return the name of the first attempt of a run's job; the run's tags have it before the job is created."""
     recorded = tags.get(schema.JOB_NAME, "")
     return job_name(job_of(recorded) if recorded else run_id, 1)
 

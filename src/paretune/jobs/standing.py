@@ -1,4 +1,4 @@
-"""The jobs of a store that run now: what they cost so far and at worst, what they print, and how they are ended."""
+"""Lists the jobs of a store that have not ended, finds one of them, shows what it prints, and stops it."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -28,18 +28,18 @@ from paretune.tracking.store import Tracking
 
 WorkplaceOf = Callable[[JobSpec], Workplace]
 _RUN_ID = re.compile(r"[0-9a-f]{1,32}")
-_SHORTEST_ID = 6  # characters of the id of a run that select it
-_SHOWN = 5  # runs that a refusal names
-_TAIL = 1000  # lines of a log that are read at a time while it is followed
-_MOST_LINES = 256_000  # and more, if it prints more between two looks
-_FOLLOW_EVERY_S = 2.0  # AWS reads logs five times a second for all who ask in an account
+_SHORTEST_ID = 6  # fewest characters of a run's id that may select it
+_SHOWN = 5  # most runs that an error message lists
+_TAIL = 1000  # lines read at a time while a log is followed
+_MOST_LINES = 256_000  # most lines read if the job has printed more than _TAIL between two reads
+_FOLLOW_EVERY_S = 2.0  # between two reads; AWS allows an account five reads of logs a second
 
 
 @contextmanager
 def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
-    """Report what goes wrong with one run inside the block, whatever it contains; other runs go on.
+    """Pass an error about one run to `say` as a sentence, so that the caller can continue with the other runs.
 
-    Interrupted and TrackingUnavailable are about all runs, and are raised.
+    Interrupted and TrackingUnavailable concern all runs, and are raised.
     """
     try:
         yield
@@ -52,7 +52,7 @@ def of_one_run(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Workplace]:
-    """Return the specification of a run's job and where it runs. Raises BadInput or LaunchRefused."""
+    """Return the specification and the workplace of a run's job. Raises BadInput or LaunchRefused."""
     try:
         spec = run.spec()
     except BadInput as error:
@@ -66,9 +66,9 @@ def place_of(run: RecordedRun, workplace_of: WorkplaceOf) -> tuple[JobSpec, Work
 def standing(tracking: Tracking, workplace_of: WorkplaceOf) -> list[dict[str, Any]]:
     """Return the jobs of a store that have not ended, oldest first, a row each. Raises TrackingUnavailable.
 
-    `state` is the launcher's own word for the phase, such as Training; `since_s` are seconds since the run was opened;
-    `cost_usd` are dollars so far, and `worst_usd` those that its budgets hold for it, None if unknown; `remark` says
-    why nothing more is known.
+    `state` is the launcher's own word for the phase, such as Training. `since_s` is in seconds since the run was
+    opened. `cost_usd` is the cost so far and `worst_usd` the worst case, in dollars, None if unknown. If the job cannot
+    be read, `remark` is the reason.
     """
     runs = tracking.runs(f"tags.`{schema.STATE}` = '{JobState.RUNNING.value}'")
     return [_row(run, workplace_of) for run in reversed(runs)]
@@ -106,7 +106,7 @@ def _row(run: RecordedRun, workplace_of: WorkplaceOf) -> dict[str, Any]:
 def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = None) -> RecordedRun:
     """Find the run by its id, the beginning of its id, or its job's name. Raises BadInput.
 
-    If several runs name the job, it says itself whose it is, if `workplace_of` is given.
+    If several runs name the job and `workplace_of` is given, the job itself is read to learn which run it belongs to.
     """
     if _RUN_ID.fullmatch(name):
         if len(name) < _SHORTEST_ID:
@@ -124,24 +124,24 @@ def find_run(tracking: Tracking, name: str, workplace_of: WorkplaceOf | None = N
     if runs:
         ids = ", ".join(run.run_id[:8] for run in runs[:_SHOWN])
         raise BadInput([f"{name} selects {len(runs)} runs ({ids}): give the id of one"])
-    raise BadInput([f"no job here has the run or the name {name}: `{command_line('status')}` lists those that run"])
+    raise BadInput([f"no job here has the run id or the name {name}: `{command_line('status')}` lists running jobs"])
 
 
 def lines_of(run: RecordedRun, workplace_of: WorkplaceOf, lines: int) -> tuple[list[str], str]:
-    """Return the last lines of a run's job, and where its whole log is. Raises BadInput, LaunchRefused."""
-    job = _found(run, _job(run, place_of(run, workplace_of)[1]))
+    """Return the last lines that a run's job printed, and where its whole log is. Raises BadInput, LaunchRefused."""
+    job = _existing(run, _job(run, place_of(run, workplace_of)[1]))
     return job.log_tail(lines), job.log_location()
 
 
 def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interruption, lines: int) -> Iterator[str]:
     """Yield the lines that a run's job prints until it has ended; the job goes on if this is interrupted."""
     workplace = place_of(run, workplace_of)[1]
-    job, seen, is_last = _found(run, _job(run, workplace)), list[str](), False
+    job, seen, is_last = _existing(run, _job(run, workplace)), list[str](), False
     while True:
         is_last = job.state().is_terminal
         count, tail, begin = _TAIL, job.log_tail(_TAIL), None if seen else -lines
         while seen and (begin := _first_new(seen, tail)) is None and len(tail) == count < _MOST_LINES:
-            count *= 4  # it has printed more than that since the last look
+            count *= 4  # the job has printed more than that since the last read
             tail = job.log_tail(count)
         if begin is None and tail:
             yield f"(lines before this one are missing here: {job.log_location()})"
@@ -154,35 +154,37 @@ def followed(run: RecordedRun, workplace_of: WorkplaceOf, interruption: Interrup
 
 
 def _first_new(seen: list[str], tail: list[str]) -> int | None:
-    """Return the index of the first line of `tail` after those `seen`; None if `tail` has none of them left."""
-    whole = len(seen) < _TAIL  # then all that was printed before is in it
+    """Return the index of the first line of `tail` that is new after `seen`; None if `tail` begins after `seen`."""
+    whole = len(seen) < _TAIL  # whether `seen` has every line that was printed so far
     for end in range(min(len(tail), len(seen)) if whole else len(tail), 0, -1):
         known = min(end, len(seen))
         if tail[end - 1].startswith(seen[-1]) and seen[-known:-1] == tail[end - known : end - 1]:
-            return end - (tail[end - 1] != seen[-1])  # that line was not whole yet
+            return end - (tail[end - 1] != seen[-1])  # a last line that was incomplete before is returned again
     return None
 
 
 def stop(run: RecordedRun, workplace_of: WorkplaceOf) -> JobOutcome:
-    """Stop the job of a run, wait until its launcher says so, book what it has cost and close the run.
+    """Stop the job of a run, wait until its launcher confirms that, record its cost and close the run.
 
-    No job is created. Whoever watches the job as well sees it stopped, and records the same end. Raises BadInput if the
-    job has ended or is not there, and LostContact if the launcher does not say that it has stopped; its run stays open.
+    No further attempt is created. Another process that watches the job sees it stop, and records the same outcome.
+    Raises BadInput if the job has ended or does not exist, and LostContact if the launcher does not confirm the stop;
+    then the run stays open.
     """
     spec, workplace = place_of(run, workplace_of)
-    _found(run, find_job(run.run_id, run.tags, workplace))  # the first one: a later one may be named and not created
+    _existing(run, find_job(run.run_id, run.tags, workplace))  # the first attempt: a later one may not exist yet
     if run.tags.get(schema.STATE) != JobState.RUNNING.value:
-        raise BadInput([f"the job of run {run.run_id} has ended: {run.tags.get(schema.STATE) or 'it was never begun'}"])
+        state = run.tags.get(schema.STATE) or "it was never created"
+        raise BadInput([f"the job of run {run.run_id} has ended: {state}"])
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
     record.adopt()
     job = Attempts(record, creates=False)
     while job.poll() is None and (job.current is None or job.current.state().is_terminal):
-        pass  # earlier attempts come first
+        pass  # go through the attempts that have ended to the one that runs
     return job.end(Interrupted(f"it was stopped by `{command_line('stop')}`"))
 
 
 def _is_seen(run: RecordedRun, workplace_of: WorkplaceOf) -> bool:
-    """Return whether the job that a run names says that it belongs to this run."""
+    """Return whether the job that a run names belongs to this run, according to the job itself."""
     with of_one_run(lambda _: None):
         return _job(run, place_of(run, workplace_of)[1]) is not None
     return False
@@ -194,8 +196,8 @@ def _job(run: RecordedRun, workplace: Workplace) -> Job | None:
     return job if job is not None and job.run_id == run.run_id else None
 
 
-def _found(run: RecordedRun, job: Job | None) -> Job:
+def _existing(run: RecordedRun, job: Job | None) -> Job:
     if job is None:
-        text = f"the job of run {run.run_id} is not there: it is not created yet, or its launcher has been removed"
-        raise BadInput([f"{text}; `{command_line('sync')}` closes what never began"])
+        text = f"the job of run {run.run_id} does not exist: it is not created yet, or it has been removed"
+        raise BadInput([f"{text}; `{command_line('sync')}` closes the run if the job was never created"])
     return job

@@ -1,9 +1,8 @@
-"""Bring MLflow up to date with jobs whose launcher has ended.
+"""Brings MLflow up to date with jobs whose launching process has ended.
 
-Jobs that run are adopted and followed, jobs that have ended are collected, and the run of a job that was never created
-is closed. A finished job that MLflow did not take whole is recorded again, and a finished model that should have been
-registered gets its version. Instances kept after a job are recorded once they are given back. Jobs of MLflow projects
-are treated like jobs of our training.
+It follows jobs that still run, records jobs that have ended, and closes the runs of jobs that were never created. It
+records a finished job again if its record has gaps, and registers models that are still to be registered. It records
+the cost of instances kept after a job once they are given back. Jobs of MLflow projects are treated the same way.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,12 +27,12 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun, number_in
 from paretune.tracking.store import Tracking
 
-_RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
+_RECENT = 200  # number of the newest jobs with budgets; only the budget files that they name are checked
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """The result of an update of one run: the finished job, and a sentence on what is missing or why there is none."""
+    """The result of updating one run: the finished job if there is one, and what is missing or why there is none."""
 
     run_id: str
     result: JobOutcome | None = None
@@ -45,15 +44,15 @@ class Sync:
     """Follows every unfinished job to its end and records warm pools; an interruption leaves the jobs running."""
 
     workplace_of: Callable[[JobSpec], Workplace]
-    """Returns the workplace of a specification; the same one for jobs of one place."""
+    """Returns the workplace of a specification; jobs of one launcher and region share one."""
     tracking: Tracking
     interruption: Interruption
     _under_way: dict[str, Attempts] = field(default_factory=dict)
     _collected: list[Collected] = field(default_factory=list)
 
     def run(self) -> list[Collected]:
-        """Follow all unfinished runs to their end; returns how each ended. Raises Interrupted, and the jobs go on."""
-        unregistered = overdue(self.tracking)  # read first: a job collected below registers its model itself
+        """Follow all unfinished jobs to their end, and return the results. Raises Interrupted; the jobs go on then."""
+        unregistered = overdue(self.tracking)  # read first: a job that ends below registers its model itself
         for run in self.tracking.unfinished():
             with self._saying_why(run.run_id, "its job cannot be followed: "):
                 self._adopt(run)
@@ -74,7 +73,7 @@ class Sync:
             self._say(run.run_id, register(run.params["register"], run.run_id, self.tracking))
         for run_id, sentence in record_pools(self.tracking, lambda run: place_of(run, self.workplace_of)[1]):
             self._say(run_id, sentence)
-        self._book_budgets()
+        self._record_in_budgets()
         return self._collected
 
     def _say(self, run_id: str, remark: str) -> None:
@@ -82,12 +81,12 @@ class Sync:
 
     @contextmanager
     def _saying_why(self, run_id: str, what: str) -> Iterator[None]:
-        """Continue with the next run when something goes wrong with this one."""
+        """Turn an error about one run into a remark that starts with `what`, so that the other runs are updated."""
         with of_one_run(lambda why: self._say(run_id, f"{what}{why}")):
             yield
 
     def _adopt(self, run: RecordedRun) -> None:
-        """Begin to follow the job of a run, or say why it is not followed; raises what is wrong with it."""
+        """Begin to follow the job of a run, or add a remark on why it is not followed. Raises errors about this run."""
         watched_by = run.tags.get(schema.WATCHED_BY, "")
         if watched_by != process_text() and is_alive(watched_by):
             self._say(run.run_id, "another process on this machine is watching it")
@@ -96,15 +95,14 @@ class Sync:
         if not _is_there(run, workplace):
             if run.tags.get(schema.STATE) == JobState.COMPLETED.value:
                 workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
-                self._say(run.run_id, "its record has gaps, which stay, because its job is no longer there")
+                self._say(run.run_id, "the gaps in its record cannot be filled, because its job no longer exists")
             else:
                 self._say(run.run_id, _end_never_created(run, spec, workplace))
             return
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
         record.adopt()
-        record.is_watched_elsewhere = (
-            False  # its launcher has ended, or is on another machine and goes on without this tag
-        )
+        # The process that watched the job has ended, or runs on another machine and does not need the tag.
+        record.is_watched_elsewhere = False
         record.watch()
         job = Attempts(record)
         try:
@@ -114,15 +112,15 @@ class Sync:
             raise
         self._under_way[run.run_id] = job
 
-    def _book_budgets(self) -> None:
-        """Record ended jobs that still hold reservations in the budgets that recent jobs have counted against."""
+    def _record_in_budgets(self) -> None:
+        """Record the cost of ended jobs that still have a reservation in a budget of a recent job."""
         recent = self.tracking.runs(f"tags.`{schema.BUDGET}` LIKE '%'", newest=_RECENT)
         for run in {(run.tags[schema.BUDGET], run.tags.get(schema.LAUNCHER)): run for run in recent}.values():
             with self._saying_why(run.run_id, "its cost cannot be recorded in its budgets: "):
                 (_, workplace), budget = place_of(run, self.workplace_of), run.budget
                 if (ledger := workplace.budget_ledger(budget)) is None:
                     continue
-                for run_id, usd in _book_ended(ledger, self.tracking).items():
+                for run_id, usd in _record_ended(ledger, self.tracking).items():
                     cost = "its worst case" if usd is None else f"{usd:.4g} USD"
                     self._say(run_id, f"{cost} recorded against the budgets of {budget}")
 
@@ -130,8 +128,8 @@ class Sync:
 def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
     """Return whether the job of a run exists.
 
-    AWS may show a job a moment after its watcher was killed while it created the job, and one answer is no proof that a
-    job which has run is gone.
+    If the process that created the job was killed, AWS may show the job only after a few seconds. If the job has run
+    before, a single negative answer does not prove that it is gone.
     """
     has_run, was_killed = schema.SECONDARY_STATUS in run.tags, is_alive(run.tags.get(schema.WATCHED_BY, "")) is False
     patience_s = GONE_AFTER_S if has_run else SHOWN_WITHIN_S if was_killed else 0.0
@@ -139,7 +137,7 @@ def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
 
 
 def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
-    """End a job that does not exist, unless another process may be about to create it; return a sentence about it."""
+    """Close the run of a job that does not exist, unless another process may still create it; return a sentence."""
     again = f"to start it: {run.tags.get(schema.COMMAND, 'repeat its command')}"
     lives = is_alive(run.tags.get(schema.WATCHED_BY, ""))
     is_on_another_machine = lives is None and schema.WATCHED_BY in run.tags
@@ -149,23 +147,25 @@ def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) ->
     age_s = workplace.clock.now() - (run.started if claimed_at is None else claimed_at)
     if age_s < CREATED_WITHIN_S and lives is not False:
         minutes = (CREATED_WITHIN_S - age_s) / 60
-        return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
+        return (
+            f"its job is not created yet; `sync` closes the run if the job is still missing in {minutes:.0f} minutes; "
+            f"{again}"
+        )
     record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
     job = Attempts(record)
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
-        job.bill.attempts_usd = None  # for how long is no longer known
-        reason = (
-            "its job is no longer known to AWS, and what it has cost is not known (its worst case counts in budgets)"
-        )
+        job.bill.attempts_usd = None  # its seconds are unknown
+        reason = "its job no longer exists, and its cost is unknown (budgets count its worst case)"
     job.end(Interrupted(reason), stops=False)
     return f"{reason}, so the run is closed; {again}"
 
 
-def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | None]:
-    """Record jobs that ended while the ledger was unavailable; return dollars by run, None for a worst case.
+def _record_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | None]:
+    """Record the cost of jobs that ended while the ledger was unavailable.
 
-    Jobs whose warm pool is still kept are left to the process that records the pool.
+    Returns dollars by run id; None means that the cost is unknown and the worst case was recorded. Jobs whose warm pool
+    is still kept are left to `Bill.record_pool`.
     """
     recorded = {}
     for run_id in ledger.reserved_runs():
@@ -178,7 +178,7 @@ def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | N
 
 def _poll(job: Attempts) -> Collected | None:
     run_id, spec, faults, end = job.record.run.run_id, job.record.spec, list[str](), None
-    with of_one_run(faults.append):  # such as a next attempt that is refused: sync gives up no job
+    with of_one_run(faults.append):  # for example if the next attempt is refused; the job's run stays open
         end = job.poll()
     if faults:
         job.record.leave()

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _HOME = ".paretune"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
-"""Environment variable with the storage of studies and budgets that name none; no password is typed."""
+"""Environment variable with the storage of studies and budgets that name none; keeps its password off command lines."""
 _ELSEWHERE = {
-    "account": "its job is in the AWS account {recorded}, and these credentials are of {current}: set AWS_PROFILE",
-    "region": "its job is in the region {recorded}, and this command asks {current}: set region={recorded}, or "
+    "account": "its job is in the AWS account {recorded}, but these credentials belong to {current}: set AWS_PROFILE",
+    "region": "its job is in the region {recorded}, but this command uses {current}: set region={recorded}, or "
     "AWS_REGION",
 }
-"""Tag of a job's place to why it is not found here."""
+"""Name of a location tag to the reason why a job with another value cannot be found from here."""
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
@@ -51,7 +51,7 @@ def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
 
 
 def has_store(environment: Mapping[str, str]) -> bool:
-    """Return whether MLflow has a store already, by its settings; MLflow is not imported for that."""
+    """Return whether MLflow's settings name a server or a store that exists, without importing MLflow."""
     if "mlflow" in sys.modules:
         from paretune.tracking.store import is_absent_file, tracking_uri
 
@@ -82,17 +82,18 @@ class Workplace:
     environment: Mapping[str, str]  # environment variables of the command
     interruption: Interruption
     store: "Tracking | None" = None  # the MLflow store; by default the one that MLflow's own settings name
-    on_events: Callable[[list[Event]], None] = lambda _: None  # called with all that jobs report, and with messages
+    on_events: Callable[[list[Event]], None] = lambda _: None  # called with the events of jobs and with messages
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
     def say(self, *messages: str) -> None:
-        """Pass messages of this side on, between the events of the jobs."""
+        """Pass this process's own messages to `on_events`, in order with the events of the jobs."""
         self.on_events([Event(time=self.clock.now(), step=0, message=message) for message in messages])
 
     def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
-        """Return the ledger of a budget file; None without a file, or if jobs cost nothing. Raises BadInput.
+        """Return the ledger of a budget file; None without a file, or if jobs are not billed. Raises BadInput.
 
-        It is in the storage that the file or PARETUNE_STORAGE names, or else next to the file, for all who use it here.
+        The ledger is in the storage that the file or PARETUNE_STORAGE names. By default it is next to the file, so that
+        everybody who uses the file on this machine shares it.
         """
         if budget is None:
             return None
@@ -110,24 +111,25 @@ class Workplace:
         return Attribution.of(spec.tags, self.environment, study)
 
     def check_budgets(self, spec: JobSpec, study: str = "", worst_usd: float | None = None) -> "list[BudgetStatus]":
-        """Return the budgets that a job counts against, by default with the launcher's worst case; reserve nothing.
+        """Check that a job's budgets cover its worst case, and return them. Nothing is reserved.
 
-        Raises BudgetRefused if one does not cover it, BadInput for faults of the file, LaunchRefused for the storage.
+        `worst_usd` is by default the launcher's worst case. Raises BudgetRefused if a budget does not cover it,
+        BadInput if the file has faults, and LaunchRefused if the storage cannot be used.
         """
         if (ledger := self.budget_ledger(spec.budget)) is None:
             return []
         return ledger.check(self._request(spec, self.attribution(spec, study), "", worst_usd))
 
     def reserve(self, spec: JobSpec, attribution: Attribution, run_id: str, worst_usd: float | None = None) -> None:
-        """Reserve the worst case of a job in its budgets, unless that is done; raises the errors of `check_budgets`."""
+        """Reserve a job's worst case in its budgets, unless it is already; raises the errors of `check_budgets`."""
         if (ledger := self.budget_ledger(spec.budget)) is not None:
             ledger.reserve(self._request(spec, attribution, run_id, worst_usd))
 
     def record_cost(self, spec: JobSpec, run_id: str, usd: float | None, kept_usd: float | None) -> str:
-        """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
+        """Replace a job's reservation by its cost; return what went wrong, or an empty text.
 
-        `usd` is None if the cost is not known: then the worst case is recorded. As long as instances kept after the job
-        can cost `kept_usd`, both stay reserved.
+        `usd` is None if the cost is unknown; then the worst case is recorded. `kept_usd` is what instances kept after
+        the job can still cost at most; if there are any, the sum of both stays reserved.
         """
         if not self.launcher.traits.is_billed:
             return ""
@@ -138,8 +140,8 @@ class Workplace:
         except (BadInput, LostContact) as error:
             return f"its worst case stays reserved in its budgets until `{command_line('sync')}` records it: {error}"
         return (
-            f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation "
-            "for it; set PARETUNE_STORAGE as it was when the job was launched"
+            f"its {usd:.4g} USD were not recorded in the budgets of {ledger.file.path}: {ledger.shown_address} has no "
+            "reservation for this job; set PARETUNE_STORAGE as it was when the job was launched"
         )
 
     def _request(
@@ -160,8 +162,8 @@ class Workplace:
     def elsewhere(self, tags: Mapping[str, str]) -> str:
         """Return why a run's job cannot be found from here; empty if this is the right place to look.
 
-        A job in another AWS account or region would be started and paid a second time. A run without a job has none of
-        these tags. Raises BadInput or LaunchRefused.
+        Without this check, a job in another AWS account or region would be started and paid a second time. A run
+        without a job has none of the location tags. Raises BadInput or LaunchRefused.
         """
         if not {schema.ACCOUNT, schema.REGION} & tags.keys():
             return ""
@@ -179,12 +181,12 @@ class Workplace:
 
     @cached_property
     def forecast(self) -> Forecast:
-        """Estimates of jobs from the runs that the store holds, which is not made for that."""
+        """Estimates of jobs, from the runs in the MLflow store if one exists; none is created for this."""
         tracking = self.tracking if has_store(self.environment) else None
         return Forecast(tracking, simulated=self.launcher.traits.is_simulated)
 
     def estimate(self, spec: JobSpec, inputs: JobInputs) -> Estimate | None:
-        """Return the estimate of a job at its present price; see `Forecast.of`."""
+        """Return the estimate of a job at its current price; see `Forecast.of`."""
         return self.forecast.of(spec, spec.plan(), inputs, self.launcher.price(spec))
 
 
@@ -211,7 +213,7 @@ class Workplaces:
         return cls(environment=environment, interruption=interruption, home=home)
 
     def of(self, spec: JobSpec) -> Workplace:
-        """Return the workplace that a specification asks for."""
+        """Return the workplace for the launcher and region of a specification."""
         traits = spec.runs_on
         region = spec.region if traits.has_regions else None
         if (traits.name, region) not in self._workplaces:

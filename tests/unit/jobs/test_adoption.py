@@ -273,8 +273,8 @@ def test_a_trial_and_a_job_of_another_command_data_or_region_are_left_to_who_beg
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"account": "222222222222"}, "in the AWS account 222222222222, and these credentials are of 111111111111"),
-        ({"region": "eu-west-1"}, "in the region eu-west-1, and this command asks us-east-1"),
+        ({"account": "222222222222"}, "in the AWS account 222222222222, but these credentials belong to 111111111111"),
+        ({"region": "eu-west-1"}, "in the region eu-west-1, but this command uses us-east-1"),
         ({}, ""),
     ],
 )
@@ -297,7 +297,7 @@ def test_the_job_of_an_opened_run_is_not_started_again_in_another_region(user: U
     user.launcher.jobs.clear()  # because the other region knows none of them
     user.launcher.location_tags = lambda: HERE | {"region": "eu-west-1"}  # type: ignore[method-assign]
 
-    with pytest.raises(LostContact, match="in the region us-east-1, and this command asks eu-west-1"):
+    with pytest.raises(LostContact, match="in the region us-east-1, but this command uses eu-west-1"):
         user.type(run_id)
 
     assert len(user.launcher.created) == 1

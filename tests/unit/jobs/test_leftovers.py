@@ -96,7 +96,7 @@ def test_what_may_still_be_used_is_kept_and_the_reason_is_named(
         "no run of this",
     ):
         assert why in said
-    assert "jobs that began lately may read it" in said
+    assert "a recent job may read it" in said
 
 
 @pytest.mark.parametrize("days", [20, 100])

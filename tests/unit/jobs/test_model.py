@@ -128,7 +128,7 @@ def test_a_command_that_was_killed_after_it_had_made_the_version_is_completed(
         gone = MlflowException("gone")
         patch.setattr(MlflowClient, "set_registered_model_alias", lambda *_: (_ for _ in ()).throw(gone))
         message = register(NAME, run_id, tracking)
-    assert "is not registered as sentiment-en yet (gone): `paretune sync` does it" in message
+    assert "is not registered as sentiment-en yet (gone): `paretune sync` registers it" in message
     assert [run.run_id for run in overdue(tracking)] == [run_id]
 
     assert register(NAME, run_id, tracking) == f"registered as {NAME}/1, candidate"

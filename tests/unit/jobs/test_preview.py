@@ -77,7 +77,7 @@ def test_a_job_that_its_limit_may_end_is_warned_about() -> None:
     assert text.startswith(
         "estimated 15 h 44 m (80 % interval 1.0 s to 277 h 47 m), and max_runtime_minutes 900 ends it"
     )
-    assert text.endswith("it is paid and leaves no model; --max_runtime_minutes 16667")
+    assert text.endswith("it is billed and leaves no model; --max_runtime_minutes 16667")
     assert not limit_refusal(job)
     assert warnings_of([foreseen(seconds=53_000.0, max_runtime_minutes=900)]) == []
 

@@ -175,7 +175,7 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert f"--instance_type {SMALL}" in end.note()  # the command is the user's
     assert desk.tags["price_usd_per_hour"] == "4"
     assert desk.metrics["cost_usd"] == pytest.approx(0.07)  # the bill of each attempt, at its own price
-    assert f"no capacity for {SMALL}: trying {LARGE}; 36 s are billed until then" in desk.messages
+    assert f"no capacity for {SMALL}: trying {LARGE}; 36 s of the last attempt are billed" in desk.messages
 
     monkeypatch.setitem(PRICES, OTHER, 9.0)
     desk.follow(desk.attempts(launcher, spot=True, fallback_instance_types=f"{LARGE}, {OTHER}", global_batch_size=32))

@@ -72,7 +72,7 @@ def test_a_job_that_cannot_be_looked_at_is_listed_all_the_same(desk: Desk, monke
 
     (seen,) = standing(desk.tracking, desk.where)
 
-    assert "in the region eu-west-1, and this command asks us-east-1" in seen["remark"]
+    assert "in the region eu-west-1, but this command uses us-east-1" in seen["remark"]
 
 
 def test_somebody_else_stops_a_job_and_its_launcher_records_the_same_end(desk: Desk) -> None:
@@ -101,7 +101,7 @@ def test_a_run_that_names_the_job_of_another_run_has_none(desk: Desk) -> None:
     name, other = desk.launch(ENDLESS).document.job_name, desk.launch(ENDLESS, instance_count=2).record.run.run_id
     desk.client.set_tag(other, "paretune.job_name", name)
 
-    with pytest.raises(BadInput, match="is not there"):  # `stop` searches in the same way
+    with pytest.raises(BadInput, match="does not exist"):  # `stop` searches in the same way
         lines_of(find_run(desk.tracking, other), desk.where, 5)
 
 
@@ -274,9 +274,9 @@ def test_a_bill_is_of_the_run_that_has_the_job_and_of_no_other_that_names_it(des
 
 def test_an_unknown_ambiguous_or_ended_run_is_explained_in_a_sentence(desk: Desk) -> None:
     job = desk.launch(DONE)
-    with pytest.raises(BadInput, match="no job here has the run or the name paretune-x-1: `paretune status`"):
+    with pytest.raises(BadInput, match="no job here has the run id or the name paretune-x-1: `paretune status`"):
         find_run(desk.tracking, "paretune-x-1")
-    with pytest.raises(BadInput, match="no job here has the run or the name '; drop"):
+    with pytest.raises(BadInput, match="no job here has the run id or the name '; drop"):
         find_run(desk.tracking, "'; drop")
     for number in range(20):
         desk.client.create_run("0", tags={"paretune.state": "Completed", "paretune.job_name": f"paretune-{number}-1"})
