@@ -1,1 +1,1 @@
-"""Trainings of the user's own as jobs: scripts and MLflow projects, their code, their commands and their records."""
+"""Prepares users' own trainings, scripts and MLflow projects, as jobs, and collects what they have recorded."""

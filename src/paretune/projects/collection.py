@@ -1,9 +1,9 @@
-"""Copies what a training has recorded inside its job to the tracking server. Copying twice changes nothing.
+"""Copies the records that a training made inside its job to the tracking server. Copying twice changes nothing.
 
 It copies the runs that the training has opened with MLflow, and the curves of its other loggers and printed lines.
 
-The job's store is read through MLflow, which upgrades tables of an older one. A job with a newer MLflow than is
-installed here leaves a store that cannot be read: it stays in the job's results.
+MLflow reads the job's store, and upgrades its tables if an older MLflow wrote them. A store that a newer MLflow wrote
+cannot be read here. It stays in the job's results.
 """
 
 import math
@@ -33,12 +33,12 @@ _NOT_COPIED = (  # tags that MLflow sets, and those that `sync` trusts
 
 
 def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> list[str]:
-    """Copy what a training has left in `store` into the run; returns a sentence for each thing that is wrong with it.
+    """Copy a training's records from `store` into the run; return a sentence for each problem.
 
-    The first run that it has opened is copied into this run; others become separate runs below it. Parameters and
-    tags are copied without secrets, and metrics without those that only a bill knows. Parameters that it has logged
-    with another value than this run has are named. Raises what MLflow's own client raises if the tracking server does
-    not answer or refuses.
+    The first run that the training opened is copied into this run. Each of its other runs becomes a run under this one.
+    Parameters and tags are copied without secrets, and metrics of the bill are left out. A parameter is reported if
+    the training logged another value than this run has. Raises the errors of MLflow's client if the tracking server
+    does not answer or refuses.
     """
     client = client or MlflowClient()
     remarks = []
@@ -50,13 +50,13 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> lis
         return remarks
     try:
         inner, runs = read_runs(store)
-    except Exception as error:  # the job has written it: MLflow may raise anything
+    except Exception as error:  # the job has written the store, so MLflow may raise anything
         return [*remarks, problem(error)]
     copies: dict[str, str] = {}  # id in the store to id of its copy
     outer = client.get_run(run_id)
     experiment = outer.info.experiment_id
     if runs and (differing := _differing(outer.data.params, runs[0].data.params)):
-        remarks.append(f"logged to MLflow with other values than were given to it: {differing}")
+        remarks.append(f"parameters that it logged to MLflow differ from the given ones: {differing}")
     for run in runs:
         inner_id, parent = run.info.run_id, copies.get(run.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
         copies[inner_id] = _find_or_create_copy(run, experiment, parent, client) if copies else run_id
@@ -71,8 +71,8 @@ def collect(store: Path, run_id: str, client: MlflowClient | None = None) -> lis
 
 
 def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
-    """Return a client of a store, and its runs without deleted ones, oldest first."""
-    with closing(sqlite3.connect(store / "mlflow.db")) as database:  # MLflow tries a damaged file for 100 seconds
+    """Return a client of a store, and the store's runs, oldest first, without deleted ones."""
+    with closing(sqlite3.connect(store / "mlflow.db")) as database:  # MLflow would retry a damaged file for 100 seconds
         database.execute("SELECT version_num FROM alembic_version")
     client = MlflowClient(f"sqlite:///{store / 'mlflow.db'}")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
@@ -81,9 +81,9 @@ def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
 
 
 def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
-    """Map paths in a run's artifacts to folders with the files of the run and its models.
+    """Return the folders with the files of a run and its models, each after its path among the run's artifacts.
 
-    The addresses in the store are not trusted: no other file of this machine may be uploaded.
+    Addresses in the store are not trusted: no other file of this machine may be uploaded.
     """
     experiment = store / "mlruns" / run.info.experiment_id
     models = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
@@ -99,7 +99,7 @@ def problem(error: Exception) -> str:
 
 
 def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowClient) -> str:
-    """Return the id of the copy of a run that the command opened next to its own, from an earlier call or new."""
+    """Return the id of the copy of one of the training's other runs; create the copy if no earlier call has done so."""
     copies = client.search_runs([experiment], f"tags.`{schema.COPIED_FROM}` = '{run.info.run_id}'", max_results=1)
     if copies:
         return str(copies[0].info.run_id)
@@ -111,13 +111,13 @@ def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowC
 
 
 def _differing(given: Mapping[str, str], used: Mapping[str, str]) -> str:
-    """Return job parameters for which the training logged another number or word, with both values."""
+    """Return, as text, the parameters for which the training logged another value than the given one, with both."""
     plain = {
         name.removeprefix("training_arguments.").replace("-", "_"): masked(name, text) for name, text in given.items()
     }
     if "learning_rate_scaling" in plain:
-        plain.pop("learning_rate", None)  # it gets the scaled one
-    names = {name.replace("-", "_"): masked(name, text) for name, text in used.items()}  # as an earlier copy is
+        plain.pop("learning_rate", None)  # the training gets the scaled learning rate
+    names = {name.replace("-", "_"): masked(name, text) for name, text in used.items()}  # masked like the given values
     differing = [name for name in plain.keys() & names.keys() if not _is_same(plain[name], names[name])]
     return printable(", ".join(f"{name}={names[name]} (given: {plain[name]})" for name in sorted(differing)))
 
@@ -126,7 +126,7 @@ def _is_same(one: str, other: str) -> bool:
     try:
         return math.isclose(float(one), float(other), rel_tol=1e-6)
     except ValueError:
-        return one.lower() == other.lower() or "/" in one + other  # a path may be written in other ways
+        return one.lower() == other.lower() or "/" in one + other  # two spellings of a path may differ
 
 
 def _copy_curves(store: Path, run_id: str, client: MlflowClient) -> None:
@@ -140,7 +140,7 @@ def _copy_curves(store: Path, run_id: str, client: MlflowClient) -> None:
 
 
 def _log_points(points: Sequence[Metric], run_id: str, client: MlflowClient) -> None:
-    """Log the points that the run has not: MLflow keeps equal ones twice."""
+    """Log the points that the run lacks. MLflow would store the others twice."""
     names = {point.key for point in points}
     existing = {_point(point) for name in names for point in client.get_metric_history(run_id, name)}
     new = [point for point in points if _point(point) not in existing]
@@ -149,7 +149,7 @@ def _log_points(points: Sequence[Metric], run_id: str, client: MlflowClient) -> 
 
 
 def _copy(run: Run, points: Sequence[Metric], run_id: str, client: MlflowClient) -> None:
-    """Log what a run has and its copy has not: MLflow refuses another value of a parameter."""
+    """Copy the points, parameters and tags of a run. Parameters of the copy stay, as MLflow refuses to change them."""
     _log_points(points, run_id, client)
     params = client.get_run(run_id).data.params
     tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_NOT_COPIED)}

@@ -1,9 +1,9 @@
 """The program that runs a project's command inside a job: `python3 inside.py ML`; ML is /opt/ml on SageMaker.
 
-It starts in the folder where the code was unpacked, installs the project's dependencies, opens a store for what the
-command records, and runs the command as `mlflow run` does on a laptop. It stays the command's parent, so that a signal
-reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics, which
-lie next to it, need only the standard library of Python 3.8 or newer.
+It starts in the folder where the code was unpacked, installs the project's dependencies, opens a store for the
+command's records, and runs the command as `mlflow run` does on a laptop. It remains the command's parent, so that it
+can pass signals on to the command and all its descendants, and can record why the command failed. Next to it are
+watchdog.py and script_metrics. All three need only the standard library of Python 3.8 or newer.
 
     ML/input/data/job/job.json     the document: command, requirements, folder, renamed, metric_definitions, settings;
                                    on SageMaker also deadline_s
@@ -11,8 +11,8 @@ lie next to it, need only the standard library of Python 3.8 or newer.
     ML/output/data/report.json     the metrics, and where each comes from
     ML/output/failure              why it failed: kind, colon, one sentence
 
-Metrics come from what the command prints and logs (see script_metrics); of MLflow, the last values of all runs that it
-has opened, with those of the first one last of all.
+Metrics come from what the command prints and logs (see script_metrics). If several of its MLflow runs have a metric,
+the last value in its first run counts, or else that in its newest one.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paretune.core.script_metrics import PrintedNumbers
 
-GRACE_S = 110.0  # seconds from SIGTERM until a command that goes on is killed
+GRACE_S = 110.0  # seconds from SIGTERM until a command that still runs is killed
 REQUIREMENTS = ".paretune-requirements.txt"
 _INSTALLER = "input/data/code/container_start.py"
-_LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
+_LONGEST_READ = 2**16  # most bytes of a printed line that are read at a time
 
 
 def main(ml: Path) -> int:
@@ -45,7 +45,7 @@ def main(ml: Path) -> int:
     document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
     project = Path.cwd() / "project"
     supervisor = Supervisor()
-    watchdog = importlib.import_module("watchdog")  # which lies next to this file in the job
+    watchdog = importlib.import_module("watchdog")  # next to this file in the job
     late = partial(supervisor.end, ml, 128 + signal.SIGTERM)
     if starter := os.environ.pop("PARETUNE_STARTER", ""):  # the process on a user's machine that has started this one
         watchdog.end_with(int(starter), GRACE_S, late)
@@ -57,8 +57,8 @@ def main(ml: Path) -> int:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code or supervisor.was_stopped:
             return code
-    script_metrics = importlib.import_module("script_metrics")  # which lies next to this file in the job
-    # Records of other instances than the first are lost.
+    script_metrics = importlib.import_module("script_metrics")  # next to this file in the job
+    # Only the records of the first instance are kept.
     data = ml / "output" / "data" if is_first() else Path(tempfile.mkdtemp())
     environment = dict(os.environ, **script_metrics.logging_environment(data, os.environ))
     if not (project / "mlruns").exists():
@@ -79,7 +79,7 @@ def main(ml: Path) -> int:
 
 
 class Supervisor:
-    """Runs one process after the other and passes SIGTERM on to the running one and all its descendants."""
+    """Runs one process after another, and passes SIGTERM on to the running one and all its descendants."""
 
     def __init__(self) -> None:
         self.was_stopped = False
@@ -87,9 +87,10 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._pass_on)
 
     def run(self, words: list[str], printed: PrintedNumbers | None = None, **options: Any) -> int:
-        """Exit code of a process; 128 + signal if a signal has ended it. After a SIGTERM, waits for its whole group.
+        """Run a process and return its exit code, or 128 + the signal that ended it.
 
-        Its output is passed on line by line if `printed` reads it.
+        After a SIGTERM, this waits for the whole process group. With `printed`, the output is printed line by line, and
+        `printed` reads each line.
         """
         if printed is not None:
             options.update(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -103,7 +104,7 @@ class Supervisor:
         while self.was_stopped and self._has_members(process.pid):
             time.sleep(0.05)
         self._group = None
-        reader.join(5.0)  # a process in the background may hold the pipe for longer
+        reader.join(5.0)  # a process in the background may keep the pipe open for longer
         return code if code >= 0 else 128 - code
 
     def send(self, number: int) -> None:
@@ -113,7 +114,7 @@ class Supervisor:
                 os.killpg(self._group, number)
 
     def end(self, ml: Path, code: int, sentence: str = "") -> None:
-        """Kill the command and end this process, recording the reason if it is new."""
+        """Kill the command and end this process. `sentence` becomes the reason unless one is recorded already."""
         if sentence:
             write_failure(ml, f"error: {sentence}")
         self.send(signal.SIGKILL)
@@ -141,8 +142,11 @@ def _pass_lines(stream: IO[bytes] | None, printed: PrintedNumbers) -> None:
 
 
 def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
-    """Exit code of the installer of container_start.py, run in the folder where relative paths of the list start."""
-    say("installing what the project depends on")
+    """Install the requirements with container_start.py, and return its exit code.
+
+    Relative paths in the requirements start in `folder`.
+    """
+    say("installing the project's dependencies")
     path = folder / REQUIREMENTS
     path.write_text("\n".join(requirements) + "\n", encoding="utf-8")
     try:
@@ -158,7 +162,7 @@ def is_first() -> bool:
 
 
 def write_failure(ml: Path, sentence: str) -> None:
-    """Write why the job failed, unless the command has written a reason itself."""
+    """Write why the job failed, unless a reason has been written already."""
     path = ml / "output" / "failure"
     if not path.exists():
         path.write_text(sentence)

@@ -1,4 +1,4 @@
-"""An MLflow project: its folder, fetched once, its entry points, and the job of one of them."""
+"""Reads MLflow projects, and prepares the jobs of their entry points."""
 
 import os
 import re
@@ -61,7 +61,7 @@ _fetched = cache(_fetch_project)  # MLflow itself would fetch it again at each c
 
 
 def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
-    """Return the type of each declared parameter: float, string, path or uri. Raises BadInput without that entry."""
+    """Return the type of each declared parameter: float, string, path or uri. Raises BadInput without `entry_point`."""
     project, _ = read_project(uri)
     with _translated_errors(f"entry_point {entry_point}"):
         entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow
@@ -80,10 +80,10 @@ def _translated_errors(subject: str) -> Iterator[None]:
 
 
 def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
-    """Return the requirements that a project in `root` declares, and the folder below it where their paths start.
+    """Return the requirements that a project in `root` declares, and the folder in `root` where their paths start.
 
-    They are those of python_env.yaml, or the pip section of conda.yaml. Raises BadInput for other packages of conda,
-    which a training image cannot install.
+    They come from python_env.yaml or the pip section of conda.yaml. Raises BadInput for other conda packages, which a
+    training image cannot install.
     """
     if project.docker_env or project.env_config_path is None:
         return [], "."
@@ -92,14 +92,14 @@ def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
         keys = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         lines, folder = [keys.get("build_dependencies") or [], keys.get("dependencies") or []], "."
     except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
-        raise BadInput([f"{path} is no file of an environment ({first_line(error)})"]) from error
+        raise BadInput([f"{path} is not an environment file ({first_line(error)})"]) from error
     if project.env_type == env_type.CONDA and isinstance(lines[1], list):
         folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(root))
         if folder.startswith(os.pardir):
-            raise BadInput([f"{path.name} must lie in the project's folder {root}, got {path}: copy it there"])
+            raise BadInput([f"{path.name} must be in the project's folder {root}, got {path}: copy it there"])
         if others := [item for item in lines[1] if isinstance(item, str) and not _OF_THE_IMAGE.fullmatch(item)]:
             rule = f"{path.name}: only its pip section is installed in a job, which lacks {', '.join(others)}"
-            raise BadInput([f"{rule}: name them there, or use an image that has them (sagemaker.training_image)"])
+            raise BadInput([f"{rule}: list them there, or use an image that has them (sagemaker.training_image)"])
         lines = [item.get("pip") for item in lines[1] if isinstance(item, dict)]
     if not all(isinstance(part, list) and all(isinstance(line, str) for line in part) for part in lines):
         raise BadInput([f"dependencies of {path.name} must be lists of texts, such as numpy==1.26.4"])
@@ -109,8 +109,8 @@ def read_environment(project: Project, root: Path) -> tuple[list[str], str]:
 def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     """Prepare the inputs of a `project` job: its code, and the command that MLflow computes for the entry point.
 
-    On this machine the command runs in a copy of the project's files, with links to what git ignores, and with
-    paretune's own Python and packages; on SageMaker the packages of the project's environment file are installed.
+    On this machine the command runs in a copy of the project's files, with links to the files that git ignores, and
+    with paretune's own Python and packages. On SageMaker the packages of the project's environment file are installed.
     """
     project, root = read_project(spec.project or "")
     faults: list[str] = []
@@ -125,7 +125,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     if project.docker_env and spec.sagemaker.training_image is None:
         faults.append("docker_env of the project is not used: give its image in ECR as sagemaker.training_image")
     if not files:
-        faults.append(f"project {spec.project} has no files that git would not ignore: it needs a script at least")
+        faults.append(f"project {spec.project} has no files, or git ignores all of them: it needs at least a script")
     refuse(faults)
     ignored = [] if spec.runs_on.files_travel else _ignored(root, root, files)
     code = {f"project/{name}": path for name, path in files.items()}
@@ -149,7 +149,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
 
 
 def _settings(spec: JobSpec, project: Project, root: Path) -> set[str]:
-    """Return names that are not metrics if the command prints them: its arguments, and settings of its script."""
+    """Return names that are not metrics when the command prints them: its arguments and the settings of its script."""
     names = {*spec.training_arguments}
     if spec.entry_point in project._entry_points:
         entry = project.get_entry_point(spec.entry_point)  # type: ignore[no-untyped-call]  # MLflow
@@ -193,12 +193,12 @@ def _entry_command(
 ) -> tuple[str, dict[str, Path | str]]:
     """Return an entry point's command for `bash -c`, as MLflow computes it, and the files it reads, by channel.
 
-    It has the paths that the files have in the job. Those in S3 stay there for a job on SageMaker; other remote ones
-    are fetched into a new folder of `home`. On this machine they are read where they are. A relative path that is not
-    in the current folder starts in the project's.
+    The command contains the paths of the files inside the job. For a job on SageMaker, files in S3 stay there. Other
+    remote files are fetched into a new folder in `home`. A job on this machine reads its files where they are. A
+    relative path that does not exist in the current folder starts in the project's folder.
     """
     if not isinstance(entry.command, str):
-        raise BadInput([f"entry point {spec.entry_point} has no command: write one, a text, into MLproject"])
+        raise BadInput([f"entry point {spec.entry_point} has no command: add one to MLproject, as text"])
     inputs, faults = dict[str, Path | str](), list[str]()
     for position, (name, parameter) in enumerate(entry.parameters.items()):
         value = values.get(name, parameter.default)
@@ -221,7 +221,7 @@ def _entry_command(
             values[name] = str(path)
             continue
         if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
-            faults.append(f"{name} must hold files, because SageMaker drops empty folders: {path} holds none")
+            faults.append(f"{name} must contain files, because SageMaker drops empty folders: {path} has none")
         inputs[channel], values[name] = in_channel(channel, path)
     refuse(faults)
     try:
@@ -232,7 +232,7 @@ def _entry_command(
 
 
 def _ignored(folder: Path, root: Path, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:
-    """Name and path of everything that does not travel, such as data that git ignores; whole folders if possible."""
+    """Yield name and path of everything that is not in `files`, such as ignored data; whole folders if possible."""
     parents = {parent.as_posix() for name in files for parent in PurePath(name).parents}
     for child in sorted(folder.iterdir()):
         name = child.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-"""A user's own script as the code of a job: checked, with the files of its folder and the data that it reads."""
+"""Checks a user's own script, and prepares its job: the files of its folder and the data that it reads."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from paretune.specification.script_arguments import argument_faults, asked_optio
 def script_inputs(spec: JobSpec) -> JobInputs:
     """Return the inputs of the job of an `entry_script`; raises BadInput with all faults.
 
-    On this machine the script runs where it lies and reads its data there. Where files travel, its folder is sent, and
-    its data become channels.
+    On this machine the script and its data are used in place. If files travel, the script's folder is sent, and its
+    data become channels.
     """
     faults = missing_files(spec.as_text()) or argument_faults(spec)
     script, travels = at_home(spec.entry_script or "").resolve(), spec.runs_on.files_travel
@@ -30,7 +30,7 @@ def script_inputs(spec: JobSpec) -> JobInputs:
     refuse(faults)
     for name, channel in SCRIPT_CHANNELS.items():
         text = str(getattr(spec, name) or "")
-        if travels and text.startswith(IN_S3):  # nothing of it passes through this machine
+        if travels and text.startswith(IN_S3):  # the job reads it from S3; it does not pass through this machine
             inputs[channel], moved[name] = in_channel(channel, text)
         elif travels and text and exists(text):
             inputs[channel], moved[name] = in_channel(channel, at_home(text).resolve())

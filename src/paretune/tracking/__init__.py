@@ -1,7 +1,8 @@
 """Runs in MLflow: `store` opens and finds them, `run_writer` writes one, `recorded_run` is one that was read back.
 
 MLflow is imported only here, and in `projects` for other people's MLflow projects. `store`, `run_writer` and `models`
-import it, which takes two seconds of CPU: other folders import them in functions where a command may not need them.
+import it, which takes two seconds of CPU. So other folders import these three inside functions if a command may not
+need them.
 """
 
 import os
@@ -16,7 +17,7 @@ _lock, _blocks, _set = Lock(), [0], list[str]()
 
 @contextmanager
 def giving_up_soon() -> Iterator[None]:
-    """Apply PATIENCE inside the block, also if several threads have one, except where the user has set a value."""
+    """Apply PATIENCE inside the block, except to variables that the user has set. Blocks of threads may overlap."""
     with _lock:
         _blocks[0] += 1
         if _blocks[0] == 1:

@@ -1,4 +1,4 @@
-"""The data of a job as MLflow data sets: inputs of its run, and the validation rows that its model was evaluated on."""
+"""Describes a job's data as MLflow data sets: inputs of its run, and the validation rows of its model's metrics."""
 
 import json
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def data_sets_of(spec: JobSpec, dataset: PreparedDataset) -> list[DatasetInput]:
 def dataset_input(source: str, context: str, digest: str, rows: int) -> DatasetInput:
     """Describe one split of a run's data. MLflow keeps one input per name and digest, however often it is logged.
 
-    `source` is a hub id, a file or folder, an address in S3, or bundled:NAME; `digest` that of the `rows` rows.
+    `source` is a hub id, a file or folder, an address in S3, or bundled:NAME. `digest` identifies the `rows` rows.
     """
     source = without_secrets(source)
     kind, location = _source(source)
@@ -51,7 +51,7 @@ def validation_of(run: Run) -> dict[str, str]:
 
 
 def _source(source: str) -> tuple[str, Mapping[str, str | None]]:
-    """Return MLflow's kind of a source, and what the class for this kind reads."""
+    """Return MLflow's type of a source, and the fields that MLflow's class for this type reads."""
     if source.startswith(IN_S3):
         return "s3", {"uri": source}
     name, configuration = split_configuration(source)

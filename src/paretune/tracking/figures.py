@@ -1,4 +1,4 @@
-"""Figures and tables of the validation rows in a job's report, which become artifacts of its run."""
+"""Makes figures and tables from the validation results in a job's report, for the artifacts of its run."""
 
 import re
 from typing import Any
@@ -25,7 +25,7 @@ def classification_report(report: JobReport) -> str:
     truth, answers = (axis.ravel() for axis in np.indices(counts.shape))
     options: dict[str, Any] = {"sample_weight": counts.ravel(), "digits": 4, "zero_division": 0}
     text = str(table(truth, answers, labels=range(len(names)), target_names=names, **options))
-    return re.sub(r"(\d+)\.0$", r"  \1", text, flags=re.MULTILINE)  # of rows, which are weights here
+    return re.sub(r"(\d+)\.0$", r"  \1", text, flags=re.MULTILINE)  # row counts are floats here: sums of weights
 
 
 def confusion_figure(report: JobReport) -> Any:
@@ -38,12 +38,12 @@ def confusion_figure(report: JobReport) -> Any:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = float(np.clip(2.5 + 0.45 * len(names), 4.5, 16))
     figure = Figure(figsize=(side + 0.8, side), layout="constrained")
-    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))  # installed everywhere
+    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))  # comes with matplotlib
     if not all(font.get_char_index(ord(character)) for character in "".join(names) if character.isprintable()):
-        names = tuple(f"class {number}" for number in range(1, len(names) + 1))  # for all characters
+        names = tuple(f"class {number}" for number in range(1, len(names) + 1))  # the font lacks a character
     matrix = ConfusionMatrixDisplay(shares, display_labels=[name[:_LONGEST_NAME] for name in names])
     options = {"include_values": len(names) <= _MOST_CLASSES_WITH_NUMBERS, "values_format": ".0%", "colorbar": False}
-    with rc_context({"text.parse_math": False}):  # "$" in a name starts no formula
+    with rc_context({"text.parse_math": False}):  # or "$" in a name would start a formula
         matrix.plot(ax=figure.add_subplot(), cmap="Blues", xticks_rotation=45, **options)
     figure.suptitle(f"{counts.sum():,} validation rows")
     return figure

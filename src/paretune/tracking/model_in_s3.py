@@ -1,7 +1,7 @@
-"""The loader that travels with the record of a model in S3: MLflow loads the model from where it is.
+"""The loader in the LoggedModel of a model in S3: with it, MLflow loads the model from its address.
 
-MLflow chooses where the files of a LoggedModel lie, and the weights of a model in S3 are not copied there. This file
-lies in `code/` of the LoggedModel, where paretune may be missing, so it needs MLflow only.
+MLflow chooses where it stores the files of a LoggedModel, and the weights of a model in S3 are not copied there. They
+are replaced by this file, in `code/` of the LoggedModel. It needs only MLflow, because it may run without paretune.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
-"""The model of a finished job as a LoggedModel of MLflow, and as a version of a registered model.
+"""Records the model of a finished job as a LoggedModel of MLflow, and registers it as a version of a model.
 
-The training has written MLmodel next to the weights. The files of a folder on this machine become those of the
-LoggedModel. Files in S3 stay there: MLflow itself chooses where the files of a LoggedModel lie, so these are a few
-kilobytes that load the model from its address. A version of a registered model has the address itself.
+The training has written MLmodel next to the weights. Files in a folder on this machine are copied into the LoggedModel.
+Files in S3 stay there, because MLflow itself chooses where it stores the files of a LoggedModel. Their LoggedModel has
+a few kilobytes of code that load the model from its address. A registered version refers to the address itself.
 """
 
 import logging
@@ -33,13 +33,13 @@ _OF_MODEL = (*_OF_VALIDATION, metrics.COST_USD, metrics.TRAIN_SECONDS)
 _STATES = ("checkpoint-*", "optimizer.pt", "scheduler.pt", "rng_state*.pth", "training_args.bin")
 """Files that only the training itself needs."""
 CANDIDATE = "candidate"  # alias of the newest version of a registered model
-_READY_WITHIN_S = 120  # a managed server makes a Model Package of each version
+_READY_WITHIN_S = 120  # longest wait for a version; a managed server makes a Model Package of each
 
 
 def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
     """Return the model of a run's finished job, or if we logged none, the one that the job's command logged itself.
 
-    Its tag `paretune.model` says where its files are.
+    If we logged it, its tag `paretune.model` has the location of its files.
     """
     run = client.get_run(run_id)
     ready = [model for model in _models_of(client, run) if model.status == LoggedModelStatus.READY]
@@ -76,17 +76,16 @@ def log_model(
         _store(client, logged, Path(location))
     validation = validation_of(run)
     for name in set(_OF_MODEL) & run.data.metrics.keys():  # one by one, because a server may deny batches
-        point = client.get_metric_history(run_id, name)[-1]  # an existing step
+        point = client.get_metric_history(run_id, name)[-1]  # logged again at the step that it has
         place: dict[str, Any] = {"model_id": logged.model_id, **(validation if name in _OF_VALIDATION else {})}
         client.log_metric(run_id, name, point.value, point.timestamp, point.step, **place)
     return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
 
 
 def register_model(client: MlflowClient, name: str, run_id: str) -> str | None:
-    """Make the model of a run a version of `name` with the alias `candidate`; returns `NAME/VERSION`.
+    """Register the model of a run as a version of `name` with the alias `candidate`; return `NAME/VERSION`.
 
-    A run that has a version keeps it. Returns None if MLflow has no model of the run. MLflow's errors are raised
-    unchanged.
+    A run that has a version keeps it. Returns None if MLflow has no model of the run. Raises MLflow's errors.
     """
     versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
     version = str(versions[0].version) if versions else None
@@ -113,21 +112,21 @@ def _models_of(client: MlflowClient, run: Run) -> list[LoggedModel]:
 
 
 def _store(client: MlflowClient, logged: LoggedModel, folder: Path) -> None:
-    """Send the files of the folder to MLflow's store, without those that only the training needs."""
+    """Copy the files of the folder to MLflow's store, without those that only the training needs."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
         shutil.copytree(folder.resolve(), scratch, ignore=_left_out, copy_function=os.symlink, dirs_exist_ok=True)
         client.log_model_artifacts(logged.model_id, scratch)
 
 
 def _store_loader(client: MlflowClient, logged: LoggedModel, address: str) -> None:
-    """Send a model to MLflow's store that has the signature and requirements of the one in S3, and loads that one.
+    """Store a small model in MLflow, which loads the one in S3 and has the same signature and requirements.
 
-    Nothing is sent if what is in S3 cannot be read, or is no model of MLflow.
+    Nothing is stored if `address` cannot be read or has no MLflow model.
     """
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
         try:
             model = Model.load(address)
-            # Not by `get_model_dependencies`, which fetches the weights, too.
+            # `get_model_dependencies` would also fetch the weights.
             needed = mlflow.artifacts.download_artifacts(f"{address.rstrip('/')}/requirements.txt", dst_path=scratch)
         except Exception as error:  # MLflow raises what boto3 raises
             _LOGGER.info("models:/%s has no files: %s", logged.model_id, first_line(error))
@@ -144,6 +143,6 @@ def _store_loader(client: MlflowClient, logged: LoggedModel, address: str) -> No
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
-    """Return the names not to upload: training states, and links to folders, which may lie elsewhere."""
+    """Return the names not to upload: training states, and links to folders, which may be outside of this folder."""
     links = {name for name in names if (path := Path(folder, name)).is_symlink() and not path.is_file()}
     return links | shutil.ignore_patterns(*_STATES)(folder, names)

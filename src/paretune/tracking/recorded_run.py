@@ -21,11 +21,11 @@ DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, if 
 class RecordedRun:
     """A run as MLflow has it, and the job that it records, read from its parameters, tags and metrics.
 
-    A number that is not recorded is None, a text is empty. Anybody may have edited a tag: reading one never raises,
-    except in `spec` and `spec_as_run`.
+    A number that is not recorded is None, and a text is empty. Anybody may have edited a tag, so no property raises.
+    Only `spec` and `spec_as_run` do.
 
     Attributes:
-        metrics: the latest value of each.
+        metrics: the latest value of each metric, by name.
         started: in seconds since the epoch.
         ended_at: in seconds since the epoch; 0 while the run is open.
     """
@@ -44,22 +44,22 @@ class RecordedRun:
 
     @property
     def row_key(self) -> str:
-        """The key of the row of a table that it was imported from."""
+        """The key of the table row that the run was imported from."""
         return self.tags.get(schema.ROW_KEY, "")
 
     @property
     def versions(self) -> str:
-        """The versions that trained, such as `python 3.11.7, torch 2.13.0`."""
+        """The software versions that the job trained with, such as `python 3.11.7, torch 2.13.0`."""
         return self.tags.get(schema.USED_VERSIONS, "")
 
     @property
     def used_precision(self) -> str:
-        """The number format that it trained in."""
+        """The number format that the job trained in."""
         return self.tags.get(schema.USED_PRECISION, "")
 
     @property
     def state(self) -> str:
-        """The state of the job, see `schema.STATE`; empty before it is created."""
+        """The state of the job, see `schema.STATE`; empty if the run has no job."""
         return self.tags.get(schema.STATE, "")
 
     @property
@@ -69,7 +69,7 @@ class RecordedRun:
 
     @property
     def was_retried(self) -> bool:
-        """Whether it ran out of memory and got a smaller batch."""
+        """Whether the job ran out of memory and was retried with a smaller per-device batch."""
         return schema.OUT_OF_MEMORY_RETRIES in self.tags
 
     @property
@@ -79,18 +79,18 @@ class RecordedRun:
 
     @property
     def has_job(self) -> bool:
-        """Whether the job that it names has been seen to be its own; several runs may name one before it is created."""
+        """Whether the job that the run names is surely its own. Before a job is created, several runs may name it."""
         was_seen = bool(self.tags.get(schema.SECONDARY_STATUS)) or self.state not in ("", "Running")
         return bool(self.tags.get(schema.JOB_NAME)) and was_seen
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """Whether the job failed because of that."""
+        """Whether the job failed because it ran out of memory."""
         return self.state == "Failed" and self.tags.get(schema.FAILURE_REASON, "").startswith("out of memory")
 
     @property
     def launcher(self) -> str:
-        """The launcher; empty for published jobs."""
+        """The name of the launcher; empty for published jobs."""
         return self.tags.get(schema.LAUNCHER, "")
 
     @property
@@ -135,28 +135,28 @@ class RecordedRun:
 
     @property
     def effective_usd(self) -> float | None:
-        """Dollars that were paid in effect, from a complete bill."""
+        """The effective cost in dollars, with Savings Plans and reservations; None until the bill is complete."""
         is_billed = self.tags.get(schema.BILL) == schema.BILL_COMPLETE
         return self.metrics.get(metrics.EFFECTIVE_USD) if is_billed else None
 
     @property
     def price_usd_per_hour(self) -> float | None:
-        """The price of one instance that `cost_usd` was computed with."""
+        """The hourly price of one instance with which `cost_usd` was computed."""
         return number_in(self.tags.get(schema.PRICE_USD_PER_HOUR, ""))
 
     @property
     def price_region(self) -> str:
-        """The region of that price."""
+        """The region of `price_usd_per_hour`."""
         return self.tags.get(schema.PRICE_REGION, "")
 
     @property
     def price_as_of(self) -> str:
-        """The year, month or day of that price."""
+        """The year, month or day of `price_usd_per_hour`."""
         return self.tags.get(schema.PRICE_AS_OF, "")
 
     @property
     def price_source(self) -> str:
-        """The source of that price."""
+        """The source of `price_usd_per_hour`."""
         return self.tags.get(schema.PRICE_SOURCE, "")
 
     def param(self, name: str) -> str:
@@ -165,7 +165,7 @@ class RecordedRun:
 
     @property
     def budget(self) -> str | None:
-        """File of the budgets that it counts against; as it was typed if the recorded path does not exist here."""
+        """The budget file that the job counts against. If its recorded path does not exist here, the path as typed."""
         recorded = self.tags.get(schema.BUDGET, "")
         typed = str((schema.given_by(self.tags) or {}).get("budget", ""))
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
@@ -173,7 +173,7 @@ class RecordedRun:
     def spec(self) -> JobSpec:
         """Return the specification that the job was launched with, in the region that its launcher used.
 
-        Raises BadInput if none is recorded, or another version has recorded parameters that are unknown here.
+        Raises BadInput if none is recorded, or if another version of paretune recorded parameters that this one lacks.
         """
         given = schema.given_by(self.tags)
         if given is None:
@@ -185,15 +185,15 @@ class RecordedRun:
 
     @property
     def is_billed(self) -> bool:
-        """Whether somebody bills its dollars, or would bill those of the job that it simulates; else notional."""
+        """Whether the dollars are billed, or would be if a simulated job were real; otherwise they are notional."""
         launcher = known().get(self.launcher)
         return (catalog.owner(self.instance_type) if launcher is None or launcher.is_simulated else launcher).is_billed
 
     def spec_as_run(self) -> JobSpec:
         """Return the specification with derived batch sizes, on the instances of the last attempt.
 
-        A simulated job is returned as the real job that it stands for. What is not recorded has its default. Raises
-        BadInput if its parameters cannot be read.
+        A simulated job is returned as the real job that it simulates. Parameters that are not recorded have their
+        defaults. Raises BadInput if the recorded ones cannot be read.
         """
         names = JobSpec.model_fields.keys() - {*affecting(JobSpec, "launcher")}
         spec = JobSpec.read({name: text for name, text in self.params.items() if name in names})
@@ -211,7 +211,7 @@ class RecordedRun:
 
 
 def number_in(text: str) -> float | None:
-    """Return the nonnegative number that a parameter or tag holds, 1 for `true`; None if it holds none."""
+    """Return the nonnegative number in the text of a parameter or tag, 1 for `true`; None if it is none."""
     with suppress(ValueError):
         number = 1.0 if text.lower() == "true" else float(text)
         return number if math.isfinite(number) and number >= 0 else None

@@ -29,13 +29,13 @@ from paretune.tracking.models import address, log_model
 
 # What MLflow raises when a store is unavailable, unknown, damaged or lacks its driver.
 TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, ModuleNotFoundError)
-_AT_ONCE = 100  # values per request; MLflow takes as many params or tags, and 1000 metrics
+_AT_ONCE = 100  # values per request; MLflow's limits are 100 params, 100 tags and 1000 metrics
 _LONGEST_METRIC = 250  # characters of a name; MLflow's limit
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _DENIED = re.compile(r"not authorized|[Aa]ccess ?[Dd]enied|error code 403")  # from a proxy or IAM
 _AWAY = "MLflow does not answer; the job goes on"
-_NO_RUN = "MLflow has no such run (deleted, or of another store than MLFLOW_TRACKING_URI names now); the job goes on"
-_REFUSES = "MLflow refuses a part of the record, which goes on without it"
+_NO_RUN = "MLflow has no such run (it was deleted, or MLFLOW_TRACKING_URI names another store now); the job goes on"
+_REFUSES = "MLflow refuses a part of the record, which continues without it"
 
 EndStatus = Literal["FINISHED", "FAILED", "KILLED"]  # of a run that has ended, in MLflow's words
 _Value = Param | RunTag | Metric
@@ -44,11 +44,11 @@ _Value = Param | RunTag | Metric
 class Run:
     """One MLflow run. Writing never raises if the server is unavailable or refuses; then `has_gap` is true.
 
-    Params, tags, metrics and inputs without an answer wait and are sent with the next ones; artifacts and the end must
-    be written again. A write that is refused, for its form or a missing permission, is dropped with a warning: retrying
-    would not help.
+    Params, tags, metrics and inputs that MLflow did not answer wait, and are sent with the next ones. The caller must
+    write artifacts and the end again. A write that MLflow refuses, because of its form or a missing permission, is
+    dropped with a warning, because retrying would not help.
 
-    A run that `is_new`, because this process has just created it, need not be read first.
+    `is_new` means that this process has just created the run, so that it need not be read first.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, clock: Clock, *, is_new: bool = False) -> None:
@@ -67,7 +67,7 @@ class Run:
 
     @contextlib.contextmanager
     def later(self) -> Iterator[None]:
-        """Write everything recorded in the block together, with the next write after it."""
+        """Hold back everything that is recorded in the block; the next write after it sends all of it together."""
         before, self._is_held = self._is_held, True
         try:
             yield
@@ -75,16 +75,16 @@ class Run:
             self._is_held = before
 
     def log_params(self, params: Mapping[str, str]) -> None:
-        """Record parameters, except empty ones, which have their default, and those that `mlflow run` has recorded."""
+        """Record parameters, except empty ones, which have their default, and those that the run has already."""
         self._put(*(Param(name, text[:_LONGEST_PARAM]) for name, text in params.items() if text))
 
     def log_inputs(self, inputs: Sequence[DatasetInput]) -> None:
-        """Record the data sets of the run; one that it has is not recorded twice."""
+        """Record the data sets of the run; MLflow does not record one twice."""
         self._inputs += inputs
         self._put()
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
-        """Set tags; None leaves a tag absent."""
+        """Set tags; a tag with the value None is not written."""
         texts = {name: without_secrets(text)[: schema.LONGEST_TAG] for name, text in tags.items() if text is not None}
         self._put(*(RunTag(name, text) for name, text in texts.items()))
 
@@ -102,7 +102,7 @@ class Run:
         self._attempt(delete)
 
     def log_events(self, events: Iterable[Event]) -> None:
-        """Add the events' metrics to the curves, in whatever order they come; no step of a curve is written twice."""
+        """Add the events' metrics to the curves. Events may come in any order; no step of a curve is written twice."""
         points = []
         for event in events:
             for name, value in _named_for_mlflow(event.metrics).items():
@@ -126,7 +126,10 @@ class Run:
         self._put(*points)
 
     def _place_of_headline(self, name: str, may_be_there: bool) -> tuple[int, int]:
-        """Time in milliseconds and step of a new headline value, after those before it by any clock."""
+        """Return time in milliseconds and step of a new headline value, which make it the latest of its metric.
+
+        `may_be_there` is False if the run surely has no value of the metric, so that its history need not be read.
+        """
         points = [point for point in self._waiting.values() if isinstance(point, Metric) and point.key == name]
         if may_be_there or self._steps.get(name):
             with contextlib.suppress(*TROUBLE):
@@ -146,7 +149,7 @@ class Run:
             self._attempt(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
     def log_model(self, name: str, location: str, model_type: str | None = None) -> str:
-        """Record the model of the job; returns the address from which MLflow loads it, empty if it does not answer."""
+        """Record the job's model; return the address from which MLflow loads it, empty if MLflow does not answer."""
         uris: list[str] = []
         self._attempt(lambda: uris.append(address(log_model(self._client, self.run_id, name, location, model_type))))
         return "".join(uris)
@@ -168,7 +171,7 @@ class Run:
         return {}
 
     def end(self, status: EndStatus, ended_at: float | None = None) -> bool:
-        """Close the run at this time, in seconds since the epoch, or now; returns whether MLflow has done so."""
+        """Close the run at `ended_at`, in seconds since the epoch, or now; return whether MLflow has done so."""
         end_ms = None if ended_at is None else int(ended_at * 1000)
         return self._attempt(lambda: self._client.set_terminated(self.run_id, status, end_ms))
 
@@ -177,7 +180,7 @@ class Run:
         self._attempt(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
     def flush(self) -> None:
-        """Write everything that waits, in order, in one request unless that exceeds MLflow's limits; inputs last."""
+        """Write everything that waits, in order and with inputs last, in as few requests as MLflow's limits allow."""
         params = [value.key for value in self._waiting.values() if isinstance(value, Param)]
         if params and not self._read():
             return
@@ -213,7 +216,7 @@ class Run:
         self._headlines.clear()
 
     def _read(self) -> bool:
-        """Read once what the run has, unless this process has just created it; returns whether MLflow has answered."""
+        """Read the run once, unless this process has just created it; return whether MLflow has answered."""
 
         def read() -> None:
             data = self._client.get_run(self.run_id).data
@@ -224,7 +227,7 @@ class Run:
         return self._has_read or self._attempt(read)
 
     def _put(self, *values: _Value) -> None:
-        """Add values; a later param or tag of a name, or metric of a name, step and time, replaces the earlier one."""
+        """Queue values. A param or tag replaces a queued one of its name, a metric one of its name, step and time."""
         for value in values:
             place = (value.step, value.timestamp) if isinstance(value, Metric) else ()
             self._waiting[type(value), value.key, *place] = value
@@ -232,13 +235,13 @@ class Run:
             self.flush()
 
     def _attempt(self, write: Callable[[], object]) -> bool:
-        """Return whether MLflow has done this; if not, a later process must repeat it."""
+        """Write, and return whether MLflow has accepted it; if not, the run has a gap, which `sync` fills later."""
         is_done = bool(self._ask(write))
         self.has_gap = self.has_gap or not is_done
         return is_done
 
     def _ask(self, write: Callable[[], object], *, warns: bool = True) -> bool | None:
-        """Return whether MLflow has accepted the write, or None if it did not answer."""
+        """Write, and return whether MLflow has accepted it, or None if MLflow did not answer."""
         try:
             write()
         except TROUBLE as error:
@@ -284,7 +287,7 @@ def name_for_mlflow(metric: str) -> str:
     """Turn the name of a metric into one that MLflow accepts; otherwise the metric would be lost.
 
     A user's script may name a metric `acc@1` or `=HYPERLINK("http://h")`. MLflow takes letters, digits and some signs,
-    at most 250 of them, and no name that is another path than it looks: `a//b`, `../a`, `a/`.
+    at most 250 of them, and no name that changes when it is read as a path: `a//b`, `../a`, `a/`.
     """
     plain = re.sub(r"[^\w\-. :/]", "_", metric).replace("..", "__")[:_LONGEST_METRIC]
     parts = ["_" if part == "." else part for part in plain.split("/") if part]

@@ -1,8 +1,8 @@
 """Names of the tags that runs carry.
 
-Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag that does not apply is absent. What a
-launcher reports of a job (`JobStatus.facts`, `location_tags`) becomes tags, too: PREFIX and its name. Tags of AWS jobs
-are in `core.tags`.
+Values are text; `Run.set_tags` cuts them to MLflow's limit. A tag that does not apply is absent. The facts that a
+launcher reports about a job (`JobStatus.facts`, `location_tags`) become tags, too, whose names are PREFIX and the
+fact's name. Tags of AWS jobs are in `core.tags`.
 """
 
 import json
@@ -59,7 +59,7 @@ others. A single job has no such tag and is retried after each of them."""
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty if none does
 
 REGION = "paretune.region"  # AWS region of the job
-SETTINGS = "paretune.settings"  # bucket and tags of a job in AWS, as JSON: its next attempts have the same
+SETTINGS = "paretune.settings"  # bucket and tags of a job in AWS, as JSON; its next attempts use the same ones
 TRAINING_SECONDS = "paretune.training_seconds"
 """Seconds that on-demand instances would have billed for the last attempt of a spot job, per instance."""
 ACCOUNT = "paretune.account"  # number of the AWS account
@@ -67,7 +67,7 @@ CLAIMED_AT = "paretune.claimed_at"
 """When the job's name was recorded, in seconds since the epoch. Uploads happen between this and the job's creation."""
 
 # MLflow projects on SageMaker
-COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened next to its own
+COPIED_FROM = "paretune.copied_from"  # on the copy of a further run of the command: its id in the job's own store
 
 # The owner of the job
 USER = "paretune.user"  # the tag `user` of the job, else the login name
@@ -81,9 +81,9 @@ USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation 
 USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type that ran
 USED_INSTANCE_COUNT = "paretune.used_instance_count"  # number of instances that ran
 USED_PRECISION = "paretune.used_precision"  # precision that ran
-USED_DEVICE = "paretune.used_device"  # device that ran: `cpu`, `cuda`
+USED_DEVICE = "paretune.used_device"  # kind of device that ran: `cpu`, `cuda`
 USED_VERSIONS = "paretune.used_versions"
-"""Versions that trained, such as `python 3.11.7, torch 2.13.0`."""
+"""Software versions that the job trained with, such as `python 3.11.7, torch 2.13.0`."""
 METRICS_FROM = "paretune.metrics_from"
 """Sources of the metrics of a user's own training, each with its metrics: MLflow, W&B, a file, printed lines."""
 
@@ -94,14 +94,14 @@ PRICE_AS_OF = "paretune.price_as_of"  # day of that price
 PRICE_SOURCE = "paretune.price_source"  # source of that price
 BILL = "paretune.bill"
 """`complete` if the job's bill is complete and `billed_usd` is final; otherwise `not complete yet: ` and the reason."""
-BILL_COMPLETE = "complete"  # its final value
+BILL_COMPLETE = "complete"  # the final value of BILL
 
 # A study and its trials
 STUDY = "paretune.study"  # name of a study, on its own run and on those of its trials
 STUDY_MARK = "paretune.study_mark"  # random, so that a driver finds the run that a killed driver has started
 DRIVEN_UNTIL = "paretune.driven_until"
-"""Until when, in seconds since the epoch, the study counts as driven unless its driver extends it; absent without a
-driver."""
+"""Time, in seconds since the epoch, until which the study counts as driven; its driver keeps extending it. Absent
+without a driver."""
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
 TRIAL = "paretune.trial"  # number of the trial
 REPEATS = "paretune.repeats"  # number of the trial that this one repeats with another seed
@@ -114,15 +114,15 @@ REGISTERED = "paretune.registered"
 # Imported runs
 ROW_KEY = "paretune.row_key"  # key of a row of an imported table: each row is imported once
 SOURCE = "paretune.source"  # name of the table
-SOURCE_LINE = "paretune.source_line"  # line of the row in it
+SOURCE_LINE = "paretune.source_line"  # line of the row in the table
 
 
 def given_tag(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tag that holds the given parameters of a job. Raises BadInput if they do not fit."""
+    """Return the tag with the given parameters of a job. Raises BadInput if they are too long for a tag."""
     text = json.dumps(given, sort_keys=True)
     if len(text) > LONGEST_TAG:
         rule = f"the given parameters must have at most {LONGEST_TAG:,} characters as JSON, got {len(text):,}"
-        raise BadInput([f"{rule}: MLflow keeps them in a tag, from which the job is followed; put some into a file"])
+        raise BadInput([f"{rule}: they are kept in a tag in MLflow, to follow the job by it; put some into a file"])
     return {GIVEN: text}
 
 

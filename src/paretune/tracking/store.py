@@ -71,7 +71,7 @@ class Tracking:
         return " ".join(f"{each.experiment_id} {each.creation_time}" for each in first)
 
     def begin(self, name: str) -> Run:
-        """Return the run that `mlflow run` has opened for this command, or a new one called `name`."""
+        """Return the run that `mlflow run` has opened for this command, renamed to `name`, or a new run `name`."""
         run_id = self.opened_run_id()
         if run_id is None:
             return self.create(name)
@@ -177,7 +177,7 @@ class Tracking:
             return load_text(f"runs:/{run_id}/{path}")
 
     def register_model(self, name: str, run_id: str) -> str | None:
-        """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""
+        """Register the model of a run as a version of `name`; return `NAME/VERSION`, or None without a model."""
         return register_model(self._client, name, run_id)
 
     def registered(self) -> dict[str, str]:

@@ -1,8 +1,9 @@
-"""The view of MLflow's runs table with F1, dollars and the cluster: an experiment tag that MLflow's UI reads.
+"""A view of MLflow's runs table with F1, dollars and the cluster: an experiment tag that MLflow's UI reads.
 
 MLflow 3.17 keeps shared views in the experiment tag `mlflow.sharedViewState.KEY`, and opens them with
-`?viewStateShareKey=KEY`. The value is a JSON object of a name, two times and the state as JSON, read from MLflow's
-JavaScript on 2026-11-23. Its documentation does not describe it, so another version may show other columns.
+`?viewStateShareKey=KEY`. The value is a JSON object with a name, two times and the state as JSON text. This format was
+read from MLflow's JavaScript on 2026-11-23. MLflow's documentation does not describe it, so another version may show
+other columns.
 """
 
 import json
@@ -46,8 +47,8 @@ _CHART = {
 def note(experiment: str, before: str | None, study: str, name: str) -> str:
     """Return the description of an experiment: links to its views, that of the newest study first, at most six.
 
-    MLflow's UI shows it above every page of the experiment, and `mlflow ui` alone shows no metrics otherwise. `before`
-    is the present description; one that a user has written stays.
+    MLflow's UI shows the description above every page of the experiment. Without the links, `mlflow ui` opens with no
+    metrics. `before` is the current description; one that a user has written stays.
     """
     all_runs = _link("All runs with F1 and dollars", experiment, ALL_RUNS)
     links = rf"(?:\[[^\]]*\]\(#[^)]*\){_BETWEEN_LINKS})*{re.escape(all_runs)}"
@@ -60,7 +61,7 @@ def note(experiment: str, before: str | None, study: str, name: str) -> str:
 
 
 def _link(text: str, experiment: str, key: str) -> str:
-    text = text.translate(str.maketrans("[]", "()"))  # which end the text of a link
+    text = text.translate(str.maketrans("[]", "()"))  # square brackets would end the text of the link
     return f"[{text}](#/experiments/{experiment}/runs?viewStateShareKey={key}&workflowType=machine_learning)"
 
 

@@ -172,7 +172,7 @@ def test_stop_creates_no_job_in_place_of_one_that_is_not_shown_any_more(
     run_id, shown = desk.launch(ENDLESS).record.run.run_id, [*desk.launcher.jobs.values()]
     monkeypatch.setattr(desk.launcher, "attach", lambda _: shown.pop() if shown else None)
 
-    with pytest.raises(LostContact, match="is not shown"):
+    with pytest.raises(LostContact, match="is not visible"):
         stop(find_run(desk.tracking, run_id), desk.where)
 
     assert len(desk.launcher.created) == 1

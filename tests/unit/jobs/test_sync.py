@@ -251,7 +251,7 @@ def test_what_a_job_has_cost_that_aws_no_longer_knows_is_not_known(desk: Desk) -
     desk.tag(run_id, "claimed_at", "0")
     desk.tag(run_id, "secondary_status", "Training")
 
-    assert "what it has cost is not known (its worst case counts in budgets)" in desk.sync()[run_id].remark
+    assert "its cost is unknown (budgets count its worst case)" in desk.sync()[run_id].remark
     assert "cost_usd" not in desk.client.get_run(run_id).data.metrics
 
 

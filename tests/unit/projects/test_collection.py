@@ -79,7 +79,7 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", outside.tracking_uri)  # MLflow 3.1 looks for a model's files only there
     run_id, records = store
-    differs = "logged to MLflow with other values than were given to it: given=quoted (given: 'quoted')"
+    differs = "parameters that it logged to MLflow differ from the given ones: given=quoted (given: 'quoted')"
     assert [collect(records, run_id, outside) for _ in range(2)] == [[differs], [differs]]
 
     run = outside.get_run(run_id)

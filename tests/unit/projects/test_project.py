@@ -50,9 +50,9 @@ def test_other_packages_of_conda_and_a_file_outside_the_project_are_refused(tmp_
     (tmp_path / "own").mkdir()
     (tmp_path / "conda.yaml").write_text(CONDA)
 
-    with pytest.raises(BadInput, match=r"conda\.yaml must lie in the project's folder"):
+    with pytest.raises(BadInput, match=r"conda\.yaml must be in the project's folder"):
         environment(tmp_path / "own", "conda_env: ../conda.yaml")
-    with pytest.raises(BadInput, match=r"which lacks numpy=1\.26: name them there"):
+    with pytest.raises(BadInput, match=r"which lacks numpy=1\.26: list them there"):
         environment(tmp_path, "conda_env: conda.yaml", conda__yaml=CONDA + "  - numpy=1.26\n")
 
 
