@@ -1,4 +1,4 @@
-"""Follows one job over all its attempts: starts or adopts it, polls it, retries it if that helps, bills and records it.
+"""Follows one job through all its attempts: starts or adopts it, polls it, retries it if useful, bills and records it.
 
 `launch`, studies and `sync` follow all jobs with `Attempts`, including jobs of projects.
 

@@ -84,7 +84,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobO
 
 
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobOutcome | JobPreview:
-    """Launch the specification as it is, without the profile file; a dry run if it says so."""
+    """Launch the specification without reading the profile file, or preview the job if its `dry_run` is set."""
     workplaces = Workplaces.of_process()
     with watched(workplaces.interruption, quiet=quiet) as on_events:
         workplaces = replace(workplaces, on_events=on_events)
@@ -229,12 +229,14 @@ def _to_follow(equal: list[RecordedRun], workplace: Workplace) -> str | None:
 
 @contextmanager
 def _opened_run(spec: JobSpec, workplace: Workplace) -> Iterator[tuple[Run | None, bool, str]]:
-    """Yield the run that `mlflow run` has opened for this job or None, whether its job exists, and a parent run's id.
+    """Yield the run that `mlflow run` has opened for this job, whether the job exists, and the id of a parent run.
 
-    A run records only one job. If the opened run belongs to another job, or to a command without a job, this job gets a
-    new run under it: then the run is None and the opened one is the parent. If the block refuses the job, the opened
-    run is closed with the reason, because `mlflow run` does not close it if it was killed. Raises LostContact if the
-    job cannot be read; its run stays open.
+    Without `mlflow run`, the run is None and the id is empty. A run records only one job: if the opened run belongs to
+    another job, or to a command without a job, the run is None and the id is that of the opened run, so that this job
+    gets a new run under it.
+
+    If the block refuses the job, the opened run is closed with the reason, because `mlflow run` does not close it if it
+    was killed. Raises LostContact if the job cannot be read; its run stays open.
     """
     if "MLFLOW_RUN_ID" not in workplace.environment and is_absent_file(tracking_uri()):
         require_answer(tracking_uri())  # MLflow creates the file later, so that a refused job leaves none

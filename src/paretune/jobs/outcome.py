@@ -81,7 +81,7 @@ class JobOutcome(Result):
         return self
 
     def error(self) -> JobFailed:
-        """Return the error that says why the job has no result."""
+        """Return the error with the reason why the job has no result."""
         is_out_of_memory = self.failure is not None and self.failure[0] is FailureKind.OUT_OF_MEMORY
         error = OutOfMemory if is_out_of_memory else JobFailed
         return error(self.job_name, self.reason, list(self.log), self.log_location)
@@ -118,7 +118,7 @@ class JobOutcome(Result):
     def notes(self) -> list[str]:
         """Return the command that opens the run, a note on gaps in its record, remarks, and verdicts on the model."""
         gap = (
-            "MLflow did not take everything: this run's record has gaps, and the job's own files are complete; "
+            "MLflow did not store everything: this run's record has gaps, but the job's own files are complete; "
             f"`{command_line('sync')}` fills the gaps"
         )
         return [*filter(None, [self.open_command, gap if self.has_gap else ""]), *self.remarks, *self.verdicts]
@@ -318,7 +318,7 @@ def _write_report(run: Run, report: JobReport) -> None:
 
 
 def sources_without_bill(sources: str) -> str:
-    """Remove metrics of the bill from a text like `MLflow: f1, cost_usd; printed: loss`: they are not the script's."""
+    """Remove metrics of the bill, which no script knows, from a text like `MLflow: f1, cost_usd; printed: loss`."""
     parts = (part.partition(": ") for part in sources.split("; "))
     kept = [
         (source, [name for name in names.split(", ") if name not in metrics.OF_THE_BILL]) for source, _, names in parts

@@ -1,6 +1,6 @@
 """Checks a job before it is paid for: facts, warnings, admission, and the dry run.
 
-Warnings never stop a launch; `limit_refusal` does. A dry run checks everything that a launch checks, launches nothing,
+Warnings never stop a launch; `limit_refusal` can. A dry run checks everything that a launch checks, launches nothing,
 and shows the job with its worst case.
 """
 
@@ -152,7 +152,7 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
 def limit_refusal(job: ForeseenJob) -> str:
     """Return why a job is refused: its whole 80 % interval is above max_runtime_minutes.
 
-    The text is empty if the job is not refused. A job that nobody is billed for never is.
+    The text is empty if the job is not refused. Jobs that nobody is billed for are never refused.
     """
     spec, estimate = job.spec, job.estimate
     if estimate is None or not spec.has_instances or not estimate.exceeds_limit:
@@ -176,7 +176,7 @@ def _higher_limit(estimate: Estimate) -> str:
 
 
 def nearly_full(job: ForeseenJob) -> str:
-    """Warn if an earlier job with the same or less need ran out of memory, or if the estimate is above 90 %."""
+    """Warn if an earlier job that needed no more memory ran out of it, or if the estimate is above 90 % of a device."""
     estimate = job.estimate
     if estimate is None or estimate.memory is None:
         return ""
@@ -185,8 +185,8 @@ def nearly_full(job: ForeseenJob) -> str:
         return ""
     reason = f"estimated memory {gib:.1f} of {usable_gib:.1f} GiB per device (above {MOST_MEMORY:.0%})"
     if failed is not None:
-        tried = f"per-device batch {failed.rows} ran out of memory"
-        reason = f"{tried} before on a device with as much of it (run {failed.run_id})"
+        tried = f"per-device batch {failed.rows} ran out of memory before"
+        reason = f"{tried} on a device with as much memory (run {failed.run_id})"
     remedy = options(fine_tuning="lora") if job.spec.fine_tuning == "full" else "a shorter max_seq_length"
     if (smaller := job.spec.plan().with_less_memory()) is not None:
         batch, steps = smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps
@@ -398,8 +398,8 @@ def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -
 def batch_in_words(plan: BatchPlan) -> str:
     """Return the global batch size and the learning rate as text.
 
-    The size is written as per-device batch x devices x accumulation steps, or with the number of parts that a step is
-    divided into if this product is another number.
+    The size is written as per-device batch x devices x accumulation steps. If this product is another number, the
+    parts that a step is divided into are described instead.
     """
     batch, devices, parts = plan.per_device_train_batch_size, plan.devices, plan.gradient_accumulation_steps
     size, factors = f"global batch size {plan.global_batch_size}", f"{batch} x {devices} x {parts}"

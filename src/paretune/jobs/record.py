@@ -69,9 +69,7 @@ class JobRecord:
         self.revision: str | None = None  # commit of the hub's model that the first attempt trains
         self.retries = frozenset(FailureKind)  # failures after which another attempt is allowed
         self.is_adopted = False  # whether an earlier process has started the job
-        self.is_watched_elsewhere = (
-            False  # whether another process watches the job, too; then Ctrl-C here stops nothing
-        )
+        self.is_watched_elsewhere = False  # whether another process also watches the job; then Ctrl-C stops nothing
         self.was_concluded = False  # whether an earlier process has recorded its end
         self.has_gap_tag = False  # whether a tag marks the run of the finished job as incomplete
         self.is_uncollected = False  # whether the records of a user's own training could not be copied yet

@@ -81,9 +81,10 @@ def read_runs(store: Path) -> tuple[MlflowClient, Sequence[Run]]:
 
 
 def artifacts_of(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
-    """Return the folders with the files of a run and its models, each after its path among the run's artifacts.
+    """Return pairs of artifact path and folder: one for a run's own files, and one for each of its models.
 
-    Addresses in the store are not trusted: no other file of this machine may be uploaded.
+    Pairs without files are left out. Addresses in the store are not trusted: no other file of this machine may be
+    uploaded.
     """
     experiment = store / "mlruns" / run.info.experiment_id
     models = client.search_logged_models([run.info.experiment_id], f"source_run_id = '{run.info.run_id}'")
@@ -111,7 +112,7 @@ def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowC
 
 
 def _differing(given: Mapping[str, str], used: Mapping[str, str]) -> str:
-    """Return, as text, the parameters for which the training logged another value than the given one, with both."""
+    """Return the parameters for which the training logged another value than the given one, with both values."""
     plain = {
         name.removeprefix("training_arguments.").replace("-", "_"): masked(name, text) for name, text in given.items()
     }

@@ -12,7 +12,7 @@ watchdog.py and script_metrics. All three need only the standard library of Pyth
     ML/output/failure              why it failed: kind, colon, one sentence
 
 Metrics come from what the command prints and logs (see script_metrics). If several of its MLflow runs have a metric,
-the last value in its first run counts, or else that in its newest one.
+the last value in its first run counts. If the first run has none, the last value in the newest run counts.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, if 
 class RecordedRun:
     """A run as MLflow has it, and the job that it records, read from its parameters, tags and metrics.
 
-    A number that is not recorded is None, and a text is empty. Anybody may have edited a tag, so no property raises.
-    Only `spec` and `spec_as_run` do.
+    A number that is not recorded is None, and a text is empty. Anybody may have edited a tag, so reading a property
+    never raises. Only the methods `spec` and `spec_as_run` raise errors.
 
     Attributes:
         metrics: the latest value of each metric, by name.

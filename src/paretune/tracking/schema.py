@@ -12,7 +12,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 
-PREFIX = "paretune."  # the beginning of every tag of ours
+PREFIX = "paretune."  # the prefix of our tags
 LONGEST_TAG = 8_000  # characters; MLflow's limit
 
 # The kind of a run
@@ -22,12 +22,12 @@ KIND = "paretune.kind"
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` followed instead of starting its own
 ORIGIN = "paretune.origin"
 """The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
-ESTIMATED = "estimated"  # origin of runs that hold estimates and no job
+ESTIMATED = "estimated"  # origin of runs with estimates and without a job
 COMMAND = "paretune.command"  # the command that repeats the job or continues the study, for people
 GIVEN = "paretune.given"  # the given parameters of the job, as JSON
 SPEC_HASH = "paretune.spec_hash"  # hash of the computation; jobs with equal hashes compute the same
-DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
-MODEL_REVISION = "paretune.model_revision"  # commit of the hub's repository of the model
+DATASET_KEY = "paretune.dataset_key"  # key of the prepared rows
+MODEL_REVISION = "paretune.model_revision"  # commit of the model on the hub
 MODEL = "paretune.model"  # location of the model's files: a path or an S3 URI; also on its LoggedModel
 MODEL_URI = "paretune.model_uri"  # address from which MLflow loads it: `models:/m-...`, or its folder in S3
 NO_MODEL = "paretune.no_model"  # why MLflow cannot load the model of a finished job
@@ -76,12 +76,12 @@ TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
 
 # What ran instead of what was requested
 OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"  # number of retries with a smaller per-device batch
-USED_BATCH = "paretune.used_per_device_train_batch_size"  # per-device batch that ran
-USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation steps that ran
-USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type that ran
-USED_INSTANCE_COUNT = "paretune.used_instance_count"  # number of instances that ran
-USED_PRECISION = "paretune.used_precision"  # precision that ran
-USED_DEVICE = "paretune.used_device"  # kind of device that ran: `cpu`, `cuda`
+USED_BATCH = "paretune.used_per_device_train_batch_size"  # per-device batch of the last attempt
+USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation steps of the last attempt
+USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type of the last attempt
+USED_INSTANCE_COUNT = "paretune.used_instance_count"  # number of instances of the last attempt
+USED_PRECISION = "paretune.used_precision"  # precision of the training
+USED_DEVICE = "paretune.used_device"  # kind of device of the training: `cpu`, `cuda`
 USED_VERSIONS = "paretune.used_versions"
 """Software versions that the job trained with, such as `python 3.11.7, torch 2.13.0`."""
 METRICS_FROM = "paretune.metrics_from"

@@ -207,7 +207,7 @@ def test_a_batch_that_ran_out_of_memory_before_is_warned_of(
     train(client, 64, seed=7)
 
     warning = capsys.readouterr().err
-    assert f"ran out of memory before on a device with as much of it (run {first.info.run_id})" in warning
+    assert f"ran out of memory before on a device with as much memory (run {first.info.run_id})" in warning
     assert "--per_device_train_batch_size 32 --gradient_accumulation_steps 2" in warning
 
 
