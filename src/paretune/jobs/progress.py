@@ -1,4 +1,4 @@
-"""Progress of running jobs on standard error: a bar in a terminal, lines in a notebook or a log."""
+"""Shows the progress of running jobs on standard error: a bar in a terminal, lines in a notebook or a log."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from paretune.tracking import giving_up_soon
 
 
 class ProgressPrinter:
-    """A bar in a terminal; lines for evaluations and messages everywhere."""
+    """Shows a progress bar in a terminal, and a line for each evaluation and message everywhere."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr

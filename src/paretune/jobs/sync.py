@@ -32,7 +32,7 @@ _RECENT = 200  # number of the newest jobs with budgets; only the budget files t
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """The result of updating one run: the finished job if there is one, and what is missing or why there is none."""
+    """The result of updating one run: the finished job, and a remark on what is missing or why there is no job."""
 
     run_id: str
     result: JobOutcome | None = None
@@ -137,7 +137,7 @@ def _is_there(run: RecordedRun, workplace: Workplace) -> bool:
 
 
 def _end_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
-    """Close the run of a job that does not exist, unless another process may still create it; return a sentence."""
+    """Close the run of a job that does not exist, unless another process may still create it; return a remark."""
     again = f"to start it: {run.tags.get(schema.COMMAND, 'repeat its command')}"
     lives = is_alive(run.tags.get(schema.WATCHED_BY, ""))
     is_on_another_machine = lives is None and schema.WATCHED_BY in run.tags
