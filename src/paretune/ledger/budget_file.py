@@ -1,13 +1,13 @@
-"""A file of budgets: dollars of a calendar month (UTC), each for all jobs or for those with its tags.
+"""A file of budgets. Each limits the dollars per calendar month (UTC) of all jobs, or of the jobs with its tags.
 
-    storage: postgresql://HOST/DATABASE       # default: PARETUNE_STORAGE, else .paretune/studies.db next to
+    storage: postgresql://HOST/DATABASE       # default: PARETUNE_STORAGE, or .paretune/studies.db next to this file
     budgets:
       - {name: everything, usd_per_month: 2000}
       - {name: nlp, usd_per_month: 500, tags: {team: nlp}}
       - {name: ana, usd_per_month: 100, tags: {user: ana}}
 
-A job counts against every budget whose tags it has: `study`, `user` and `team`, as paretune records them, and the names
-in its parameter `tags`.
+A job counts against every budget whose tags it has. Its tags are `study`, `user` and `team`, as paretune records them,
+and those of its parameter `tags`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _SQLITE = "sqlite:///"
 
 
 class Budget(Parameters):
-    """Dollars a calendar month for the jobs that have all of `tags`; without tags, for every job."""
+    """Dollars per calendar month for the jobs that have all of `tags`; without tags, for every job."""
 
     name: str = parameter("", max_length=80)
     """a word for messages"""
@@ -40,7 +40,7 @@ class Budget(Parameters):
 
 
 class BudgetFile(Parameters):
-    """The budgets of a file, and the address of the database of their ledger, which may hold a password, or None."""
+    """The budgets of a file, and the database address of their ledger or None. The address may contain a password."""
 
     path: str = parameter("")
     """the file"""
@@ -51,7 +51,10 @@ class BudgetFile(Parameters):
 
     @classmethod
     def read(cls, values: Any) -> Self:
-        """Read the file of this path, in it a relative SQLite path from its folder; BadInput has faults with lines."""
+        """Read the file at this path. A relative path of SQLite in it starts at its folder.
+
+        Raises BadInput with all faults and their lines.
+        """
         path = str(values)
         if is_file(path) and at_home(path).stat().st_nlink > 1:
             text = f"{path} has a second name (a hard link), where its budgets would be spent again: use one copy"

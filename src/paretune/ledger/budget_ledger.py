@@ -1,9 +1,9 @@
 """The ledger of budgets that many jobs share: what they have reserved and spent in each month.
 
-A job's worst case is compared with every budget whose tags the job has, and reserved, in one transaction, before the
-job is created. Its cost replaces that when it has ended, and its warm pool too. A reservation without a recorded cost
-belongs to a job that still runs, or whose launcher was killed. A job counts, with all of its attempts, in the calendar
-month (UTC) of its first reservation. Simulated jobs are counted separately, with the same limits.
+Before a job is created, its worst case is compared with every budget whose tags the job has, and reserved, in one
+transaction. Its cost replaces the reservation when the job and its warm pool have ended. A reservation without a
+recorded cost belongs to a job that still runs, or whose launcher was killed. A job counts, with all of its attempts, in
+the calendar month (UTC) of its first reservation. Simulated jobs are counted separately, with the same limits.
 """
 
 import json
@@ -33,8 +33,8 @@ _ROWS = sa.Table(
     sa.Column("origin", sa.String(16), nullable=False),  # measured or simulated
     sa.Column("tags", sa.Text, nullable=False),  # JSON, by name
     sa.Column("worst_usd", sa.Float, nullable=False),
-    sa.Column("recorded_usd", sa.Float),  # empty while it runs
-    sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, of the launcher's clock
+    sa.Column("recorded_usd", sa.Float),  # NULL while the job runs
+    sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, by the launcher's clock
 )
 _ROW = _ROWS.c
 
@@ -47,14 +47,14 @@ class BudgetRequest:
     worst_usd: float | None  # the most that it can be billed; None if its price is unknown
     tags: Mapping[str, str]  # study, user, team, and its own tags; see `Attribution.of_budgets`
     origin: str  # measured or simulated
-    now: float  # seconds since the epoch, which give the month
+    now: float  # seconds since the epoch, to find the month
     instance_type: str
-    region: str  # of its price
+    region: str  # region of the price
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetStatus:
-    """Dollars of one budget in one month that are spent, promised and left."""
+    """The dollars of one budget in one month: spent, promised to running jobs, and left."""
 
     budget: Budget
     month: str
@@ -84,7 +84,7 @@ class BudgetStatus:
         if self.balance.covers(request.worst_usd, self.budget.usd_per_month):
             return ""
         return (
-            f"budget {self._name} ({limit}, {path}): worst case {request.worst_usd:.4g} USD does not fit, for in "
+            f"budget {self._name} ({limit}, {path}): worst case {request.worst_usd:.4g} USD does not fit: in "
             f"{self.month} {self.balance.spent_usd:.4g} are spent and {self.balance.committed_usd:.4g} promised to "
             f"running jobs and kept instances, so {max(0.0, self.left_usd):.4g} are left: lower max_runtime_minutes, "
             f"which bounds a job, raise usd_per_month of {name}, or wait for the next month (UTC); "
@@ -93,11 +93,13 @@ class BudgetStatus:
 
 
 class BudgetLedger:
-    """The ledger of the budgets of a file, in the database that it names, else in `storage`, as SQLAlchemy takes it.
+    """The ledger of the budgets of a file, in the database that the file names, or else in `storage`.
 
-    The first reservation of a month records in the folder `marks`, if given, which database has its accounts; another
-    one is refused then. Raises BadInput if the database does not answer; later LaunchRefused for a job that is to be
-    launched, and LostContact for others, which go on.
+    `storage` is an SQLAlchemy address. The first reservation of a month records in the folder `marks`, if it is given,
+    which database has the accounts of that month; from then on, any other database is refused.
+
+    Raises BadInput if the database does not answer. If it fails later, methods that check a new job raise
+    LaunchRefused, and the others LostContact: jobs that run go on.
     """
 
     def __init__(self, file: BudgetFile, storage: str, marks: Path | None = None) -> None:
@@ -117,10 +119,11 @@ class BudgetLedger:
             raise unusable(address, error, f" of {file.path}") from None
 
     def reserve(self, request: BudgetRequest) -> None:
-        """Reserve a job's worst case in all budgets that it counts against, unless as much is reserved already.
+        """Reserve a job's worst case in all budgets that it counts against, unless that much is reserved already.
 
-        A job whose worst case has grown is checked again, and a finished job that is started again needs its worst case
-        once more. Raises BudgetRefused, and writes nothing, if some budget does not cover it, or its price is unknown.
+        A job whose worst case has grown is checked again. A finished job that is started again needs its worst case
+        once more. Raises BudgetRefused, and writes nothing, if a budget does not cover it, or if it counts against a
+        budget and its price is unknown.
         """
         with self._transaction(LaunchRefused) as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
@@ -131,7 +134,7 @@ class BudgetLedger:
                 request = replace(request, worst_usd=worst_usd)
             month = month_of(request.now) if row is None else row.month
             self._admit(connection, request, month)
-            if request.worst_usd is None:  # no budget is concerned
+            if request.worst_usd is None:  # it counts against no budget
                 return
             self.check_storage(request.now, request.origin, claims=True)
             values = {"worst_usd": request.worst_usd, "reserved_at": request.now, "origin": request.origin}
@@ -156,8 +159,8 @@ class BudgetLedger:
     def record_cost(self, run_id: str, usd: float | None, kept_usd: float | None = None) -> bool:
         """Replace the reservation of a run's job by its cost; returns False if the job has no reservation here.
 
-        `usd` is its cost since it was first started; None records its worst case. As long as a warm pool that is kept
-        after it can cost `kept_usd`, both stay reserved.
+        `usd` is its cost since its first start; None records its worst case. While a warm pool that is kept after the
+        job can still cost `kept_usd`, the sum of both stays reserved.
         """
         with self._transaction() as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == run_id)).first()
@@ -171,13 +174,16 @@ class BudgetLedger:
         return True
 
     def reserved_runs(self) -> list[str]:
-        """Return MLflow runs of jobs with a reservation but no bill: they run, or their launcher was killed."""
+        """Return the MLflow runs of jobs that still have a reservation: they run, or their launcher was killed."""
         query = sa.select(_ROW.run_id).where(_ROW.recorded_usd.is_(None))
         with self._transaction() as connection:
             return list(connection.execute(query).scalars())
 
     def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
-        """Raise BudgetRefused if another database has the accounts of this month; `claims` records this one if none."""
+        """Raise BudgetRefused if another database has the accounts of this month.
+
+        With `claims`, this database is recorded as theirs if none is yet.
+        """
         if self._marks is None or origin != "measured":
             return
         mark = self._marks / f"{at_home(self.file.path).resolve().name}.{month_of(now)}.json"
@@ -228,7 +234,7 @@ class BudgetLedger:
 
     @contextmanager
     def _transaction(self, lost: type[ParetuneError] = LostContact) -> Iterator[sa.Connection]:
-        """Open one transaction at a time, whatever the job's tags. Raises `lost` if the database does not answer."""
+        """Open a transaction that waits for all others of any job. Raises `lost` if the database does not answer."""
         try:
             with self._engine.begin() as connection:
                 exclude_others(connection)

@@ -1,4 +1,4 @@
-"""The lock of a study: one driver at a time works on it, and that of a dead driver is free at once."""
+"""The lock of a study, which lets only one driver at a time work on it. The lock of a dead driver is free at once."""
 
 import fcntl
 import hashlib
@@ -17,13 +17,13 @@ where locktype = 'advisory' and granted and (classid::bigint << 32 | objid::bigi
 
 
 class StudyLock:
-    """The lock of a study, held. PostgreSQL keeps it for a separate connection, which may break."""
+    """A lock on a study that this process has. In PostgreSQL it belongs to a separate connection, which may break."""
 
     def __init__(self, connection: sa.Connection | None = None) -> None:
         self._connection = connection
 
     def check(self) -> None:
-        """Raise LostContact if the connection that holds the lock has broken: another driver may have it."""
+        """Raise LostContact if the connection that has the lock is broken: another driver may then get the lock."""
         if self._connection is not None:
             try:
                 self._connection.exec_driver_sql("select 1")
@@ -34,10 +34,11 @@ class StudyLock:
 
 @contextmanager
 def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
-    """Work alone on a study of a storage, a SQLAlchemy address, inside the block; `holder` says who does.
+    """Lock a study inside the block. `storage` is an SQLAlchemy address; `holder` describes this process to others.
 
-    In SQLite it is a lock of the operating system on a file next to the database, in PostgreSQL an advisory lock. Both
-    end with the process that holds them. Raises BadInput if the storage does not answer, CallAgain if another has it.
+    With SQLite, it is a lock of the operating system on a file next to the database; with PostgreSQL, an advisory lock.
+    Both end with their process. Raises BadInput if the storage does not answer, and CallAgain if another process has
+    the lock.
     """
     digest, connection, other = hashlib.sha256(study.encode()).digest(), None, ""
     with ExitStack() as stack:
@@ -47,7 +48,7 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
             if engine.dialect.name == "postgresql":
                 connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
                 stack.callback(connection.close)
-                stack.callback(connection.invalidate)  # first: closes the session, with its lock
+                stack.callback(connection.invalidate)  # runs before `close`: ends the session, and with it the lock
                 key, name = {"key": int.from_bytes(digest[:8], "big", signed=True)}, {"holder": holder[:63]}
                 connection.execute(sa.text("select set_config('application_name', :holder, false)"), name)
                 if not connection.execute(sa.text("select pg_try_advisory_lock(:key)"), key).scalar_one():
@@ -64,7 +65,7 @@ def locked(storage: str, study: str, holder: str) -> Iterator[StudyLock]:
         except (SQLAlchemyError, ImportError, OSError) as error:
             raise unusable(storage, error) from None
         if other:
-            raise CallAgain(f"{other} works on the study {study}: this command has done nothing; call again")
+            raise CallAgain(f"{other} works on the study {study}: this command has done nothing; run it again later")
         yield StudyLock(connection)
 
 

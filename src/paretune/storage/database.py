@@ -18,7 +18,7 @@ _LOCK = 7_205_759_403  # key of PostgreSQL's advisory locks; any number that not
 
 
 def address_fault(address: str) -> str:
-    """Return the reason why `storage` cannot have this value, or empty if it can."""
+    """Return why `storage` cannot have this value, or empty if it can."""
     if _ADDRESS.fullmatch(address):
         return ""
     rule = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
@@ -28,7 +28,7 @@ def address_fault(address: str) -> str:
 def redacted(address: str) -> str:
     """Return the address without user and password, for messages and records."""
     scheme, colon, rest = address.partition(":")
-    if "@" in rest:  # a password may contain any other character, even one that should have been escaped
+    if "@" in rest:  # a password may contain any character, even @ and others that should be escaped
         rest = f"//{rest.rpartition('@')[2]}"
     return re.sub(r"(?i)([?&](?:password|passfile|sslpassword|user)=)[^&\s]*", r"\1...", scheme + colon + rest)
 
@@ -36,8 +36,8 @@ def redacted(address: str) -> str:
 def file_fault(path: Path) -> str:
     """Return why SQLite can neither open nor create the file, or empty if it can. Nothing is created.
 
-    SQLite itself reads the file: a process that opened and closed it in another way would lose its locks on it (SQLite,
-    "How To Corrupt An SQLite Database File", section 2.2).
+    The file is opened with SQLite, because a process that opens and closes it in another way loses its locks on it
+    (SQLite, "How To Corrupt An SQLite Database File", section 2.2).
     """
     if not exists(path):
         folder = path.absolute().parent
@@ -103,6 +103,6 @@ def without_waiting_for_the_disk() -> Iterator[None]:
 
 
 def exclude_others(connection: "sqlalchemy.Connection") -> None:
-    """Make other transactions that call this wait until this one ends; with SQLite, all others wait anyway."""
+    """Make other transactions that call this function wait until this one ends. With SQLite, all wait anyway."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")

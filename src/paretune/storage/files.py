@@ -1,10 +1,10 @@
-"""Files that people write: YAML with the lines of its values, and how a path leads to a file.
+"""YAML files that people write, read with their line numbers; and paths of shipped files.
 
-Values stay the text in the file, and the type of the parameter decides what it means, because YAML 1.1 reads `1e-4` as
-a text, `no` as a boolean and `010` as 8.
+Values are kept as text, and the type of a parameter decides what they mean, because YAML 1.1 reads `1e-4` as text, `no`
+as a boolean and `010` as 8.
 
-A path counts from the current folder. If nothing is there, it is looked up among the shipped files, which are in the
-folders `studies/` and `examples/` of the installed package, or of the clone that an editable install runs from.
+A relative path starts at the current folder. If nothing is there, it is looked up among the shipped files: `studies/`
+and `examples/` of the installed package, or of the clone if the install is editable.
 """
 
 import os
@@ -23,7 +23,7 @@ _FOLDERS = ("studies", "examples")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOT = _PACKAGE / "shipped" if (_PACKAGE / "shipped").is_dir() else _PACKAGE.parents[1]
 _SUFFIX = ".yaml"
-_NO_NUMBER = re.compile(r"[-+]?\.?(nan|inf|infinity)", re.IGNORECASE)  # of YAML, or of what Python takes for JSON
+_NO_NUMBER = re.compile(r"[-+]?\.?(nan|inf|infinity)", re.IGNORECASE)  # as YAML or Python's JSON parser reads them
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,18 @@ STUDY = FileKind("study", "name and search", "studies/smoke.yaml", is_shipped=Tr
 
 
 class Document:
-    """The content of a file of this kind, with lines that count from 1; raises BadInput if it is no mapping in YAML.
+    """The content of a YAML file of this kind, and its line numbers, which start at 1.
+
+    Raises BadInput if the file is not a YAML mapping.
 
     Attributes:
-        values: its mapping. A text without quotes is what `plain` makes of it; None is a key without a value.
-        faults: line and fault of each key that is given twice, and of NaN and infinity without quotes.
+        values: the mapping. `plain` converts the texts without quotes. A key without a value has None.
+        faults: line and message for each key that is given twice, and each NaN or infinity without quotes.
     """
 
     def __init__(self, path: str, kind: FileKind, plain: Callable[[str], str] = str) -> None:
         self._path, self._plain, self._seen = path, plain, set[int]()
-        self._lines: dict[tuple[str, ...], int] = {}  # keys that lead to a value, to its line or that of its key
+        self._lines: dict[tuple[str, ...], int] = {}  # keys that lead to a value, to the line of its key or its own
         self.faults: list[tuple[int, str]] = []
         must = f"{kind.word} must name a YAML file, and "
         text = read_text(path, LARGEST_SETTINGS, must=must, hint=_hint(kind, path))
@@ -67,8 +69,8 @@ class Document:
             ) from error
         except yaml.MarkedYAMLError as error:
             raise BadInput([f"{path}:{_problem(error)}"]) from error
-        except yaml.YAMLError as error:  # a character that no text may contain
-            raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
+        except yaml.YAMLError as error:  # a character that YAML does not allow
+            raise BadInput([f"{path} is not YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
 
     def line_at(self, keys: Iterable[str | int]) -> int:
         """Return the line of the value that these keys lead to, or of the last of them that exists."""
@@ -78,7 +80,7 @@ class Document:
         return self._lines[names]
 
     def _is_refused(self, node: Any) -> bool:
-        """Return whether a value is NaN or infinity, which is a fault of the file."""
+        """Return whether a value is NaN or infinity, and add it to the faults if so."""
         if not isinstance(node, yaml.ScalarNode) or node.style or not _NO_NUMBER.fullmatch(node.value):
             return False
         fault = f"{node.value} is not a number: write a number, or put text in quotes"
@@ -133,13 +135,13 @@ def _problem(error: Any) -> str:
     line = mark.line + 1 if mark is not None else 1
     if "'\\t'" in str(error.problem):
         return f"{line}: a tab: YAML is indented with spaces; replace it"
-    return f"{line}: this is no YAML: {error.problem}; look at colons, quotes and indentation there"
+    return f"{line}: this is not YAML: {error.problem}; look at colons, quotes and indentation there"
 
 
 def find_path(path: str, *folders: Path) -> str:
     """Return `path` if it exists, else the same path below the first of `folders` that has it, else the shipped one.
 
-    If nothing has that name, `path` itself is returned. Absolute paths, and those that begin with `~`, stay.
+    If none exists, `path` itself is returned. Absolute paths, and those that begin with `~`, are returned unchanged.
     """
     if not path or os.path.isabs(path) or exists(path):
         return path
@@ -149,7 +151,7 @@ def find_path(path: str, *folders: Path) -> str:
 def find_file(name: str) -> str:
     """Find a study or example file: `smoke` and `smoke.yaml` lead to the shipped `studies/smoke.yaml`.
 
-    A file in the current folder wins. If nothing has that name, `name` itself is returned.
+    A file in the current folder comes first. If there is no such file, `name` itself is returned.
     """
     if not name or is_file(name) or os.path.isabs(name):
         return name
@@ -162,6 +164,6 @@ def _first(candidates: Iterable[str], otherwise: str) -> str:
 
 
 def _shipped(path: str) -> str:
-    """Return where `path` would be among the shipped files; empty if it is outside their folders."""
+    """Return the path that `path` would have among the shipped files; empty if it is outside their folders."""
     parts = Path(path).parts
     return str(_ROOT / path) if parts and parts[0] in _FOLDERS and ".." not in parts else ""

@@ -326,7 +326,7 @@ class StudyRun:
                 self._run.end("KILLED")
                 raise CallAgain(
                     f"{holder} works on the study {self._file.name}, with another storage: this command has done "
-                    f"nothing; call again, or give both one storage (storage, or {STORAGE_VARIABLE})"
+                    f"nothing; run it again later, or give both one storage (storage, or {STORAGE_VARIABLE})"
                 )
         self._workplace.interruption.on_check.append(self._beat)
 
