@@ -1,6 +1,7 @@
 """The look of pages, pictures, tables and numbers, for studies and reports.
 
 - `text`: values as text, such as dollars and durations; tables of texts for a terminal.
-- `page`: HTML templates, with `style.css`, `table.html` and `tables.js` for all of them; charts of plotly; how kinds
-  of marks look.
+- `page`: HTML templates, which share `style.css`, `table.html` and `tables.js`; charts of plotly; the look of each kind
+  of mark.
+- `line_chart`: line charts, for pages and for pictures.
 """

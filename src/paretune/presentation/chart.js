@@ -1,7 +1,7 @@
-// Opens the run of a mark that is clicked.
+// A click on a mark opens its run.
 (() => {
   const plot = document.getElementById("plot"), link = document.getElementById("run");
-  // MLflow's viewer shows a page in a frame from which no link opens, at an address that holds that of its server.
+  // MLflow's viewer shows a page in a frame that cannot open links. The frame's address contains that of the server.
   const isViewer = location.protocol === "blob:";
   const server = isViewer && /^http/.test(location.pathname) ? new URL(location.pathname).origin : null;
   plot?.on("plotly_click", event => {

@@ -1,4 +1,4 @@
-"""Line charts of one number by another, such as dollars by devices: plotly for pages, matplotlib for pictures."""
+"""Line charts, such as dollars against the number of devices: plotly for pages, matplotlib for pictures."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from typing import Any
 from paretune.core.untrusted import printable
 from paretune.presentation.page import as_html
 
-# Okabe and Ito, Color Universal Design (2008): those with a contrast of 3 on a light and on a dark page.
+# The colors of Okabe and Ito, Color Universal Design (2008), that have a contrast of 3 on a light and on a dark page.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _DASHES = (("solid", "-"), ("dash", "--"), ("dot", ":"))  # plotly's name, and matplotlib's
 _MARKS = (("circle", "o"), ("square", "s"), ("diamond", "D"), ("triangle-up", "^"), ("cross", "P"), ("star", "*"))
-_PLAIN = "#8C8C8C"  # of marks in the legend, and of lines that are no measurement
+_PLAIN = "#8C8C8C"  # color of marks in the legend, and of lines that were not measured
 _BAND = 0.18  # opacity of a band
 
 
@@ -23,21 +23,21 @@ class Point:
 
     x: float
     y: float
-    text: str  # of its tooltip
-    kind: str = ""  # one of the chart's `kinds`, which have a mark each
+    text: str  # text of the tooltip
+    kind: str = ""  # one of the chart's `kinds`, each of which has its own mark
     low: float = math.nan  # ends of the band; NaN if there is none
     high: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineChart:
-    """A chart whose lines have a color each, and whose points have a mark for their kind."""
+    """A chart in which each line has its own color, and each kind of point its own mark."""
 
     title: str
     x_title: str
     y_title: str
     lines: dict[str, Sequence[Point]]  # name in the legend to points in the order of x
-    ideals: dict[str, Sequence[tuple[float, float]]]  # name of a line to (x, y) of what would be ideal
+    ideals: dict[str, Sequence[tuple[float, float]]]  # name of a line to the points (x, y) of an ideal one
     kinds: Sequence[str] = ()
     is_log_y: bool = False
     percent: bool = False  # y is a share, shown in percent
@@ -51,7 +51,7 @@ class LineChart:
         return _MARKS[self.kinds.index(kind) % len(_MARKS)] if kind in self.kinds else _MARKS[0]
 
     def _ticks(self) -> list[float]:
-        """Return the values of x, which are its ticks, because a logarithmic axis has none between 16 and 32."""
+        """Return all values of x, to use as ticks: by itself, a logarithmic axis has none between 16 and 32."""
         return sorted({point.x for points in self.lines.values() for point in points})
 
     def figure(self) -> Any:
@@ -110,7 +110,7 @@ class LineChart:
         )
         heights = [point.y for points in self.lines.values() for point in points]
         heights += [y for points in self.ideals.values() for _, y in points]
-        if self.is_log_y and 0 < 10 * min(heights) <= max(heights):  # plotly would show all digits between two powers
+        if self.is_log_y and 0 < 10 * min(heights) <= max(heights):  # plotly would show every digit between two powers
             texts = {tick: f"{tick:g}" for tick in _round_numbers(min(heights), max(heights))}
             figure.update_yaxes(tickvals=[*texts], ticktext=[*texts.values()])
         return figure
@@ -167,14 +167,14 @@ def _round_numbers(low: float, high: float) -> list[float]:
 def _minor_tick(value: float, low: float, high: float) -> str:
     """Return the text of a tick between two powers of ten on a logarithmic axis from `low` to `high`.
 
-    If it spans a power of ten or more, only 2 and 5 times a power have a text: all of them would not have the room.
+    If the axis spans a power of ten or more, only 2 and 5 times a power have a text, because there is no room for more.
     """
     digit = round(value / 10 ** math.floor(math.log10(value)))
     return f"{value:g}" if high < 10 * low or digit in (2, 5) else ""
 
 
 def _for_matplotlib(text: str) -> str:
-    """Return the text as matplotlib shows it, which reads a formula between two dollars."""
+    """Escape text for matplotlib, which reads a formula between two dollar signs."""
     return printable(text).replace("$", r"\$")
 
 

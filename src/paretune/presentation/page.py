@@ -22,14 +22,15 @@ class Look(NamedTuple):
     edge: float = 0
 
 
-# Okabe and Ito, Color Universal Design (2008). Their contrast is 3 on a light and a dark page, and shapes differ too.
+# Source of the colors: Okabe and Ito, Color Universal Design (2008). Their contrast is 3 on a light and on a dark page.
+# Shapes differ too.
 MARKS = {
     "dominated": Look("dominated", "#8C8C8C", "circle", 7),
     "unmet": Look("a constraint is not met", "#B5651D", "x", 8),
     "elsewhere": Look("on the front by another objective", "#0072B2", "diamond-open", 9),
     "front": Look("on the front", "#0072B2", "diamond", 10),
 }
-"""Each kind of mark; later ones are drawn over earlier ones."""
+"""The look of each kind of mark. Later kinds are drawn over earlier ones."""
 PICKED = Look("recommended", "#D55E00", "circle-open", 22, 2.5)
 
 
@@ -39,7 +40,7 @@ def new_nonce() -> str:
 
 
 def chart_html(figure: Any, about: str, nonce: str = "", name: str = "plot", *, with_script: bool = True) -> Markup:
-    """Return the figure as HTML with the id `name`, and plotly's script; `about` is for screen readers.
+    """Return the figure as HTML with the id `name`, preceded by plotly's script; `about` is for screen readers.
 
     Only the first chart of a page needs the script.
     """
@@ -58,7 +59,7 @@ def plotly_script() -> str:
 
 
 def dressed(figure: Any) -> Any:
-    """Give the figure the look of all charts, and return it."""
+    """Give the figure the common look of all charts, and return it."""
     figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
@@ -81,7 +82,7 @@ def as_html(text: str) -> str:
 
 
 def _printable(value: object) -> object:
-    """Return the value as a page shows it, without characters that reorder or hide text."""
+    """Return the value for a page, without secrets and without characters that reorder or hide text."""
     if isinstance(value, Markup):
         return Markup(printable(value))  # noqa: S704  # from our own templates and pictures, with texts escaped
     return printable(value) if isinstance(value, str) else value
@@ -89,7 +90,7 @@ def _printable(value: object) -> object:
 
 @cache
 def template(package: str, name: str) -> jinja2.Template:
-    """Return a template of a package. It may use the `policy.html`, `style.css` and tables of this folder."""
+    """Return a template of a package. It may include the files of this folder, such as `policy.html`."""
     return jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(folder, "") for folder in (package, "paretune.presentation")]),
         autoescape=True,

@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"[-+]? ?[\d,.]*\d(e[-+]\d+)?%?( ± \S+)?")
 Format = str | Callable[[Any], str]
 """Format specification such as `,.2f`, or a function from the value to its text."""
 Columns = Mapping[str, str | tuple[str, Format]]
-"""Header of a table to the column of a frame, or to column and format."""
+"""Maps each header of a table to a column of a frame, or to a column and its format."""
 
 
 def usd(value: float) -> str:
@@ -27,7 +27,7 @@ def dollars(value: float) -> str:
 
 
 def with_error(value: float, error: float | None = None) -> str:
-    """Format a value with its error to two digits: 0.9130 ± 0.0049; to four digits if there is no error."""
+    """Format a value and its error, with two digits of the error: 0.9130 ± 0.0049. Without one, use four digits."""
     text = to_error(value, error)
     return f"{text} ± {error:,.{len(text.partition('.')[2])}f}" if error and math.isfinite(error) else text
 
@@ -49,7 +49,7 @@ def plain(value: float, digits: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration in words: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s; to the minute from half an hour on."""
+    """Format a duration: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s. From half an hour on, it is rounded to the minute."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds < 59.95:
@@ -61,7 +61,7 @@ def duration(seconds: float) -> str:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Return the unit for durations that are usually so long: its seconds, and its name."""
+    """Return the seconds and the name of the unit that suits durations of about this length."""
     return (3600.0, "h") if seconds >= 7200 else (60.0, "min") if seconds >= 120 else (1.0, "s")
 
 
