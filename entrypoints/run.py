@@ -1,7 +1,7 @@
-"""What MLproject calls: `python entrypoints/run.py NAME --key value` is `paretune NAME --key value`.
+"""The script that MLproject calls: `python entrypoints/run.py NAME --key value` is `paretune NAME --key value`.
 
 `main` is `train` with the parameters that MLproject lists. MLflow also passes their defaults, as if a user had given
-them, so this script leaves those out.
+them, so this script removes values that are equal to a default.
 """
 
 import sys

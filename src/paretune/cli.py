@@ -1,7 +1,7 @@
 """`paretune NAME --key value`: called by the MLproject entry points and typed by hand.
 
-Options and help are made from the models of the commands. Words are parsed here rather than by click, so that all
-faults of a line are reported at once.
+Options and help texts come from the models of the commands. The words of a command line are parsed here rather than by
+click, so that all faults are reported at once.
 """
 
 import contextlib
@@ -37,17 +37,19 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """One command: the group of the help that it is in, its line of help, and the option that a bare word sets."""
+    """One command: its group and its line in the help, its module, and the option that a first bare word sets."""
 
     group: str
     about: str
-    module: str  # in `commands`, imported when it is needed; it has the command under its name in capitals
+    module: str  # a module of `commands`, imported when needed; it has the command as a constant, such as TRAIN
     first_word: str = ""
 
 
 COMMANDS = {
     "train": Entry("Run", "one job: train, measure, price, record", "train", "entry_script"),
-    "study": Entry("Run", "search the best trade-offs within a budget, or run a designed experiment", "study", "study"),
+    "study": Entry(
+        "Run", "search for the best trade-offs within a budget, or run a designed experiment", "study", "study"
+    ),
     "estimate": Entry(
         "Know before you pay", "seconds, dollars and memory; comma-separated values make a table", "estimate"
     ),
@@ -71,7 +73,7 @@ paretune finds the cluster, batch size and learning rate to pay for.
   paretune train                         fine-tune a small model on this machine, and record it in MLflow
   paretune train --dataset reviews.csv   the same with your own rows
   paretune train train.py                your own training script as a job
-  paretune study smoke                   search the best trade-offs of a study, in a few minutes on this machine
+  paretune study smoke                   search for the best trade-offs, in a few minutes on this machine
   paretune estimate --instance_type ml.g5.xlarge,ml.p4d.24xlarge
                                          seconds and dollars before anything is paid
   paretune doctor                        what is missing for jobs on SageMaker
@@ -81,19 +83,21 @@ _PROCESS_SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
 
 def run() -> None:
     """Run the `paretune` program: its entry point."""
-    gc.set_threshold(100_000)  # MLflow takes 1.3 s of CPU to import then, and not 1.7 s
+    gc.set_threshold(100_000)  # importing MLflow then takes 1.3 s of CPU instead of 1.7 s
     code = main(sys.argv[1:])
-    gc.freeze()  # Python would search all objects of MLflow again before it ends, in 0.8 s
+    gc.freeze()  # otherwise Python searches all objects of MLflow at exit, which takes 0.8 s
     sys.exit(code)
 
 
 def main(arguments: Sequence[str], project: Path | None = None) -> int:
     """Run one command and return its exit code (see `paretune.core.errors`).
 
-    With `--json`, standard output gets one document: the answer or the error. A relative path that is not here is also
-    searched in the folder `project`.
+    With `--json`, standard output gets one document: the answer or the error. A relative path that does not exist here
+    is looked up in the folder `project`.
     """
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it writes ~/.config/mlflow/telemetry.json on import
+    os.environ.setdefault(
+        "MLFLOW_DISABLE_TELEMETRY", "true"
+    )  # telemetry writes ~/.config/mlflow/telemetry.json on import
     logging.raiseExceptions = False  # do not print a traceback if a log line does not fit on a full disk
     as_json, words = _take_json(arguments)
     output = sys.stdout
@@ -115,7 +119,7 @@ def main(arguments: Sequence[str], project: Path | None = None) -> int:
 
 
 def _print_failure(error: BaseException, output: TextIO | None) -> int:
-    """Print why a command failed, as JSON to `output` if set; returns the exit code. Bugs are raised again."""
+    """Print why a command failed, also as JSON to `output` if set; return the exit code. Bugs are raised again."""
     if isinstance(error, ParetuneError):
         message, code = str(error), error.exit_code
     elif isinstance(error, KeyboardInterrupt):  # before the command handles signals: nothing has been started yet
@@ -132,7 +136,7 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
 
 
 def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Result:
-    """Run the command named by the first word; paths may be below `folders`, too."""
+    """Run the command that the first word names. Paths that do not exist here are looked up below `folders`."""
     name, rest = (words[0], list(words[1:])) if words else ("--help", [])
     if name in ("-h", "--help"):
         return CommandOutput(text=overview())
@@ -159,7 +163,7 @@ def _answer(words: Sequence[str], folders: Sequence[Path]) -> CommandOutput | Re
         outer, _, inner = option.partition(".")
         inside = options[outer].schema_at([outer]).get("properties", {inner}) if outer in options else ()
         if inner not in (*inside, "") or outer not in (*options, *command.excluded):
-            texts[option] = "true"  # the empty text would mean a default, which it does not have
+            texts[option] = "true"  # a switch of the user's script: it has no default that an empty text could mean
             faults = [fault for fault in faults if not fault.startswith(f"{option} needs")]
     paths = {*PATHS, "simulation.runs", *(["study"] if folders else [])}
     texts = {key: find_path(text, *folders) if key in paths else text for key, text in texts.items()}
@@ -226,13 +230,13 @@ def _help_row(option: str, schema: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str]]:
-    """Take `--json`, `--json true` or `--json=true` out of the words; returns whether it is on, and the other words."""
+    """Remove `--json`, `--json true` or `--json=true` from the words; return whether it is on, and the other words."""
     words = list(arguments)
     at = next((index for index, word in enumerate(words) if word.partition("=")[0] == "--json"), None)
     if at is None:
         return False, words
     _, equals, text = words.pop(at).partition("=")
-    if not equals:  # the next word may be its value, as `mlflow run -P json=true` has it
+    if not equals:  # the next word may be its value, as `mlflow run -P json=true` passes it
         text = words.pop(at) if at < len(words) and words[at] in {"true", "false"} else "true"
     return text != "false", words
 
@@ -242,9 +246,9 @@ def _shown(name: str, text: str) -> str:
 
 
 def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """Read options from `--name value`, `--name=value` and `--name` of a switch; return them with the faults.
+    """Read options: `--name value`, `--name=value`, or `--name` for a switch; return them with the faults.
 
-    Dashes and underscores in names are equal. Texts are `Plain`: they become numbers where nothing says otherwise.
+    Dashes and underscores in names are the same. The values are `Plain`: numbers and booleans, unless text is required.
     """
     from paretune.specification.declaration import Plain
 
@@ -275,18 +279,18 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
 
 
 def program() -> Sequence[str]:
-    """Return `paretune` if the search path leads to the one of this environment, else `PYTHON -m paretune`."""
+    """Return `paretune` if PATH leads to the program of this environment, otherwise `PYTHON -m paretune`."""
     executable = shutil.which("paretune")
     is_here = executable is not None and Path(executable).parent.absolute() == Path(sys.executable).parent.absolute()
     return ("paretune",) if is_here else (sys.executable, "-m", "paretune")
 
 
 def go_where_typed() -> Path | None:
-    """Change to the folder where `mlflow run` was typed, and return that of the project, if it is another one.
+    """Change to the folder where `mlflow run` was typed; return the project's folder if it is another one, else None.
 
-    MLflow starts an entry point in the folder of the project, which may be a clone in a temporary folder. The folder
-    where the command was typed is that of the process that has started the entry point, MLflow itself. A relative path
-    counts from there; if nothing has that name there, from the folder of the project.
+    MLflow starts an entry point in the project's folder, which may be a clone in a temporary folder. MLflow itself, the
+    parent process, still runs where the command was typed. A relative path starts there; if it does not exist there, it
+    starts at the project's folder.
     """
     project = Path.cwd()
     typed = _mlflow_folder() if "MLFLOW_RUN_ID" in os.environ else None
@@ -297,7 +301,7 @@ def go_where_typed() -> Path | None:
 
 
 def _mlflow_folder() -> Path | None:
-    """Return the folder from which this program was started, skipping shells; None if it is not visible."""
+    """Return the current folder of the process that started this one, skipping shells; None if it cannot be read."""
     import psutil
 
     try:

@@ -1,9 +1,9 @@
 """Hourly prices of SageMaker Training instances, costs of jobs, and limits on them.
 
-A price has its region, date, source and confidence. There are three lists, and a later one overrides the earlier:
-instances.csv of this package; the file that `paretune prices --refresh true` writes from AWS's Pricing API; and the
-user's CSV, named by PARETUNE_PRICES. Prices of EC2 are never used, because those of SageMaker are 1.15 to 1.4 times as
-high, depending on the instance family.
+A price has its region, date, source and confidence. There are three lists: instances.csv of this package, the file that
+`paretune prices --refresh true` writes from AWS's Pricing API, and the user's CSV, named by PARETUNE_PRICES. The user's
+prices override all others; of the other prices, the newest counts. Prices of EC2 are never used, because those of
+SageMaker are 1.15 to 1.4 times as high, depending on the instance family.
 """
 
 import re
@@ -27,7 +27,7 @@ from paretune.storage.files import find_path
 
 VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
-"""Columns of files of prices; a column `confidence` is optional."""
+"""Required columns of a price file. A column `confidence` is optional."""
 _DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # prefixes of `Price.source`
 _STALE_DAYS = 180
 ROUNDING_USD = 1e-9  # dollars by which sums of floating-point numbers may differ
@@ -38,7 +38,7 @@ class Price:
     """The hourly price of one instance, with region, date and source."""
 
     usd_per_hour: float
-    region: str  # empty, as is `instance_type`, for a local instance with `local_price_usd_per_hour`
+    region: str  # empty if the launcher has no regions, or if unknown
     as_of: str  # year, month or day on which the price was read; empty if unknown
     source: str  # where it was read, with the prefix "uncertain: " or "one source: " for these confidences
     instance_type: str = ""
@@ -55,7 +55,7 @@ class Price:
 
     @property
     def stated(self) -> str:
-        """Dollars of an hour and the date of a billed price, for messages: `1.408 USD per hour, price of 2026-08`."""
+        """The price with its date, unless it is notional, for messages: `1.408 USD per hour, price of 2026-08`."""
         date_of = f", price of {self.as_of}" if self.as_of and self.confidence != "notional" else ""
         return f"{self.usd_per_hour:g} USD per hour{date_of}"
 
@@ -66,7 +66,7 @@ class Price:
 
     @property
     def plain_source(self) -> str:
-        """The first of its sources, without confidence prefix and date, which `as_of` holds."""
+        """The first of its sources, without the prefix for its confidence and without its date."""
         source = self.source.removeprefix(self.doubt).partition(";")[0]
         return re.sub(r" \d{4}-\d\d(-\d\d)?", "", source)
 
@@ -103,7 +103,7 @@ def dates_of(prices: Iterable[Price | None]) -> str:
 
 
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
-    """Tell the user before paying why a job's price is doubtful or unknown; empty if it is neither."""
+    """Return a warning, shown before the user pays, if a job's price is doubtful or unknown; empty if it is neither."""
     if price is None:
         return [unknown_price(instance_type, region, "cost will be absent")]
     if not (doubts := price.doubts(today)):
@@ -114,9 +114,9 @@ def price_remarks(price: Price | None, instance_type: str, region: str, today: d
 
 
 def unknown_price(instance_type: str, region: str, consequence: str) -> str:
-    """Describe an unknown price, its consequence and how to set it."""
+    """Return a message that a price is unknown, with the consequence and how to set it."""
     unknown = f"the price of {instance_type}{f' in {region}' * bool(region)} is not known, so {consequence}"
-    if not region:  # of a launcher without regions, and so without a price list
+    if not region:  # the launcher has no regions, and so no price list
         return f"{unknown}: write it into the launcher's table of instance types"
     return f"{unknown}: {_refresh(region)} reads it from AWS, or name your own CSV in {VARIABLE}"
 
@@ -127,7 +127,7 @@ def _refresh(region: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PriceList:
-    """All price rows on this machine: `listed` ones of package and AWS, overridden by those of the user's CSV."""
+    """All price rows on this machine: `listed` by the package or AWS, and `users` from the user's CSV."""
 
     listed: tuple[Price, ...]
     users: tuple[Price, ...] = ()
@@ -152,7 +152,10 @@ class PriceList:
         return cls(listed=(*_packaged(), *cached), users=tuple(users))
 
     def price(self, instance_type: str, region: str, on: date | None = None) -> Price | None:
-        """Return the newest price of this type in this region up to the date `on`, or None if there is none."""
+        """Return the newest price of this type in this region up to the date `on`, or None if there is none.
+
+        The user's prices come first, even if all of them are newer than `on`.
+        """
         users, listed = (
             [row for row in rows if (row.instance_type, row.region) == (instance_type, region)]
             for rows in (self.users, self.listed)
@@ -166,31 +169,37 @@ class PriceList:
 
 
 def usual_price(job: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
-    """Return the price of a job's instances without asking AWS, notional for local jobs, or None. Raises BadInput."""
+    """Return the price of a job's instances, or None if it is unknown. Local jobs get a notional price.
+
+    AWS is not called. Raises BadInput if the region is invalid.
+    """
     if not job.has_instances:
         return ML_M5_LARGE
     return prices.price(job.instance_type, price_region(job, environment))
 
 
 def price_region(job: JobSpec, environment: Mapping[str, str]) -> str:
-    """Return the region whose prices count, without asking AWS; empty without regions. Raises BadInput."""
+    """Return the region whose prices apply to a job; empty if its launcher has no regions.
+
+    AWS is not called. Raises BadInput if the region is invalid.
+    """
     has_regions = job.has_instances and catalog.owner(job.instance_type).has_regions
     return usual_region(job.region, environment) if has_regions else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Balance:
-    """Dollars of several jobs together: spent by jobs that ended, and committed as worst cases of jobs that run."""
+    """Dollars of several jobs together: spent by those that have ended, and committed as worst cases of the others."""
 
     spent_usd: float
     committed_usd: float
 
     def left_usd(self, budget_usd: float) -> float:
-        """Return dollars of a budget that are neither spent nor committed; negative if it was lowered below them."""
+        """Return dollars of a budget that are neither spent nor committed; negative if more are than the budget has."""
         return budget_usd - self.spent_usd - self.committed_usd
 
     def covers(self, worst_usd: float, budget_usd: float) -> bool:
-        """Return whether one more worst case fits into the rest of a budget."""
+        """Return whether one more worst case fits into what is left of a budget."""
         return worst_usd <= self.left_usd(budget_usd) + ROUNDING_USD
 
 
@@ -200,9 +209,9 @@ def cost_usd(price: Price | None, cluster: JobSpec, seconds: float) -> float | N
 
 
 def worst_case_usd(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
-    """Return the most dollars that a job is billed on instances with this price.
+    """Return the worst case of a job in dollars: the most that it should be billed at this price.
 
-    It is the cost of the maximum runtime, of `billed_after_limit_s` seconds to stop and upload, and of its warm pool.
+    It covers the maximum runtime, `billed_after_limit_s` seconds to stop and upload, and the job's warm pool.
     """
     return price.cost_usd(_longest_minutes(job) * 60 + billed_after_limit_s, job.instance_count)
 
@@ -212,7 +221,7 @@ def _longest_minutes(job: JobSpec) -> float:
 
 
 def admit(job: JobSpec, price: Price, billed_after_limit_s: float) -> float:
-    """Return the same; raises BudgetRefused if it exceeds max_cost_usd."""
+    """Return `worst_case_usd`. Raises BudgetRefused if it exceeds the job's max_cost_usd."""
     minutes, worst_usd = _longest_minutes(job), worst_case_usd(job, price, billed_after_limit_s)
     if job.max_cost_usd is not None and worst_usd > job.max_cost_usd:
         raise BudgetRefused(
@@ -233,7 +242,7 @@ def kept_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
-    """Add today's prices to `kept_file`, at once or not at all, and return its path; raises BadInput if it cannot."""
+    """Add today's prices to `kept_file` in one step, and return its path. Raises BadInput if it cannot be written."""
     path = kept_file(environment)
     if path is None:
         raise BadInput(["HOME or XDG_CACHE_HOME must be set: the prices are kept below it"])
@@ -328,7 +337,7 @@ def _has_regions(row: Mapping[str, str]) -> bool:
 
 def _newest(rows: Iterable[Price], on: date | None) -> Price | None:
     candidates = [row for row in rows if on is None or row.since <= on]
-    return max(reversed(candidates), key=lambda row: row.since, default=None)  # the last row of the same day
+    return max(reversed(candidates), key=lambda row: row.since, default=None)  # of the newest rows, the last one
 
 
 def _first_day(as_of: str) -> date:
