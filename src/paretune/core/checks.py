@@ -41,7 +41,7 @@ def faults_of(findings: Iterable[Finding]) -> list[str]:
 
 
 def run_check(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Run `check` and return its findings. An exception becomes a finding too, so that later checks still run."""
+    """Run `check` and yield its findings. An exception also becomes a finding, so that later checks still run."""
     try:
         yield from check()
     except BadInput as error:

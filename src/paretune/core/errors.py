@@ -54,7 +54,7 @@ class TrackingUnavailable(ParetuneError):
 
 
 class LaunchRefused(ParetuneError):
-    """AWS refused to create the job or does not answer; nothing was launched."""
+    """AWS refused to create the job, or AWS or the database of the budgets does not answer; nothing was launched."""
 
     exit_code = 2
 
@@ -94,7 +94,10 @@ class BudgetRefused(ParetuneError):
 
 
 class CallAgain(ParetuneError):
-    """`study --once` has done all it can for now; the same command continues the study. Exit code: EX_TEMPFAIL."""
+    """`study --once` has done all it can for now, or another process works on the study. Exit code: EX_TEMPFAIL.
+
+    The same command continues the study later.
+    """
 
     exit_code = 75
 

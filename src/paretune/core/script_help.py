@@ -41,7 +41,7 @@ def ask_options(script: Path) -> Options:
     except subprocess.TimeoutExpired:
         raise BadInput([f"{script.name} --help did not end within {LONGEST_S:g} seconds: {instead}"]) from None
     except (OSError, subprocess.SubprocessError) as error:
-        reason = "this system cannot start a process without network and without writing files"
+        reason = "this system cannot start a process that has no network and cannot write files"
         raise BadInput([f"{script.name} was not asked for its options, because {reason}: {instead}"]) from error
     answer = options_in_help(text)
     if not answer.actions:

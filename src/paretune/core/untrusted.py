@@ -41,9 +41,7 @@ _SECRET_NAME = re.compile(
 _SOURCE_CODE = re.compile(
     r"\.(pyi?|pyx|ipynb|c|cc|cpp|cu|cuh|h|hpp|java|jl|js|ts|r|rs|go|md|rst|html|css)$", re.IGNORECASE
 )
-_NO_SECRET = re.compile(
-    r"|-|true|false|none|null|[\d.]{1,6}", re.IGNORECASE
-)  # harmless values of names such as use_auth_token
+_NO_SECRET = re.compile(r"|-|true|false|none|null|[\d.]{1,6}", re.IGNORECASE)  # harmless values of use_auth_token etc.
 _PASSWORD = re.compile(r"(//|(?<=\w:)/)[^/@\s'\"]*:[^\s'\"]*@")
 """User and password in an address. The password may even contain /, : and @. If the address was handled as a path, it
 has only one slash left."""
@@ -154,7 +152,7 @@ def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "n
     except OSError as error:
         raise BadInput([f"{must}{path} cannot be read ({error.strerror}): {hint}"]) from error
     if len(content) > largest:
-        raise BadInput([f"{path} has more than {largest:,} bytes, which are not read: is it the right file?"])
+        raise BadInput([f"{path} has more than {largest:,} bytes, the most that is read: is it the right file?"])
     return content
 
 
