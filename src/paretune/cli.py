@@ -95,7 +95,8 @@ def main(arguments: Sequence[str], project: Path | None = None) -> int:
     With `--json`, standard output gets one document: the answer or the error. A relative path that does not exist here
     is looked up in the folder `project`.
     """
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # its import would write to ~/.config/mlflow
+    # Otherwise importing MLflow writes ~/.config/mlflow/telemetry.json.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     logging.raiseExceptions = False  # do not print a traceback if a log line does not fit on a full disk
     as_json, words = _take_json(arguments)
     output = sys.stdout

@@ -195,7 +195,7 @@ class Balance:
     committed_usd: float
 
     def left_usd(self, budget_usd: float) -> float:
-        """Return dollars of a budget that are neither spent nor committed; negative if more are than the budget has."""
+        """Return dollars of a budget that are neither spent nor committed; negative if it was lowered below these."""
         return budget_usd - self.spent_usd - self.committed_usd
 
     def covers(self, worst_usd: float, budget_usd: float) -> bool:

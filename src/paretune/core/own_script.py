@@ -1,4 +1,4 @@
-"""A user's own Python script, read without running it: the arguments it declares, and the metrics and loggers."""
+"""A user's own Python script, read without running it: its arguments, its metrics, and the loggers that it uses."""
 
 import ast
 import re

@@ -18,8 +18,7 @@ from paretune.core.errors import BadInput
 LARGEST_SETTINGS = 100_000
 """Most bytes of a file that people write: YAML, TOML, MLproject. The shipped studies have about 1,500."""
 LARGEST_CONFIG = 5_000_000
-"""Most bytes of a model's config.json. Usual ones have some thousands; with names for 100,000 classes, some millions.
-"""
+"""Most bytes of a model's config.json. Usual ones have thousands; those with names for 100,000 classes, millions."""
 LARGEST_SCRIPT = 20_000_000  # bytes of a script
 LARGEST_TABLE = 50_000_000  # bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes each
 
@@ -166,7 +165,7 @@ def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "na
 
 
 def files_below(folder: Path, most: int) -> list[Path] | None:
-    """Return all files below `folder`, sorted, or None if there are more than `most`. Links are skipped."""
+    """Return the files below `folder`, sorted; None if there are more than `most`. Linked folders are not searched."""
     paths: list[str] = []
     for parent, _, names in os.walk(folder):
         paths += [os.path.join(parent, name) for name in names]

@@ -122,8 +122,8 @@ class BudgetLedger:
         """Reserve a job's worst case in all budgets that it counts against, unless that much is reserved already.
 
         A job whose worst case has grown is checked again. A finished job that is started again needs its worst case
-        once more. Raises BudgetRefused, and writes nothing, if a budget does not cover it, or if it counts against a
-        budget and its price is unknown.
+        once more. Raises BudgetRefused, and writes nothing, if a budget does not cover it, or if the job counts against
+        a budget and its price is unknown.
         """
         with self._transaction(LaunchRefused) as connection:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == request.run_id)).first()
@@ -166,9 +166,8 @@ class BudgetLedger:
             row = connection.execute(sa.select(_ROWS).where(_ROW.run_id == run_id)).first()
             if row is None:
                 return False
-            usd = max(
-                row.worst_usd if usd is None else usd, row.recorded_usd or 0.0
-            )  # never lower than recorded before
+            # A cost is never lower than one that was recorded before.
+            usd = max(row.worst_usd if usd is None else usd, row.recorded_usd or 0.0)
             values = {"worst_usd": usd + kept_usd} if kept_usd else {"recorded_usd": usd}
             connection.execute(_ROWS.update().where(_ROW.run_id == row.run_id).values(**values))
         return True
@@ -234,7 +233,7 @@ class BudgetLedger:
 
     @contextmanager
     def _transaction(self, lost: type[ParetuneError] = LostContact) -> Iterator[sa.Connection]:
-        """Open a transaction that waits for all others of any job. Raises `lost` if the database does not answer."""
+        """Open a transaction that excludes those of all other jobs. Raises `lost` if the database does not answer."""
         try:
             with self._engine.begin() as connection:
                 exclude_others(connection)

@@ -17,7 +17,7 @@ where locktype = 'advisory' and granted and (classid::bigint << 32 | objid::bigi
 
 
 class StudyLock:
-    """A lock on a study that this process has. In PostgreSQL it belongs to a separate connection, which may break."""
+    """A study's lock, which this process owns. In PostgreSQL it belongs to a separate connection, which may break."""
 
     def __init__(self, connection: sa.Connection | None = None) -> None:
         self._connection = connection

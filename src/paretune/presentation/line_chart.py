@@ -13,7 +13,7 @@ from paretune.presentation.page import as_html
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _DASHES = (("solid", "-"), ("dash", "--"), ("dot", ":"))  # plotly's name, and matplotlib's
 _MARKS = (("circle", "o"), ("square", "s"), ("diamond", "D"), ("triangle-up", "^"), ("cross", "P"), ("star", "*"))
-_PLAIN = "#8C8C8C"  # color of marks in the legend, and of lines that were not measured
+_PLAIN = "#8C8C8C"  # color of marks in the legend, and of ideal lines
 _BAND = 0.18  # opacity of a band
 
 

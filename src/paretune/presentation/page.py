@@ -77,7 +77,7 @@ def dressed(figure: Any) -> Any:
 
 
 def as_html(text: str) -> str:
-    """Escape text for plotly, which reads a few HTML tags and shows an escaped quotation mark as it is written."""
+    """Escape text for plotly, which reads a few HTML tags, but would show an escaped quotation mark as `&quot;`."""
     return escape(printable(text), quote=False).replace("\n", "<br>")
 
 

@@ -27,7 +27,7 @@ def dollars(value: float) -> str:
 
 
 def with_error(value: float, error: float | None = None) -> str:
-    """Format a value and its error, with two digits of the error: 0.9130 ± 0.0049. Without one, use four digits."""
+    """Format a value with its error to two digits of the error: 0.9130 ± 0.0049; without an error, to four digits."""
     text = to_error(value, error)
     return f"{text} ± {error:,.{len(text.partition('.')[2])}f}" if error and math.isfinite(error) else text
 

@@ -33,8 +33,7 @@ RESULT_FILES = (
 If several have a number of the same name, the last one in this list counts. Text files are read like printed lines.
 """
 CSV_FILES = ("history.csv", "log.csv", "training_log.csv", "progress.csv", "results.csv", "metrics.csv")
-"""Tables of Keras, Stable-Baselines3, Ultralytics and Lightning; read if they have a column step, epoch or iteration.
-"""
+"""Tables of Keras, Stable-Baselines3, Ultralytics and Lightning. They need a column step, epoch or iteration."""
 EVENT_FILES, HISTORY_FILES, SUMMARY_FILES = ("*.tfevents.*",), ("run-*.wandb",), ("wandb-summary.json",)
 LOG_FILES = (*RESULT_FILES, *CSV_FILES, *EVENT_FILES, *HISTORY_FILES, *SUMMARY_FILES)
 LOGGERS = "MLflow, W&B, TensorBoard, Lightning's metrics.csv, JSON files such as all_results.json, printed lines"
@@ -105,7 +104,7 @@ def logged(
 def metrics_of_store(store: Path) -> dict[str, Any]:
     """Return the last value of each metric in MLflow's store, with NaN as text.
 
-    If several runs have a metric, that of the first run counts; if this one has none, that of the newest run.
+    If several runs have a metric, the value of the first run counts. If it has none, the newest of the others counts.
     """
     path = store / "mlflow.db"
     if not path.is_file():
@@ -150,7 +149,7 @@ class _File(NamedTuple):
 
 
 def _files(roots: Iterable[Path], began: float, written: Collection[Path]) -> list[_File]:
-    """Return the files of LOG_FILES that were written since `began`."""
+    """Return the files that match LOG_FILES or are in `written`, and that were written since `began`."""
     candidates = {path: _shown(path) for path in written}
     for root in roots:
         for depth in range(_DEEPEST + 1):
@@ -230,7 +229,7 @@ def _of_tables(files: list[_File]) -> Source:
 def _of_tensorboard(files: list[_File]) -> Source:
     """Read the scalars of event files with the package `tensorboard`, if it is installed.
 
-    If several folders have the same tag, such as Keras' `train` and `validation`, its names begin with the folder.
+    If several folders have the same tag, as with Keras' `train` and `validation`, the folder's name precedes the tag.
     """
     events = _of_kind(files, EVENT_FILES)
     try:
@@ -242,7 +241,7 @@ def _of_tensorboard(files: list[_File]) -> Source:
         return Source({}, {})
     tags: dict[str, dict[Path, list[Point]]] = {}
     for file in events:
-        with contextlib.suppress(Exception):  # a damaged file: what could be read counts
+        with contextlib.suppress(Exception):  # a damaged file: use what could be read
             for event in loader.EventFileLoader(str(file.path)).Load():
                 for value in event.summary.value:
                     kind = value.metadata.plugin_data.plugin_name
@@ -276,7 +275,7 @@ def _of_wandb(files: list[_File]) -> Source:
     except Exception:  # its protocol needs a version of protobuf that may be missing
         return Source(values, curves)
     for file in histories:
-        with contextlib.suppress(Exception):  # a truncated file: what could be read counts
+        with contextlib.suppress(Exception):  # a truncated file: use what could be read
             for data in _records(file.path.read_bytes()):
                 record = protocol.Record.FromString(data)
                 updates = numbers_of(_entries(record.summary.update))
@@ -320,7 +319,7 @@ def _add(curves: dict[str, list[Point]], numbers: Mapping[str, float], step: int
 
 
 def written_log_file(event: str, arguments: tuple[Any, ...]) -> str | None:
-    """Return the path of a file of LOG_FILES that a Python audit event (sys.addaudithook) writes, otherwise None."""
+    """Return the path if a Python audit event (sys.addaudithook) writes a file of LOG_FILES, otherwise None."""
     if event == "open" and len(arguments) == 3:
         path, mode, flags = arguments
         is_written = bool(re.search("[wax+]", mode)) if isinstance(mode, str) else bool((flags or 0) & _WRITES)
