@@ -180,7 +180,7 @@ def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
     rows = []
     for situation, pairs in splits(jobs).items():
         results = {
-            method: [pair for known, asked in pairs for pair in zip(predict(known, asked), asked, strict=True)]
+            method: [pair for known, targets in pairs for pair in zip(predict(known, targets), targets, strict=True)]
             for method, predict in METHODS.items()
             if pairs[0][0] or method == "paretune"
         }
@@ -201,17 +201,17 @@ def bills(table: pd.DataFrame, jobs: Sequence[Job]) -> list[list[str]]:
     usd_per_s = dict(zip(jobs, table["hourly_price_usd"] * table["instance_count"] / 3600, strict=True))
     cold = dict(zip(jobs, paretune([], jobs), strict=True))
     rows = []
-    for known, asked in splits(jobs)["other shapes known"]:
-        warm = dict(zip(asked, paretune(known, asked), strict=True))
+    for known, targets in splits(jobs)["other shapes known"]:
+        warm = dict(zip(targets, paretune(known, targets), strict=True))
         billed, predicted, unseen = (
-            statistics.mean(seconds * usd_per_s[job] for job, seconds in zip(asked, column, strict=True))
+            statistics.mean(seconds * usd_per_s[job] for job, seconds in zip(targets, column, strict=True))
             for column in (
-                [job.seconds for job in asked],
-                [warm[job].seconds for job in asked],
-                [cold[job].seconds for job in asked],
+                [job.seconds for job in targets],
+                [warm[job].seconds for job in targets],
+                [cold[job].seconds for job in targets],
             )
         )
-        rows.append((billed, asked[0].shape, [predicted, unseen], len(asked)))
+        rows.append((billed, targets[0].shape, [predicted, unseen], len(targets)))
     return [
         [shape, str(count), f"{billed:.2f}", *(f"{usd:.2f} ({usd / billed - 1:+.0%})" for usd in predictions)]
         for billed, shape, predictions, count in sorted(rows)

@@ -47,8 +47,9 @@ class Measured:
         """Predict the seconds of the other job from this one. Also returns the half-width of the interval, a factor."""
         seconds, step = (self.seconds, None) if self.is_whole else (None, self.seconds)
         measured = Measurement(work=self.work, seconds=seconds, step_seconds=step)
-        (found,) = fit([measured]).predict([other.work])
-        return found.seconds if self.is_whole else found.step_seconds, found.seconds_high / found.seconds
+        (prediction,) = fit([measured]).predict([other.work])
+        predicted = prediction.seconds if self.is_whole else prediction.step_seconds
+        return predicted, prediction.seconds_high / prediction.seconds
 
 
 def _chip(work: Work) -> str:

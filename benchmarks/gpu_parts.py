@@ -123,12 +123,12 @@ def bare(path: Path, *, rows: int, length: int, steps: int) -> None:
     from torch.profiler import ProfilerActivity
     from transformers import AutoModelForSequenceClassification
 
-    place = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModelForSequenceClassification.from_pretrained(path).to(place, torch.bfloat16).train()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = AutoModelForSequenceClassification.from_pretrained(path).to(device, torch.bfloat16).train()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     masters = [weight.detach().float().requires_grad_() for weight in weights]
     optimizer = torch.optim.AdamW(masters, lr=1e-5, fused=True)
-    tokens, labels = torch.randint(5, 30000, (rows, length), device=place), torch.randint(2, (rows,), device=place)
+    tokens, labels = torch.randint(5, 30000, (rows, length), device=device), torch.randint(2, (rows,), device=device)
     mask = torch.ones_like(tokens)
 
     def step() -> None:
@@ -142,7 +142,7 @@ def bare(path: Path, *, rows: int, length: int, steps: int) -> None:
             torch._foreach_copy_(weights, masters)
 
     def wait() -> float:
-        if place == "cuda":
+        if device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
@@ -154,12 +154,12 @@ def bare(path: Path, *, rows: int, length: int, steps: int) -> None:
     print(
         f"{ENCODER}, bare loop with masters, {rows} rows: {1000 * (wait() - started) / timed:.1f} ms a step", flush=True
     )
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if place == "cuda" else [])]
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     with torch.profiler.profile(activities=activities) as profiler:
         for _ in range(2 if steps < PROFILED else PROFILED):
             step()
         wait()
-    print(profiler.key_averages().table(sort_by=f"self_{place}_time_total", row_limit=20, max_name_column_width=60))
+    print(profiler.key_averages().table(sort_by=f"self_{device}_time_total", row_limit=20, max_name_column_width=60))
 
 
 def memory(bench: Bench) -> None:

@@ -137,16 +137,16 @@ def _speed(variant: str, path: Path, size: int, steps: int) -> float:
     model = (AutoModelForCausalLM if is_causal else AutoModelForSequenceClassification).from_pretrained(path)
     if variant.startswith("Trainer"):
         return _speed_of_trainer(model, path, size, steps, bf16=variant.endswith("bf16"))
-    place = "cuda" if torch.cuda.is_available() else "cpu"
-    model = model.to(place, torch.bfloat16 if "weights" in variant else torch.float32).train()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = model.to(device, torch.bfloat16 if "weights" in variant else torch.float32).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
     step_of = torch.compile(model) if variant.endswith("compiled") else model
     started = 0.0
     for number, batch in enumerate(_batches(path, size, steps)):
         if number == WARM_UP:
             started = _now()
-        batch = {name: value.to(place, non_blocking=True) for name, value in batch.items()}
-        with torch.autocast(place, torch.bfloat16, enabled="autocast" in variant):
+        batch = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+        with torch.autocast(device, torch.bfloat16, enabled="autocast" in variant):
             loss = step_of(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -173,7 +173,7 @@ def main() -> None:
         for without in options.without.split("|"):
             part, row = WITHOUT[without], [without]
             for names in filter(None, tables.values()):
-                found = []
+                searched = []
                 for name in names:
                     is_world = name.partition("/")[0] in worlds.KINDS
                     task = f"{name} | {without if is_world or not part.on_worlds_only else _WHOLE}"
@@ -183,8 +183,8 @@ def main() -> None:
                         with options.results.open("a", encoding="utf-8") as file:
                             file.write(json.dumps([task, asdict(courses[task])]) + "\n")
                         print(f"  {task} {courses[task].cpu_seconds:.1f} s", file=sys.stderr, flush=True)
-                    found.append(courses[task])
-                row += cells(found)
+                    searched.append(courses[task])
+                row += cells(searched)
             rows.append(row)
     head = [f"{group}: {name}" for group, names in tables.items() if names for name in COLUMNS]
     counts = " and ".join(f"{len(names)} {group}" for group, names in tables.items() if names)

@@ -197,8 +197,8 @@ def main() -> None:
             for name in names:
                 if f"{name} {method}" in courses:
                     continue
-                for found, course in search(name, method, options.folder, Path(work), options.budget).items():
-                    task = f"{name} {found}"
+                for ran, course in search(name, method, options.folder, Path(work), options.budget).items():
+                    task = f"{name} {ran}"
                     courses[task] = course
                     with options.results.open("a", encoding="utf-8") as file:
                         file.write(f"{json.dumps([task, asdict(course)])}\n")

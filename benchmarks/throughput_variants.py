@@ -160,10 +160,10 @@ def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> 
 def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
     """Run (d): only forward, backward, clipping and optimizer step."""
     set_seed(options.seed)
-    workspace = "cuda" if device.has_gpu() else "cpu"
+    device_type = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
     model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=len(prepared.labels)).to(
-        workspace
+        device_type
     )
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0, fused=True)
@@ -175,9 +175,9 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
             samples, started = 0, time.perf_counter()
         batch = masked(rows.batch(sampler.rows(step).tolist()))
         samples += len(batch["labels"])
-        if workspace == "cuda":
-            batch = {name: value.pin_memory().to(workspace, non_blocking=True) for name, value in batch.items()}
-        with torch.autocast(workspace, torch.bfloat16, enabled=device.choose_precision(options.precision) == "bf16"):
+        if device_type == "cuda":
+            batch = {name: value.pin_memory().to(device_type, non_blocking=True) for name, value in batch.items()}
+        with torch.autocast(device_type, torch.bfloat16, enabled=device.choose_precision(options.precision) == "bf16"):
             loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -190,11 +190,11 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
 
 def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
     """Run `products`: only the matrix products of the layers, forward and backward, for the batches of (c)."""
-    workspace = "cuda" if device.has_gpu() else "cpu"
+    device_type = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
     config = AutoConfig.from_pretrained(options.model)
     kind = device.DTYPES[device.choose_precision(options.precision)]
-    make = partial(torch.randn, dtype=kind, device=workspace)
+    make = partial(torch.randn, dtype=kind, device=device_type)
     hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
     shapes = [(hidden, hidden)] * 4 + [(hidden, inner), (inner, hidden)]
     layers = [[make(*shape) for shape in shapes] for _ in range(config.num_hidden_layers)]

@@ -51,11 +51,11 @@ def evaluate_share(size: int, strategy: Replicas, rows: TokenRows, task: str, ju
     for start in range(0, -(-len(rows) // strategy.shares), size):
         index = share[start : start + size].tolist()
         batch = rows.batch(index or [0])
-        answer = strategy.logits(batch)
-        if answer is None or not index or not strategy.reports:
+        output = strategy.logits(batch)
+        if output is None or not index or not strategy.reports:
             continue
-        results = (None, None) if judge is None else (judge.predict(answer[0]), batch["labels"])
-        measured.append((summed_loss(task, *answer), int(rows.label_counts[index].sum()), *results))
+        results = (None, None) if judge is None else (judge.predict(output[0]), batch["labels"])
+        measured.append((summed_loss(task, *output), int(rows.label_counts[index].sum()), *results))
     # Read at the end: reading the results of each batch would leave the device idle in between.
     return [
         (float(loss), items, *(None if result is None else result.cpu().numpy() for result in results))
