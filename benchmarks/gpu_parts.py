@@ -5,9 +5,9 @@
     python benchmarks/gpu_parts.py largest FOLDER         # a causal model with 32,000 tokens at its largest batch
     python benchmarks/gpu_parts.py kernels FOLDER         # kernels and waits in the traces of the other parts
 
-Each figure is printed as soon as it is measured, next to its estimate. Models have random weights, and all rows are as
-long as max_seq_length. Traces of profiles are kept in FOLDER. `--small` trains models of two layers for a few steps, on
-any device.
+Each figure is printed as soon as it is measured. Models have random weights, and all rows are as long as
+max_seq_length. Traces of profiles are kept in FOLDER. `--small` trains models of two layers for a few steps, on any
+device.
 """
 
 import argparse

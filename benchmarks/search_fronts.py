@@ -4,9 +4,9 @@
     python benchmarks/search_fronts.py FOLDER --half left_out       # once, at the end: hours on two idle threads
     python benchmarks/search_fronts.py --small                      # seconds, with a drawn table
 
-FOLDER has the files of benchmarks/search/grids.py. The lists below divide its tables, parts of them, and worlds drawn
-by formulas. No choice may be based on the tables in LEFT_OUT. Each search is one line of --results; a search that has
-its line is not run again.
+FOLDER has the files of benchmarks/search/grids.py. The lists below divide its tables, parts of them, and worlds, which
+are tables drawn by formulas, into halves. No choice may be based on the half LEFT_OUT. Each search is one line of
+--results; a search that has its line is not run again.
 
     stops      paretune's sampler, which ends by itself (`stop: auto`)
     never      the same sampler until the budget is spent (`stop: never`)

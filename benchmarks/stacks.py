@@ -1,11 +1,11 @@
-"""Adds to the work of a device what other trainings do and ours does not.
+"""Changes the work of a device to that of other trainings, which do what ours does not.
 
     work = stacks.keeping_scores(work, spec, built)     # attention that writes its matrices to memory
     work = stacks.updating_in_a_loop(work, built)       # an optimizer that updates one weight after another
     work = stacks.packing_checkpoints(work, built)      # checkpoints in the folder of the model, which is packed
     work = stacks.evaluating_more(work, share)          # further evaluations
 
-paretune predicts its own training. Some of the published rates are of trainings like ours, some of these others.
+paretune predicts its own training. Some published rates come from trainings like ours, and some from these others.
 """
 
 from dataclasses import replace

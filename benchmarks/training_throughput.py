@@ -4,9 +4,9 @@
     python benchmarks/training_throughput.py --quality-seeds 0     # speed only, about 10 minutes
     python benchmarks/training_throughput.py --precision fp32      # as on a processor without bf16
 
-All variants have the same model, rows and number of steps. They run one at a time, each in its own process, and take
-turns until each has run --repeats times. The table has the median of samples per second with the range, the ratio to
-(b), the share of the limit, and F1.
+All variants have the same model, rows and batch size. They run one at a time, each in its own process, and take turns
+until each has run --repeats times. The table has the median of samples per second with the range, the ratio to (b), the
+share of the limit, and F1.
 
     recipe      (a) the published SageMaker benchmark's recipe: every row padded to 512 tokens, fp32, Trainer defaults
     trainer     (b) Trainer defaults with dynamic padding, fp32
