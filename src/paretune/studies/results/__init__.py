@@ -1,7 +1,11 @@
-"""The results of a study, from trials that have ended to the answer and its page.
+"""The results of a study: from its ended trials to its answer and its page.
 
-trials  `Trial`: one trial, from its reservation to its end
-front   trials merged into configurations with means and errors; how far two runs differ; Pareto ranks
-answer  which points to take, why, with which commands; in sentences, tables and pareto.csv, as text and as a result
-page    pareto.html, its chart, and the note of the study's run
+- `trial_status`: `TrialStatus`, how a trial ended and whether its point is tried again
+- `trials`: `Trial`, one trial from its reservation to its end
+- `front`: trials merged into configurations with means and errors, their Pareto ranks, and which differ beyond noise
+- `recommendation`: which configurations of the front to take, why, and with which commands
+- `answer`: the answer in sentences
+- `tables`: pareto.csv and the tables of the page
+- `page`: pareto.html, its chart, and the note of the study's run
+- `result`: the answer as the value that `run_study` returns
 """

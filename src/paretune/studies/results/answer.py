@@ -1,4 +1,4 @@
-"""The answer of a study in sentences: what to take and why, how far it is, and its bill."""
+"""The answer of a study in sentences: what it recommends and why, its progress, and its bill."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ _DIGITS = re.compile(r"\d+")
 def failures(trials: Sequence[Trial]) -> list[str]:
     """Return a line for each reason why trials ended without a result, the most frequent first.
 
-    Reasons that differ only in numbers, such as line numbers, count as one and are shown with the first text.
+    Reasons that differ only in numbers, such as line numbers, count as one. The first of their texts is shown.
     """
     ended = [trial for trial in trials if trial.status not in (TrialStatus.RUNNING, TrialStatus.COMPLETED)]
     keys = [(trial.status.in_words, _DIGITS.sub("#", trial.reason)) for trial in ended]
@@ -51,11 +51,14 @@ class StudyAnswer:
     front: StudyFront
     budget_usd: float | None = None  # what the study may spend; None for no limit
     committed_usd: float = 0.0  # worst cases of the running jobs
-    unverified: Mapping[int, str] = field(default_factory=dict)  # number of a point to why it has no more runs
-    n_trials: int | None = None  # how many trials it may make, or None
-    running: tuple[str, ...] | None = None  # the jobs under way, in words; None once the study has ended
-    prices: Mapping[str, str] = field(default_factory=dict)  # instance type to why its price is in doubt or unknown
-    levels: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # trial of a design to factor to level
+    unverified: Mapping[int, str] = field(default_factory=dict)
+    """Number of a configuration to the reason why it has no more runs."""
+    n_trials: int | None = None  # most trials that the study may run; None for no limit
+    running: tuple[str, ...] | None = None  # descriptions of the running jobs; None once the study has ended
+    prices: Mapping[str, str] = field(default_factory=dict)
+    """Instance type to the reason why its price is doubtful or unknown."""
+    levels: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """In a designed experiment, number of a trial to the level of each factor."""
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
@@ -64,12 +67,15 @@ class StudyAnswer:
 
     @cached_property
     def best(self) -> Configuration | None:
-        """The point on the front with the best quality, or None."""
+        """The configuration on the front with the best quality, or None."""
         name = self.front.quality
         return None if name is None or not self.front.feasible else best_in(self.front, name)[0]
 
     def opening(self) -> list[str]:
-        """Return the answer in a few sentences, or why there is none; simulated studies say so first."""
+        """Return the answer in a few sentences, or the reasons why there is none.
+
+        If the study is simulated, the first sentence says so.
+        """
         simulated = "Simulated: none of this has run, and no number below was measured."
         lines = [simulated] * self.front.is_simulated
         if not self.picks:
@@ -84,7 +90,7 @@ class StudyAnswer:
         return lines + self.remarks()
 
     def remarks(self) -> list[str]:
-        """Return sentences to read before following the first recommendation."""
+        """Return the warnings to read before following the first recommendation."""
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget."
         lines = [self.picks[0].risk] * bool(self.picks[0].risk) + [over] * bool(self.over_budget_usd)
         lines += [f"Warning about its training: {verdict}." for verdict in self.picks[0].point.trial.verdicts]
@@ -102,7 +108,7 @@ class StudyAnswer:
         return over_usd if over_usd > ROUNDING_USD else 0.0
 
     def state(self) -> str:
-        """Describe the progress: Running: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81."""
+        """Return the progress in words, such as `Running: 5 of 6 trials, 0.04 of 0.10 USD, best F1 0.81`."""
         front, parts = self.front, [counted(self.front.trials)]
         if self.running is not None and self.n_trials is not None:
             parts = [f"{sum(trial.counts for trial in front.trials)} of {self.n_trials} trials"]
@@ -114,7 +120,7 @@ class StudyAnswer:
         return ("Ended: " if self.running is None else "Running: ") + ", ".join(parts)
 
     def bill(self) -> str:
-        """Return dollars spent, committed and left."""
+        """Return the dollars that are spent, reserved for running jobs, and left, in words."""
         reserved = f"reserved for running jobs {usd(self.committed_usd)} (their worst case)"
         bill = f"spent {usd(self.front.spent_usd)}, {reserved}"
         if self.budget_usd is None:
@@ -139,8 +145,8 @@ class StudyAnswer:
         return "\n\n".join(blocks) + "\n"
 
     def _described(self, pick: Pick) -> str:
-        none = "" if self.front.is_foreign else "there is no command: a job with these parameters cannot be launched"
-        commands = list(filter(None, [pick.command or none]))
+        why_none = "there is no command: a job with these parameters cannot be launched"
+        commands = list(filter(None, [pick.command or ("" if self.front.is_foreign else why_none)]))
         if pick.real_command:
             commands = [f"again in the simulation: {pick.command}", f"for real, which costs money: {pick.real_command}"]
         if pick is self.picks[0]:
@@ -150,11 +156,11 @@ class StudyAnswer:
 
 
 def _nothing(front: StudyFront) -> list[str]:
-    """Return the reasons why nothing is recommended."""
+    """Return sentences about why nothing is recommended."""
     if not front.trials:
         return ["No trial has been tried yet, so there is no front."]
     if not front.points:
-        text = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
+        text = f"0 of {len(front.trials)} trials completed, so there is no front and nothing to recommend."
         return [text, *(f"{line.rstrip('.')}." for line in failures(front.trials))]
     trained = [point for point in front.points if not point.trial.is_probe]
     if not trained:
@@ -168,7 +174,7 @@ def _nothing(front: StudyFront) -> list[str]:
 
 
 def _missed(front: StudyFront, point: Configuration) -> float:
-    """Return how far a point misses the constraints: the sum over all of them, each as a share of its bound."""
+    """Return by how much a configuration misses its constraints: the sum of all misses, each divided by its bound."""
     missed = 0.0
     for key, amount in violations(point.means, front.constraints).items():
         name, end = key.rsplit(" ", 1)

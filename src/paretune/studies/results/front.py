@@ -49,21 +49,22 @@ from paretune.studies.sampler.quality import F1_SPREAD, QualityModel, are_number
 
 UNKNOWN_ERROR = "± unknown after one run"
 INTERVAL = 0.8  # probability that a stated interval contains a job's mean over all seeds
-_ONE = float(ndtr(1.0))  # probability below one standard deviation
+_ONE = float(ndtr(1.0))  # probability that a normal variable is less than one standard deviation above its mean
 _USUAL_SHARE = 0.4
-"""Prior noise, as a share of the largest noise seen: the median difference between two repeats is a tenth of the
-largest one."""
+"""Prior noise of quality, as a share of `Objective.noise`. That is the largest noise seen, and the median difference
+between two repeats is only a tenth of the largest one."""
 _QUALITY_DEGREES = 1
-"""Degrees of freedom of the prior noise of quality: it weighs as little as one repeat, because this noise differs
-five-fold between models. Chosen, like the share above, on the development worlds of benchmarks/search."""
-_FEWEST_DEGREES = 2  # least degrees of freedom of Student's t: with one, no two values would ever be distinguished
-FEWEST_EQUAL = 2  # equal repeats after which a training counts as deterministic
+"""Degrees of freedom of the prior noise of quality: it counts as little as one repeat, because this noise differs
+five-fold between models. This number and the share above were chosen on the development worlds of benchmarks/search."""
+_FEWEST_DEGREES = 2  # fewest degrees of freedom of Student's t: with one, no two values would ever be distinguished
+FEWEST_EQUAL = 2  # number of equal repeats after which a training counts as deterministic
 _OF_THE_SPREAD = 0.03
-"""Assumed standard deviation of one run in an unknown metric, as a share of the spread between configurations. Chosen
-on drawn studies of two tables, and judged on two others (benchmarks/search_statements.py)."""
-_OF_THE_VALUE = 0.01  # the same, as a share of the value, if all configurations are equal
-_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}  # quality metric to the metric of a constant answer
-_MOST_JUDGED = 120  # number of the best points that are searched for collapses
+"""Assumed standard deviation of one run in a metric of the user's own, as a share of the spread between configurations.
+Chosen on studies drawn from two tables, and checked on two other tables (benchmarks/search_statements.py)."""
+_OF_THE_VALUE = 0.01  # the same as a share of the value, used if all configurations are equal
+_CONSTANT = {metrics.F1: metrics.BASELINE_MAJORITY}
+"""Quality metric to the metric that records its value for a model that predicts the majority class for every row."""
+_MOST_JUDGED = 120  # only this many of the best configurations are checked for collapses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class RunNoise:
         return self.widened(self.of_one_run(value) / math.sqrt(runs))
 
     def widened(self, error: float) -> float:
-        """Widen a standard error so that it covers 68 %, although the deviation itself is uncertain."""
+        """Return a standard error widened so that ± covers 68 %, although the deviation itself is uncertain."""
         return error * float(stdtrit(self.degrees, _ONE))
 
     def margin(self, error: float) -> float:
@@ -91,7 +92,7 @@ class RunNoise:
         return self._quantile(error, 0.5 + INTERVAL / 2)
 
     def at_most(self, error: float) -> float:
-        """Return by how much the truth may exceed a mean with this widened error, with probability INTERVAL."""
+        """Return by how much the truth exceeds a mean with this widened error at most, with probability INTERVAL."""
         return self._quantile(error, INTERVAL)
 
     def _quantile(self, error: float, probability: float) -> float:
@@ -112,12 +113,12 @@ def pooled_noise(
     """
     metric = quality if quality is not None and quality.metric == objective else OBJECTIVES.get(objective)
     is_relative = metric is not None and metric.is_relative
-    here, values = Scatter.of(groups, is_relative=is_relative), [value for group in groups for value in group]
+    scatter, values = Scatter.of(groups, is_relative=is_relative), [value for group in groups for value in group]
     if objective in metrics.OF_THE_CLUSTER:
         prior, degrees = SECONDS_NOISE, SECONDS_DEGREES
     else:
-        if here.degrees >= fewest and not here.squares:  # the metric does not depend on the seed
-            return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False)
+        if scatter.degrees >= fewest and not scatter.squares:  # the metric does not depend on the seed
+            return RunNoise(deviation=0.0, degrees=scatter.degrees, is_relative=False)
         if metric is None or metric.noise is None:
             means = [fmean(group) for group in groups if group] or [0.0]
             prior, degrees = _OF_THE_VALUE * (abs(median(means)) or 1.0), _QUALITY_DEGREES
@@ -128,29 +129,29 @@ def pooled_noise(
             if metric.is_share and validation_rows and values:
                 binomial = binomial_error(median(values), validation_rows)
                 prior, degrees = (binomial, F1_DEGREES) if binomial > metric.noise else (prior, degrees)
-    deviation = posterior_deviation(prior, degrees, here)
-    return RunNoise(deviation=deviation, degrees=max(degrees + here.degrees, _FEWEST_DEGREES), is_relative=is_relative)
+    deviation, degrees = posterior_deviation(prior, degrees, scatter), degrees + scatter.degrees
+    return RunNoise(deviation=deviation, degrees=max(degrees, _FEWEST_DEGREES), is_relative=is_relative)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """A configuration with at least one completed run, merged with its repeats with other seeds."""
+    """A configuration with all of its completed trials (at least one), which differ only in the seed."""
 
-    trial: Trial  # the first of its trials, whose parameters stand for all
+    trial: Trial  # the first of its trials, which represents the others
     trials: tuple[Trial, ...]  # all of its completed trials; those that collapsed come last
     means: Mapping[str, float]  # measured metric to its estimated mean over seeds
-    errors: Mapping[str, float]  # metric to the standard error of that mean, an assumed one after one run
+    errors: Mapping[str, float]  # metric to the standard error of that mean, which is assumed after a single run
     counts: Mapping[str, int] = field(default_factory=dict)  # metric to the number of runs behind that mean
     collapses: int = 0  # number of its runs that collapsed; quality is the mean of the other runs, if any
     collapse_probability: float | None = None  # probability that another run collapses; None if not estimated
     unmet: tuple[tuple[str, str], ...] = ()  # metric and end (min or max) of each constraint that the means violate
     rank: int | None = None
-    """0 on the front, 1 on the front of the remaining points, and so on; None if a constraint is violated or an
+    """0 on the front, 1 on the front of the remaining configurations, and so on; None if a constraint is violated or an
     objective was not measured."""
 
     @property
     def number(self) -> int:
-        """The number of its first trial, which identifies the point."""
+        """The number of its first trial, which identifies the configuration."""
         return self.trial.number
 
     @property
@@ -162,15 +163,15 @@ class Configuration:
     def stated_errors(self) -> dict[str, float]:
         """Metric to the standard error of its mean; metrics whose error is unknown after a single run are absent.
 
-        Seconds and dollars also need two runs of the point itself, although their means include all jobs on the same
-        cluster.
+        Seconds and dollars also need two runs of this configuration, although their means include other jobs on the
+        same cluster. An error of 0 is always stated.
         """
         is_repeated = len(self.trials) > 1
         known = {name for name, count in self.counts.items() if is_repeated and count > 1}
         return {name: error for name, error in self.errors.items() if name in known or not error}
 
     def is_like(self, other: "Configuration", objectives: Iterable[str]) -> bool:
-        """Return whether the two points are within noise of each other in all of these objectives."""
+        """Return whether two configurations are within noise of each other in all of these objectives."""
         return all(
             are_alike(self.means[name], other.means[name], self.errors[name], other.errors[name]) for name in objectives
         )
@@ -179,10 +180,10 @@ class Configuration:
 def merge(
     trials: Sequence[Trial], objectives: Iterable[str], constraints: Constraints, quality: Objective | None = None
 ) -> tuple[list[Configuration], dict[str, RunNoise]]:
-    """Merge trials into points without ranks, and estimate the noise of one run by metric. Takes up to a second.
+    """Merge trials into configurations without ranks, and estimate the noise of one run in each metric.
 
-    `trials` are sorted by number. Metrics that are not objectives are averaged too. `quality` is the metric that
-    judges models, F1 by default.
+    This takes up to a second. `trials` must be sorted by number. Metrics that are not objectives are averaged too.
+    `quality` is the metric that judges models, F1 by default.
     """
     families, judged = _families(trials), quality or OBJECTIVES[metrics.F1]
     judged_runs, collapsed, model = _judged_runs(families, judged), set[int](), None
@@ -198,9 +199,8 @@ def merge(
         alike = [
             (first.seconds_key if name in metrics.OF_THE_CLUSTER else None) or first.number for first, *_ in families
         ]
-        groups = defaultdict[object, list[float]](
-            list
-        )  # values of runs that differ in nothing that affects this metric
+        # Each group has the values of runs that differ in nothing that affects this metric.
+        groups = defaultdict[object, list[float]](list)
         for key, runs in zip(alike, families, strict=True):
             groups[key] += _values(runs, name, without=collapsed if name == judged.metric else ())
         noises[name] = pooled_noise(name, list(groups.values()), rows, quality, fewest)
@@ -226,13 +226,13 @@ def merge(
 
 
 def value_of(trial: Trial, objective: str) -> float | None:
-    """Return the trial's value of an objective, or None; dollars are known even if they are not an objective."""
+    """Return the trial's value of an objective, or None. Its dollars are known even if they are not an objective."""
     value = trial.values.get(objective)
     return trial.cost_usd if value is None and objective == metrics.COST_USD else value
 
 
 def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
-    """Group completed runs by job, ignoring the seed."""
+    """Return the completed trials, grouped by jobs that differ only in the seed."""
     families = defaultdict[object, list[Trial]](list)
     for trial in trials:
         if trial.status is TrialStatus.COMPLETED:
@@ -243,7 +243,7 @@ def _families(trials: Iterable[Trial]) -> list[list[Trial]]:
 def _fewest_equal(families: Iterable[Sequence[Trial]]) -> float:
     """Return how many equal repeats show that training is deterministic: one for a script without a seed, else two.
 
-    Infinite if repeats differ in any metric of their models, because F1 on few rows is often equal by coincidence.
+    Return infinity if repeats differ in any metric of their models, because F1 on few rows is often equal by chance.
     """
     repeated = [runs for runs in families if len(runs) > 1]
     if any(trial.qualities != runs[0].qualities for runs in repeated for trial in runs):
@@ -257,9 +257,10 @@ def _values(runs: Sequence[Trial], objective: str, without: Collection[int] = ()
 
 
 def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
-    """Return the standard error of a point's mean from the noise of all runs.
+    """Return the standard error of a configuration's mean, from the noise of all runs.
 
-    Seconds and dollars that vary far more, as when a neighbor kept the machine busy, have their own noise.
+    If the seconds or dollars in `values` vary much more, for example because another program kept the machine busy,
+    their own deviation is used.
     """
     mean, count = fmean(values), len(values)
     if metric in metrics.OF_THE_CLUSTER and count > 1:
@@ -270,7 +271,7 @@ def _error_of(metric: str, values: Sequence[float], noise: RunNoise) -> float:
 
 
 def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> list[Trial]:
-    """Return the runs of the best points, of those runs that measured the quality."""
+    """Return the trials of the best configurations, best first, without trials that did not measure the quality."""
     of_points = [[trial for trial in runs if quality.metric in trial.values] for runs in families]
     best_first = sorted(
         filter(None, of_points), key=lambda runs: -max(quality.sign * trial.values[quality.metric] for trial in runs)
@@ -279,7 +280,7 @@ def _judged_runs(families: Iterable[Sequence[Trial]], quality: Objective) -> lis
 
 
 def _model_of(runs: Sequence[Trial], quality: Objective) -> QualityModel:
-    """Fit the model of quality to these runs; it identifies those that collapsed."""
+    """Return a model of quality that is fitted to these runs and identifies those that collapsed."""
     values = [quality.sign * trial.values[quality.metric] for trial in runs]
     constant = [trial.measured.get(_CONSTANT.get(quality.metric, ""), -math.inf) for trial in runs]
     return QualityModel(_keys(runs), values, _spread(runs, quality), collapsed=np.array(values) <= np.array(constant))
@@ -293,9 +294,9 @@ def _spread(runs: Sequence[Trial], quality: Objective) -> float | None:
 def _with_collapses(
     points: Sequence[Configuration], runs: Sequence[Trial], model: QualityModel, noise: RunNoise, quality: Objective
 ) -> list[Configuration]:
-    """Return the points with the collapsed runs moved last and counted, and the probability that another run collapses.
+    """Return the configurations with their collapses counted, and the probability that another run collapses.
 
-    `model.collapsed` marks the `runs` that collapsed.
+    `model.collapsed` marks the `runs` that collapsed. They come last among the trials of their configuration.
     """
     index_of = {trial.number: index for index, trial in enumerate(runs)}
     judged = [(p, at) for p in points if (at := [index_of[t.number] for t in p.trials if t.number in index_of])]
@@ -312,7 +313,12 @@ def _with_collapses(
 
 
 def _keys(trials: Sequence[Trial]) -> np.ndarray:
-    """Return the values that the quality of these trials depends on, in the order of `Space.quality_keys`."""
+    """Return the inputs of the quality model, shape (N, 4 + D).
+
+    The first columns are the index of the instance type, log2 of the global batch size, log learning rate and log
+    epochs; for the user's own training, the last three of these are 0. The others are further parameters that quality
+    may depend on.
+    """
     types = sorted({trial.spec.instance_type for trial in trials})
     plans = np.zeros((len(trials), 4))
     plans[:, 0] = [types.index(trial.spec.instance_type) for trial in trials]
@@ -341,16 +347,16 @@ CREDIBLE_ERRORS = 1.0  # an advantage of this many standard errors may keep a po
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFront:
-    """All points of a study, their ranks, and the values that pages and tables show of them."""
+    """The configurations of a study with their ranks, and their values as pages and tables show them."""
 
     objectives: Mapping[str, str]
     constraints: Constraints
     trials: tuple[Trial, ...]  # all trials, in order of number
-    points: tuple[Configuration, ...]  # points with a completed run, in order of number
+    points: tuple[Configuration, ...]  # configurations with a completed run, in order of number
     noises: Mapping[str, RunNoise]  # metric to the noise of one run
-    predicted: tuple[Trial, ...] = ()  # predicted points that no other point, run or predicted, beats
+    predicted: tuple[Trial, ...] = ()  # predicted trials that no configuration and no other predicted trial beats
     judged_by: Objective | None = None  # metric that judges models; None in a study of only seconds and dollars
-    is_floor: bool = False  # whether quality appears only in a constraint, so that whatever meets it is good enough
+    is_floor: bool = False  # whether quality appears only in a constraint, so any model that meets it is good enough
 
     @classmethod
     def of(
@@ -363,7 +369,7 @@ class StudyFront:
         quality: Objective | None = None,
         is_floor: bool = False,
     ) -> "StudyFront":
-        """Return the front of these trials; only `predicted` points that nothing beats are kept.
+        """Return the front of these trials, with those of the `predicted` trials that nothing beats.
 
         `quality` defaults to the quality metric among the objectives.
         """
@@ -384,7 +390,7 @@ class StudyFront:
         )
 
     def unmet(self, point: Configuration) -> list[str]:
-        """Return a sentence for each constraint that the means of a point violate."""
+        """Return a sentence for each constraint that the means of a configuration violate."""
         sentences = []
         for name, end in point.unmet:
             if name not in point.means:
@@ -395,19 +401,19 @@ class StudyFront:
         return sentences
 
     def bounds(self, name: str) -> list[str]:
-        """Return the bounds that the constraints set to a metric, in words such as "F1 at least 0.9"."""
+        """Return the bounds that the constraints set for a metric, in words such as "F1 at least 0.9"."""
         words = {"min": "least", "max": "most"}
         ends = self.constraints.get(name, {}).items()
         return [f"{label(name)} at {words[end]} {self.text(name, bound, 0.0)}" for end, bound in ends]
 
     @cached_property
     def feasible(self) -> list[Configuration]:
-        """Points with a rank: every objective is measured and every constraint is met."""
+        """Configurations with a rank: every objective is measured and every constraint is met."""
         return [point for point in self.points if point.rank is not None]
 
     @cached_property
     def best(self) -> list[Configuration]:
-        """Points on the front over all objectives."""
+        """Configurations on the front over all objectives."""
         return [point for point in self.points if point.rank == 0]
 
     @cached_property
@@ -423,7 +429,7 @@ class StudyFront:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether its trials were not run by paretune, which then knows nothing about their jobs and dollars."""
+        """Whether another program ran the trials, so that paretune knows nothing about their jobs and dollars."""
         return any(trial.given == FOREIGN for trial in self.trials)
 
     @property
@@ -433,9 +439,10 @@ class StudyFront:
 
     @cached_property
     def main_pair(self) -> tuple[str, str] | None:
-        """The pair that shows the trade-off: quality, and the objective that varies most along its front with quality.
+        """The two objectives that show the trade-off best, or None if there is only one objective.
 
-        Dollars win a tie. Without quality, the pair is dollars and the next objective; None if there is one objective.
+        The second one is quality. The first one varies most along the front of these two; dollars win a tie. Without
+        quality, the pair is dollars and another objective.
         """
 
         def spread(pair: tuple[str, str]) -> float:
@@ -448,27 +455,27 @@ class StudyFront:
 
     @property
     def spent_usd(self) -> float:
-        """The dollars that the study has recorded."""
+        """The recorded dollars of all trials."""
         return sum(trial.cost_usd or 0.0 for trial in self.trials)
 
     def rank(self, trial: Trial) -> int | None:
-        """Return the rank of a trial's point, or None."""
+        """Return the rank of a trial's configuration, or None."""
         point = self.point_of.get(trial.number)
         return None if point is None else point.rank
 
     @cached_property
     def point_of(self) -> dict[int, Configuration]:
-        """Number of each completed trial to its point."""
+        """Number of each completed trial to its configuration."""
         return {trial.number: point for point in self.points for trial in point.trials}
 
     def unit(self, name: str) -> tuple[float, str]:
-        """Return the divisor and the unit with which a value is shown; all times of a study share one unit."""
+        """Return the divisor and the unit that a metric is shown with. All times of a study share one unit."""
         unit = OBJECTIVES[name].unit if name in OBJECTIVES else ""
         return self._time_unit if unit == "s" else self._money_unit if unit == "USD" else (1.0, unit)
 
     @cached_property
     def _money_unit(self) -> tuple[float, str]:
-        """The divisor and unit of dollars; the cost of very small jobs is stated per thousand jobs."""
+        """The divisor and unit of dollars. The cost of very small jobs is shown per thousand jobs."""
         usd = [trial.values[metrics.COST_USD] for trial in self.trials if metrics.COST_USD in trial.values]
         return (0.001, "USD per 1,000 jobs") if usd and median(usd) < 0.01 else (1.0, "USD")
 
@@ -483,7 +490,7 @@ class StudyFront:
         return f"{label(name)} ({unit})" if unit else label(name)
 
     def number(self, name: str, value: float, error: float | None = None) -> str:
-        """Format a value in its unit, with its error if given (2.310 ± 0.032), else as precisely as one run allows."""
+        """Format a value in its unit, with its error if given (2.310 ± 0.032), or rounded to the noise of one run."""
         size = self.unit(name)[0]
         if error is None and name in self.noises:
             return to_error(value / size, self.noises[name].of_one_run(value) / size)
@@ -494,17 +501,17 @@ class StudyFront:
         return f"{self.number(name, value, error)} {self.unit(name)[1]}".strip()
 
     def stated(self, point: Configuration, name: str) -> str:
-        """Return a point's mean with its unit and its standard error, or with a note that the error is unknown."""
+        """Return a configuration's mean with unit and standard error, or with a note that the error is unknown."""
         error = point.stated_errors.get(name)
         return self.text(name, point.means[name], error) + f" ({UNKNOWN_ERROR})" * (error is None)
 
     def figures(self, point: Configuration) -> dict[str, str]:
-        """Return name to value with unit and known standard error, for the objectives and the cost of a run."""
+        """Return the objectives and the cost by name, each as text with its unit and its standard error if known."""
         names = self._stated_names(point)
         return {label(name): self.text(name, point.means[name], point.stated_errors.get(name)) for name in names}
 
     def doubt(self, point: Configuration) -> str:
-        """Return the remark on the errors missing from `figures`, or an empty text if none is missing."""
+        """Return the remark that `figures` lacks errors, or an empty text if it has all of them."""
         return "" if point.stated_errors.keys() >= {*self._stated_names(point)} else UNKNOWN_ERROR
 
     def in_words(self, point: Configuration) -> str:
@@ -516,23 +523,26 @@ class StudyFront:
         return [name for name in dict.fromkeys([*self.objectives, metrics.COST_USD]) if name in point.means]
 
     def best_in_pair(self, pair: Sequence[str]) -> list[Configuration]:
-        """Return the points on the front that no other point beats in these objectives alone."""
+        """Return the configurations on the front that no other one beats in these objectives alone."""
         goal = {name: self.objectives[name] for name in pair}
         is_best = pareto.front([costs(point.means, goal) for point in self.best], [False] * len(goal))
         return list(compress(self.best, is_best))
 
     def cost_of(self, point: Configuration) -> tuple[float, ...]:
-        """Return a sort key, cheapest first: dollars, or without prices the objectives, minimized ones first."""
+        """Return a key that sorts the cheapest first: by dollars, then by the objectives.
+
+        If a price is unknown, only the objectives count, the minimized ones first.
+        """
         if all(metrics.COST_USD in each.means for each in self.feasible):
             return (point.means[metrics.COST_USD], *costs(point.means, self.objectives))
         return costs(point.means, dict(sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")))
 
     @cached_property
     def hypervolume(self) -> float:
-        """Volume that the feasible points dominate, up to a reference point; 0 without feasible points.
+        """Volume that the feasible configurations dominate, up to a reference point; 0 if there are none.
 
-        The reference is ten times the dollars or seconds of the first feasible point, and no quality at all. It stays
-        the same, so the volume grows with every improvement.
+        The reference is ten times the dollars or seconds of the first feasible configuration, and a quality of 0. It
+        stays the same, so the volume grows with every improvement.
         """
         if not self.feasible:
             return 0.0
@@ -556,7 +566,7 @@ def is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constr
 def _unbeaten(
     points: Sequence[Configuration], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
 ) -> tuple[Trial, ...]:
-    """Return the predicted points that meet the constraints and that no predicted or completed point dominates."""
+    """Return the predicted trials that meet the constraints and that nothing predicted or measured dominates."""
     feasible = [trial for trial in predicted if is_feasible(trial, objectives, constraints)]
     values = [costs(point.means, objectives) for point in points]
     values += [costs(trial.values, objectives) for trial in feasible]
@@ -565,12 +575,12 @@ def _unbeaten(
 
 
 def ranks(points: Sequence[Configuration], objectives: Mapping[str, str]) -> list[int]:
-    """Rank points by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
+    """Return ranks by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
 
-    A point is dominated by another that is at least as good in every objective and better in one. It is also dominated
-    by another that is better in one objective by TELLING_ERRORS standard errors of the difference, unless the point
-    itself is better in another objective by CREDIBLE_ERRORS. Without this second rule, costing a dollar less by chance
-    would keep a useless model on the front. Points with exactly the same means do not dominate each other.
+    A configuration is dominated by another that is at least as good in every objective and better in one. It is also
+    dominated by another that is better in one objective by TELLING_ERRORS standard errors of the difference, unless it
+    is itself better in another objective by CREDIBLE_ERRORS. Without this second rule, a useless model would stay on
+    the front because it happened to cost a dollar less. Configurations with equal means do not dominate each other.
     """
     if not points:
         return []

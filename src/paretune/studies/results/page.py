@@ -31,7 +31,8 @@ from paretune.tracking.store import Tracking
 
 _MOST_POINTS = 30  # rows of the table of the front
 _LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
-_OF_THE_PAIR = ("x", "y", "error_x", "error_y", "name", "showlegend", "textposition")  # keys of traces
+_OF_THE_PAIR = ("x", "y", "error_x", "error_y", "name", "showlegend", "textposition")
+"""Keys of plotly's traces that change if another pair of objectives is chosen."""
 _BASELINES = {
     metrics.BASELINE_TFIDF: "TF-IDF + logistic regression",
     metrics.BASELINE_WORDS: "most frequent label of each word",
@@ -40,7 +41,7 @@ _BETTER = {"minimize": "less is better", "maximize": "more is better"}
 
 
 def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last: bool = True) -> None:
-    """Write page, table and note of a study into its run; the last time, the ranks of trials, too."""
+    """Write the page, the table and the note of a study into its run; if `is_last`, also the rank of each trial."""
     run.log_text(page(answer, tracking.address), "pareto.html")
     run.log_text(pareto_csv(answer.front, answer.levels), "pareto.csv")
     run.set_tags({schema.NOTE: study_note(answer)})
@@ -48,15 +49,15 @@ def record_answer(answer: StudyAnswer, run: Run, tracking: Tracking, *, is_last:
         if trial.run_id:
             rank, trial_run = answer.front.rank(trial), tracking.run(trial.run_id)
             if rank is None:
-                trial_run.delete_tags(schema.PARETO_RANK)  # MLflow sorts an empty one before the front
+                trial_run.delete_tags(schema.PARETO_RANK)  # MLflow would sort an empty rank before the front
             else:
                 trial_run.set_tags({schema.PARETO_RANK: str(rank)})
 
 
 def study_name(answer: StudyAnswer) -> str:
-    """Name the study's run after its recommendation: `study demo: g5.xlarge b16 lr1e-4, F1 .812, 0.27 USD`.
+    """Return a name for the study's run: `study demo: g5.xlarge b16 lr1e-4, F1 .812, 0.27 USD`.
 
-    MLflow shows a note only below the links to children, tags and data sets.
+    It has the recommendation because MLflow shows the note of a run only below its child runs, tags and data sets.
     """
     title = f"study {answer.name}"
     if not answer.picks:
@@ -72,24 +73,24 @@ def study_name(answer: StudyAnswer) -> str:
 
 
 def study_note(answer: StudyAnswer) -> str:
-    """Write the note of the study's run in Markdown: its state, its recommendation and the command for it."""
-    # MLflow's UI folds all but the first lines of a note.
+    """Return the note of the study's run in Markdown: its state, its recommendation and the command for it."""
+    # MLflow's UI hides all but the first lines of a note.
     sentences = answer.opening()
     if answer.picks and answer.front.is_simulated:
         sentences[:2] = sentences[1::-1]
     parts = [f"**{markdown(answer.state())}.** {markdown(sentences[0])}", markdown(" ".join(sentences[1:]))]
     if answer.picks and (command := answer.picks[0].real_command or answer.picks[0].command):
-        parts.append(code_span(command))  # a block of code does not wrap, and widens MLflow's page
+        parts.append(code_span(command))  # a block of code would not wrap, and would widen MLflow's page
     parts.append("Everything else is in `pareto.html`, under Artifacts.")
     return "\n\n".join(filter(None, parts))
 
 
 def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> str:
-    """Return the whole HTML document; `address` maps run ids to MLflow. It reloads while the study runs."""
+    """Return the study's page as HTML. `address` maps a run id to its URL. The page reloads while the study runs."""
     front = answer.front
 
     def web_address(run_id: str) -> str:
-        """Return the address if a browser opens it as a page, else an empty text: other schemes could run code."""
+        """Return the URL of a run if its scheme is http or https, else an empty text: other schemes could run code."""
         url = address(run_id) if run_id else ""
         return url if url.startswith(("http://", "https://")) else ""
 
@@ -116,11 +117,14 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         web_address=web_address,
         label=label,
     )
-    return text.replace("<!-- chart -->", chart, 1)  # the template would search plotly's script for secrets
+    return text.replace("<!-- chart -->", chart, 1)  # rendering it would search plotly's whole script for secrets
 
 
 def _about(front: StudyFront) -> str:
-    """Describe model, data, machines and day of a study in one line; simulated hours may end after today."""
+    """Return one line with the model, data, machines and last day of a study.
+
+    The day is today at the latest, because the hours of a simulation may end in the future.
+    """
     if front.is_foreign or not front.trials:
         return ""
     spec = front.trials[0].spec
@@ -133,7 +137,7 @@ def _about(front: StudyFront) -> str:
 
 
 def _has_better_by_noise(front: StudyFront) -> bool:
-    """Return whether a point off the front has a better quality than all on it, which is then less than the noise."""
+    """Return whether a configuration off the front has a better mean quality than all on it, by less than the noise."""
     if (name := front.quality) is None or not front.best:
         return False
     best = min(costs(point.means, {name: front.objectives[name]}) for point in front.best)
@@ -141,22 +145,22 @@ def _has_better_by_noise(front: StudyFront) -> bool:
 
 
 def _is_wide(front: StudyFront, name: str) -> bool:
-    """Return whether the errors of an objective are as large as its differences, so bars would hide the points."""
+    """Return whether an objective's errors are as large as its differences, so that bars would hide the marks."""
     values = [point.means[name] for point in front.points if name in point.means]
     errors = [point.stated_errors[name] for point in front.points if name in point.stated_errors]
     return len(values) > 1 and max(errors, default=0.0) > (max(values) - min(values)) / 2
 
 
 def front_figure(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Any:
-    """Return the plotly figure of all configurations over the main pair of objectives, or None for nothing to draw.
+    """Return the plotly figure of all configurations over the main pair of objectives, or None if it would be empty.
 
-    Its menu shows other pairs. The line joins the points that no other one beats in the pair that is shown; they are on
-    the front over all objectives, and further points of that front are open marks. `address` gives the URL of a run id.
+    A menu shows other pairs. The line joins those configurations of the front that no other one beats in the pair that
+    is shown. The rest of the front has open marks. `address` maps a run id to its URL.
     """
     marks = _marks(front, picks, address)
     if marks.empty or front.main_pair is None:
         return None
-    ordered = sorted(front.objectives, key=lambda name: name not in metrics.OF_THE_CLUSTER)  # that of models comes last
+    ordered = sorted(front.objectives, key=lambda name: name not in metrics.OF_THE_CLUSTER)  # quality comes last
     charts = {pair: _chart(front, marks, pair) for pair in dict.fromkeys([front.main_pair, *combinations(ordered, 2)])}
     buttons = []
     for pair, chart in charts.items():
@@ -182,7 +186,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
     others = [label(name) for name in front.objectives if name not in pair]
     for kind, look in MARKS.items():
         is_of_front = kind in ("front", "elsewhere")
-        # Both kinds have all points of the front, so that another pair only changes which of them are drawn.
+        # Both kinds have all configurations of the front, so that another pair only changes which of them are drawn.
         group = marks[marks["kind"] == ("front" if is_of_front else kind)]
         if group.empty or (kind == "elsewhere" and not others):
             continue
@@ -216,7 +220,7 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
         hoverinfo="skip",
     )
     joined = marks[marks["number"].isin(best)].sort_values([x, y], ascending=[True, front.objectives[x] != "minimize"])
-    # Between two neighbors the line has the worse of their values.
+    # Between two neighbors, the line is at the worse of their values.
     line = {"color": MARKS["front"].color, "width": 1.5, "shape": "hv" if front.objectives[x] == "minimize" else "vh"}
     figure.add_scatter(
         x=joined[x].tolist(), y=joined[y].tolist(), mode="lines", line=line, hoverinfo="skip", showlegend=False
@@ -235,10 +239,11 @@ def _chart(front: StudyFront, marks: pd.DataFrame, pair: tuple[str, str]) -> Any
 
 
 def _places(across: Sequence[float], up: Sequence[float], low: float, high: float) -> list[str]:
-    """Return where the labels of marks stand, from left to right: above them, to the right, away from the axis.
+    """Return plotly's position for the label of each mark. The marks are in order from left to right.
 
-    A label stands below its mark if the next mark is near and higher, because the line goes up there, or if the label
-    of the previous mark is near and above. It stands to the left of a mark at the right end.
+    A label is above its mark and to the right, away from the axis. It is below if the next mark is near and higher,
+    because the line goes up there, or if the label of the previous mark is near and above. It is to the left of marks
+    at the right end.
     """
     near, places = (high - low) / 5, list[str]()
     for index, (x, y) in enumerate(zip(across, up, strict=True)):
@@ -251,9 +256,10 @@ def _places(across: Sequence[float], up: Sequence[float], low: float, high: floa
 
 
 def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> pd.DataFrame:
-    """Return a row for each configuration with every objective, in the unit that is shown.
+    """Return a row for each configuration that has every objective, with the values in the unit that is shown.
 
-    `kind` is a key of MARKS, `text` the tooltip, `url` the address of its run, `label` that of a recommended one.
+    `kind` is a key of MARKS, `text` the tooltip, and `url` the address of the run. `label` is the text next to the mark
+    of a recommended configuration, and empty for the others.
     """
     picked, rows = {pick.point.number: pick for pick in picks}, list[dict[str, Any]]()
     for point in (point for point in front.points if front.objectives.keys() <= point.means.keys()):
@@ -277,10 +283,10 @@ def _marks(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], st
 
 
 def live_chart() -> Callable[[StudyAnswer], None] | None:
-    """Return a function that redraws an answer's chart below the running cell; None outside a notebook."""
+    """Return a function that redraws an answer's chart below the running cell, or None outside a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    if shell is None or not hasattr(shell, "kernel"):  # it runs in a terminal
+    if shell is None or not hasattr(shell, "kernel"):  # IPython runs in a terminal
         return None
     from IPython.display import display
 
@@ -292,7 +298,7 @@ def live_chart() -> Callable[[StudyAnswer], None] | None:
             return
         title = {"text": as_html(answer.state()), "font": {"size": 14}}
         dressed(figure).update_layout(title=title, margin={"t": 80})
-        # Saved as a page, a notebook shows its HTML; where it runs, plotly's own kind of output.
+        # A notebook that is exported as a page shows the HTML; a running one shows plotly's own MIME type.
         html = {"text/html": chart_html(figure, "Chart of all configurations")}
         bundle = {"text/plain": answer.state()} | html | figure._repr_mimebundle_()
         if handle is None:

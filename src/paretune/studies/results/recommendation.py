@@ -15,9 +15,9 @@ from paretune.studies.results.front import FEWEST_EQUAL, INTERVAL, Configuration
 from paretune.studies.results.trials import label
 
 _NEVER = 0.01  # probability of a collapse below which it is not mentioned
-_RARE = 0.05  # the same after FEWEST_EQUAL repeats and a first run that all trained
-_RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
-_ROOM = 1.25  # times the upper end of its time that a recommended job may take
+_RARE = 0.05  # the same if more than FEWEST_EQUAL runs have trained
+_RISKY = 0.15  # probability of a collapse above which the learning rate is called too high
+_ROOM = 1.25  # time limit of a recommended job, as a multiple of the longest time that it is expected to take
 _UPPER = (metrics.JOB_SECONDS, f"{metrics.ESTIMATED_SECONDS}_high")
 _SIMULATED_ONLY = ("launcher", "simulation")
 
@@ -29,10 +29,10 @@ class Pick:
     titles: tuple[str, ...]  # its roles: the cheapest within noise of the best F1, the fastest, the knee
     point: Configuration
     reason: str
-    risk: str = ""  # a sentence about runs of it that collapse; empty if there is nothing to say
-    runs: str = ""  # how many runs it rests on, and why not on more
-    command: str = ""  # the command that repeats its job; empty if its parameters make no job
-    real_command: str = ""  # for a simulated one, the command that launches it for money; else empty
+    risk: str = ""  # a sentence about collapses; empty if there is nothing to say
+    runs: str = ""  # number of runs that it is based on, and why there are no more
+    command: str = ""  # the command that repeats its job; empty if its parameters are not a valid job
+    real_command: str = ""  # for a simulated configuration, the command that runs its job for money; else empty
 
     @property
     def title(self) -> str:
@@ -42,10 +42,10 @@ class Pick:
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
-    """Return the recommended configurations, all on the front, the most important first; none if none is feasible.
+    """Return the recommended configurations of the front, the most important first; empty if none is feasible.
 
-    Each has one of three roles, or several: the cheapest within noise of the best quality, the fastest, and the knee of
-    the front. `unverified` maps the number of a point to the reason why it has no more runs.
+    Each has one or more of three roles: the cheapest within noise of the best quality, the fastest, and the knee of the
+    front. `unverified` maps the number of a configuration to the reason why it has no more runs.
     """
     roles: dict[int, list[_Role]] = {}
     for role in (_cheapest_good(front), _fastest(front), _knee(front)) if front.feasible else ():
@@ -71,9 +71,10 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
 
 
 def launch_command(point: Configuration, without: Collection[str] = ()) -> str:
-    """Return the command that launches a point's job, without these parameters; empty if there is no such job.
+    """Return the command that launches a configuration's job, or an empty text if its parameters are not a valid job.
 
-    Its limit is a quarter above the most seconds that the job may take, if they are known.
+    The command leaves out the parameters in `without`. If the longest observed or predicted time is known, the job's
+    limit is a quarter above it.
     """
     left_out = {"dry_run", "force", *without}
     given = {name: text for name, text in point.trial.given.items() if name.partition(".")[0] not in left_out}
@@ -88,14 +89,14 @@ def launch_command(point: Configuration, without: Collection[str] = ()) -> str:
         return ""
 
 
-_Role = tuple[Configuration, str, str]  # a configuration, its role, and why it has that
+_Role = tuple[Configuration, str, str]  # a configuration, its role, and why it has this role
 
 
 def _cheapest_good(front: StudyFront) -> _Role:
     name = front.quality
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
-        return min(front.best, key=front.cost_of), cheap, "No objective of the study says how good a model is."
+        return min(front.best, key=front.cost_of), cheap, "No objective of the study measures how good a model is."
     if front.is_floor:
         point, bounds = _cheapest(front, front.best), " and ".join(front.bounds(name))
         return point, f"{cheap} with {bounds}", f"Its {label(name)} is {front.stated(point, name)}."
@@ -123,7 +124,10 @@ def _fastest(front: StudyFront) -> _Role | None:
 
 
 def _knee(front: StudyFront) -> _Role | None:
-    """Return the knee of a two-objective front: the point farthest from the line between its scaled ends."""
+    """Return the knee of the front in the main pair: the configuration farthest from the line between the scaled ends.
+
+    Return None if there is no knee.
+    """
     if (pair := front.main_pair) is None:
         return None
     best = front.best_in_pair(pair)
@@ -133,15 +137,15 @@ def _knee(front: StudyFront) -> _Role | None:
         return None
     depths = 1 - ((minimized - low) / span).sum(axis=1)  # below the chord from (0, 1) to (1, 0)
     if depths.max() <= 1e-9:
-        return None  # the front bends the other way: no point is a good trade
+        return None  # the front bends the other way, so no configuration is a good compromise
     knee = best[int(depths.argmax())]
     equal = [point for point in front.best if point.is_like(knee, front.objectives)]
-    reason = f"Beyond it, a little better {label(pair[0])} or {label(pair[1])} costs much of the other."
+    reason = f"Beyond it, improving {label(pair[0])} or {label(pair[1])} a little makes the other much worse."
     return min(equal, key=front.cost_of), "the knee", reason
 
 
 def collapse_risk(front: StudyFront, point: Configuration) -> float:
-    """Return the probability of a collapse; 0 if it is too small to estimate, or if all runs are equal."""
+    """Return the probability that another run collapses; 0 if it is too small to mention, or if all runs are equal."""
     probability, count = point.collapse_probability or 0.0, len(point.trials)
     are_equal = count > 1 and len({trial.values.get(front.quality or "") for trial in point.trials}) == 1
     is_rare = probability < (_RARE if point.trained > FEWEST_EQUAL else _NEVER)
@@ -152,14 +156,14 @@ def _risk(front: StudyFront, point: Configuration) -> str:
     """Describe the risk of a collapse; empty if none is expected."""
     probability, count = collapse_risk(front, point), len(point.trials)
     if point.collapses:
-        was = "1 of its runs" if point.collapses == 1 else f"{point.collapses} of its runs"
-        again = f": of {count}, and the next one does with a probability of about {probability:.0%}"
-        return f"Collapsed: {was}{again}; the {label(front.quality or '')} above is that of runs that train."
+        again = f"the next run collapses with a probability of about {probability:.0%}"
+        above = f"the {label(front.quality or '')} above is the mean of runs that trained"
+        return f"{point.collapses} of its {count} run{'s' * (count > 1)} collapsed, and {again}; {above}."
     if not probability:
         return ""
-    is_own = point.trial.spec.runs_user_code  # and need not have a learning rate
+    is_own = point.trial.spec.runs_user_code  # the user's own training may have no learning rate
     advice = ": its learning rate may be too high" if probability > _RISKY and not is_own else ""
-    return f"A further run of it collapses with a probability of about {probability:.0%}{advice}."
+    return f"Another run of it collapses with a probability of about {probability:.0%}{advice}."
 
 
 def _measured(front: StudyFront) -> list[str]:
@@ -167,7 +171,7 @@ def _measured(front: StudyFront) -> list[str]:
 
 
 def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configuration:
-    """Return the cheapest point; of points whose dollars are equal within noise, the one with the best model."""
+    """Return the cheapest configuration; if several cost the same within noise, the one with the best model."""
     cheapest, name = min(points, key=front.cost_of), front.quality
     priced = [point for point in points if metrics.COST_USD in point.means]
     if name is None or cheapest not in priced:
@@ -178,9 +182,10 @@ def _cheapest(front: StudyFront, points: Sequence[Configuration]) -> Configurati
 
 
 def best_in(front: StudyFront, name: str) -> tuple[Configuration, list[Configuration]]:
-    """Return the best point of the front in one objective, and all points of the front within noise of it.
+    """Return the best configuration of the front in one objective, and all of the front within noise of it.
 
-    A point off the front may have a slightly better mean: within noise, at more dollars or seconds beyond noise.
+    A configuration off the front may have a better mean, but only within noise, and it is worse beyond noise in another
+    objective.
     """
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
     best = min(front.best, key=lambda point: (costs(point.means, goal), front.cost_of(point)))

@@ -14,7 +14,7 @@ from paretune.studies.results.trials import PREDICTED
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult(Result):
-    """The result of an ended study: its answer, its MLflow run, why it ended, and the command that opens it."""
+    """The result of an ended study: its answer, its MLflow run, why it ended, and the command that shows the run."""
 
     answer: StudyAnswer
     run_id: str
@@ -45,11 +45,11 @@ class StudyResult(Result):
 
     @property
     def best(self) -> dict[str, object] | None:
-        """The first recommendation, with `trial`, `parameters`, `means`, `command` and more; None without one."""
+        """The first recommendation, with `trial`, `parameters`, `means`, `command` and more, or None."""
         return _recommended(self.answer.picks[0]) if self.answer.picks else None
 
     def trials_dataframe(self) -> pd.DataFrame:
-        """Return one row per ended trial (failed ones too), without the predicted points of `to_frame`."""
+        """Return a table with a row per ended trial, even if it failed, but not the predicted points of `to_frame`."""
         frame = self.to_frame()
         return frame[frame["origin"] != PREDICTED].reset_index(drop=True)
 

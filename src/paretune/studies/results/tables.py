@@ -17,8 +17,8 @@ from paretune.studies.results.trials import PREDICTED, Trial
 def pareto_csv(front: StudyFront, levels: Mapping[int, Mapping[str, str]] | None = None) -> str:
     """Return the text of pareto.csv: one row per trial in order of number, then one row per predicted point.
 
-    Unknown values are empty. `levels` maps a trial of a design to the level of each factor. The column `repeats` names
-    the first trial with the same job but another seed.
+    Unknown values are empty. In a designed experiment, `levels` maps the number of a trial to the level of each factor.
+    The column `repeats` has the number of the first trial with the same job but another seed.
 
     Each row has the trial's own values, not means. `_low` and `_high` bound the interval that contains the
     configuration's mean over seeds (collapsed runs excluded) with probability `front.INTERVAL`; they are empty after a
@@ -60,7 +60,7 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mappi
 
 
 def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
-    """Return the front as a table, cheapest first, with standard errors where known; skips the trials in `without`."""
+    """Return the front as a table, cheapest first, with the standard errors that are known, without these trials."""
     rows = []
     for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]

@@ -1,11 +1,11 @@
-"""How a trial ends: by which end of its job, and whether its point is tried again.
+"""The status of a trial: how its job ended, and whether its point (the searched values) is tried again.
 
-    COMPLETED                         the point is known
-    OUT_OF_MEMORY, DIVERGED, STOPPED  the point is known to have no result
-    FAILED, CUT_OFF                   tried once more if the search asks for it
-    INTERRUPTED, REFUSED              says nothing of the point: tried again, and not one of the study's n_trials
+    COMPLETED                         the point has a result
+    OUT_OF_MEMORY, DIVERGED, STOPPED  the point has no result, and is not tried again
+    FAILED, CUT_OFF                   the point is tried once more if the search asks for it
+    INTERRUPTED, REFUSED              not the point's fault: it is tried again, and the trial does not count in n_trials
 
-How often and after which pause a point is tried again is in `studies/search/ended_trials.py`.
+`studies/search/ended_trials.py` decides how often and after which pause a point is tried again.
 """
 
 import re
@@ -13,13 +13,13 @@ from enum import Enum
 
 from paretune.specification.container import FailureKind
 
-_AT_ITS_LIMIT = "MaxRuntimeExceeded"  # as SageMaker calls it, and the other launchers
+_AT_ITS_LIMIT = "MaxRuntimeExceeded"  # SageMaker's word, which the other launchers use too
 _OF_FAILURES = {
     FailureKind.OUT_OF_MEMORY: "OutOfMemory",
     FailureKind.DIVERGED: "Diverged",
     FailureKind.CAPACITY: "Refused",
 }
-"""Kind of failure to the value of the status; other kinds are failures of the job itself."""
+"""Kind of failure to the value of its status. The other kinds are failures of the job itself."""
 
 
 class TrialStatus(Enum):
@@ -32,14 +32,18 @@ class TrialStatus(Enum):
     CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it, with a longer limit
     FAILED = "Failed"  # by itself: retried once if the search asks for it
     STOPPED = "Stopped"  # by somebody
-    INTERRUPTED = "Interrupted"  # lost with its driver, which is not the point's fault: retried
+    INTERRUPTED = "Interrupted"  # its job died with its driver, which is not the point's fault: retried
     REFUSED = "Refused"  # no capacity, quota or dollars: retried after a pause
 
     @classmethod
     def of_end(cls, failure: FailureKind | None, reason: str, *, is_stopped: bool, is_lost: bool) -> "TrialStatus":
-        """Return the status of a job that ended without a result: why it failed, and in the launcher's words.
+        """Return the status of a job that ended without a result.
 
-        A job that `is_lost` died with the driver that had started it.
+        Args:
+            failure: why it failed, if the launcher knows.
+            reason: the same in the launcher's words.
+            is_stopped: whether somebody stopped it.
+            is_lost: whether it died with the driver that had started it.
         """
         if _AT_ITS_LIMIT in reason:
             return cls.CUT_OFF
@@ -51,12 +55,12 @@ class TrialStatus(Enum):
 
     @property
     def is_retried_on_request(self) -> bool:
-        """Whether the point is tried once more if the search asks for it, because chance may have decided."""
+        """Whether the point is tried once more if the search asks for it, because the failure may be chance."""
         return self in (TrialStatus.FAILED, TrialStatus.CUT_OFF)
 
     @property
     def is_retryable(self) -> bool:
-        """Whether it says nothing of a trial's point, so that the point is tried again."""
+        """Whether the end was not the fault of the trial's point, so that the point is tried again."""
         return self in (TrialStatus.INTERRUPTED, TrialStatus.REFUSED)
 
     @property

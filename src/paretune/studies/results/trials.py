@@ -16,15 +16,15 @@ from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.results.trial_status import TrialStatus
 
 PREDICTED = "predicted"
-FOREIGN = {"project": "optuna"}  # what is given of a trial whose job is not paretune's
+FOREIGN = {"project": "optuna"}  # `Trial.given` of a trial that another program ran
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
-"""Parameters that a trial may take from its job instead of its point, whether they are searched or not."""
+"""Parameters that are shown as the job used them, whether or not they are searched."""
 
-_BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
-"""Parameters that seconds do not depend on; the batch is compared by its numbers instead."""
+_NO_EFFECT_ON_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
+"""Parameters that do not change a job's seconds, and those of the batch, whose resulting sizes are compared instead."""
 
 _NOT_OF_A_CONFIGURATION = {"seed", *affecting(JobSpec, "stopping", without=COMPUTES)}
-"""Parameters that a configuration does not have: it is the same with another seed, and within another time limit."""
+"""Parameters in which trials of the same configuration may differ, such as the seed and the time limit."""
 
 _SHORT_NAMES = {
     "instance_type": "instance",
@@ -46,10 +46,10 @@ class Trial:
     """One trial of a study."""
 
     number: int  # from 0, in the order of suggestion
-    run_id: str = ""  # of its run in MLflow
+    run_id: str = ""  # id of its MLflow run
     point: Mapping[str, str | int | float]  # searched parameter to value, as typed
     status: TrialStatus
-    given: Mapping[str, str] = field(default_factory=dict)  # parameters of its job that were given, as texts
+    given: Mapping[str, str] = field(default_factory=dict)  # the given parameters of its job, as texts
     values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones
     cost_usd: float | None = None  # dollars of its job, also if it failed or was stopped; None if the price is unknown
     origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
@@ -59,60 +59,63 @@ class Trial:
     """For a predicted point, objective to the ends of its interval of probability `front.INTERVAL`."""
     collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that it is worse than TF-IDF
-    changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point's
+    changes: Mapping[str, Any] = field(default_factory=dict)  # parameters of its job that differ from its point
     measured: Mapping[str, float] = field(default_factory=dict)  # all metrics of its run, if it completed
     worst_usd: float | None = None  # dollars reserved for its job; None if the price is unknown
-    kept_usd: float | None = None  # the most that the warm pool kept after its job can be billed; None if none is
-    billed_s: float | None = None  # seconds that were billed; None if nobody knows
-    ended_at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch
-    running_when_refused: int | None = None  # jobs of its study that ran when the launcher refused to create it
+    kept_usd: float | None = None  # most dollars that the warm pool kept after its job can cost; None without a pool
+    billed_s: float | None = None  # billed seconds; None if unknown
+    ended_at: float = 0.0  # when it ended by the launcher's clock, in seconds since the epoch
+    running_when_refused: int | None = None  # if the launcher refused its job: how many jobs of its study ran then
 
     @property
     def is_probe(self) -> bool:
-        """Whether it trains a few steps only, to show its seconds."""
+        """Whether it trains only a few steps, to measure seconds."""
         return "probe_steps" in self.given
 
     @property
     def counts(self) -> bool:
-        """Whether it is one of the study's n_trials; repeats, probes and what is tried again are not."""
+        """Whether it counts in the study's n_trials. Repeats, probes and trials whose point is tried again do not."""
         return self.repeats is None and not self.is_probe and not self.status.is_retryable
 
     @property
     def qualities(self) -> dict[str, float]:
-        """All that it measured of its model: equal with another seed, its loss too, only if training has no chance."""
+        """All metrics of its model, including its loss.
+
+        Another seed gives equal values only if the training is deterministic.
+        """
         of_models = {*OBJECTIVES, *self.values} - set(metrics.OF_THE_CLUSTER)
         return {name: value for name, value in {**self.measured, **self.values}.items() if name in of_models}
 
     @cached_property
     def spec(self) -> JobSpec:
-        """Its job."""
+        """The specification of its job."""
         return JobSpec.read(self.given)
 
     @cached_property
     def identity(self) -> str:
-        """A hash that is equal for equal jobs."""
+        """The hash of its job, which is equal for equal jobs."""
         return self.spec.spec_hash()
 
     @cached_property
     def plan(self) -> BatchPlan | None:
-        """Batch sizes and learning rate of its job; None for a project's job."""
+        """The batch sizes and the learning rate of its job; None for the job of a project."""
         return None if self.spec.project else self.spec.plan()
 
     @cached_property
     def seconds_key(self) -> str | None:
-        """Equal for trials whose jobs take equally long: same cluster, batch and rows, whatever the learning rate.
+        """A key that trials share if their jobs take equally long: same cluster, batch and rows, any learning rate.
 
-        None for a training of the user's own, whose seconds may depend on anything.
+        It is None for the user's own training, whose seconds may depend on any parameter.
         """
         if self.plan is None or self.spec.runs_user_code:
             return None
-        texts = {name: text for name, text in self.spec.as_text().items() if name not in _BESIDE_SECONDS}
+        texts = {name: text for name, text in self.spec.as_text().items() if name not in _NO_EFFECT_ON_SECONDS}
         batch = self.plan.per_device_train_batch_size, self.plan.gradient_accumulation_steps, self.plan.devices
         return json.dumps([self.origin, batch, sorted(texts.items())])
 
     def value(self, name: str) -> str | int | float | None:
-        """Return a parameter of its point, or one of AS_RUN as its job had it, or None."""
-        # The batch of a script may be its own, unless it was given.
+        """Return a parameter of its point, or one of AS_RUN as its job used it; None if it is unknown."""
+        # A script may choose its own batch if none was given.
         given = _BATCH if name == "global_batch_size" else _BATCH[2:]
         is_known = self.spec.entry_script is None or any(getattr(self.spec, parameter) for parameter in given)
         if name in AS_RUN and self.plan is not None and is_known:
@@ -121,11 +124,11 @@ class Trial:
 
     @property
     def shown_status(self) -> str:
-        """Its status as text; `Probe` for a completed probe, which trains a few steps and has no F1."""
+        """Its status as text; `Probe` for a completed probe, which has no F1."""
         return "Probe" if self.is_probe and self.status is TrialStatus.COMPLETED else self.status.value
 
     def shown(self, name: str) -> str:
-        """Return `value` as text, floats below 1,000 with three digits: 3, 0.15, 5.08e-5; empty for None."""
+        """Return `value` as text: 3, 0.15, 5.08e-5 (three digits for floats below 1,000); empty for None."""
         value = self.value(name)
         if not isinstance(value, float):
             return spell(value)
@@ -135,11 +138,11 @@ class Trial:
         return np.format_float_scientific(float(text), trim="-", exp_digits=1) if 0 < abs(value) < 1e-3 else text
 
     def setting(self) -> str:
-        """Describe the searched parameters and the batch as it ran: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
+        """Return the searched parameters and the batch as used, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
         return ", ".join(self.settings())
 
     def settings(self) -> list[str]:
-        """Return the parts of `setting`."""
+        """Return the parts of `setting`, one for each parameter."""
         accumulates = self.plan is not None and self.plan.gradient_accumulation_steps > 1
         names = dict.fromkeys([*self.point, "global_batch_size", *["gradient_accumulation_steps"] * accumulates])
         names = {name: None for name in names if name not in _NOT_OF_A_CONFIGURATION}
@@ -160,12 +163,12 @@ def label(objective: str) -> str:
 def _short_name(parameter: str) -> str:
     prefix, _, inner = parameter.partition(".")
     if inner and prefix == "training_arguments":
-        return inner  # as the user's own training spells it
+        return inner  # the name in the user's own training
     return _SHORT_NAMES.get(parameter, parameter.replace("_", " "))
 
 
 def counted(trials: Sequence[Trial]) -> str:
-    """Count trials, probes and repeats in words, for example `4 trials, 2 probes and 1 repeat`."""
+    """Return the numbers of trials, probes and repeats in words, such as `4 trials, 2 probes and 1 repeat`."""
     repeats, probes = sum(trial.repeats is not None for trial in trials), sum(trial.is_probe for trial in trials)
     counts = {"trial": len(trials) - repeats - probes, "probe": probes, "repeat": repeats}
     *parts, last = [f"{n} {word}{'s' * (n != 1)}" for word, n in counts.items() if n or word == "trial"]

@@ -37,7 +37,7 @@ def test_a_metric_of_ones_own_is_called_by_its_name() -> None:
 
     assert "within noise of the best val_ndcg" in result.text()
     assert "val_ndcg,val_ndcg_low,val_ndcg_high" in pareto_csv(result.front)
-    assert "val_ndcg is that of runs that trained" in page(result)
+    assert "val_ndcg is the mean of the runs that trained" in page(result)
     assert "F1" not in result.text()
 
     loss = [replace(trial, values={**trial.values, "eval_loss": 0.6}) for trial in trials if trial.values]
@@ -94,7 +94,7 @@ def test_without_a_completed_trial_the_reasons_are_counted() -> None:
     ]
 
     assert words(trials) == (
-        "No trial of 3 has completed, so there is no front and nothing to recommend. "
+        "0 of 3 trials completed, so there is no front and nothing to recommend. "
         "2 out of memory: batch 64 does not fit. 1 failed: no such column: text."
     )
     assert "No trial has been tried yet" in words([])

@@ -149,7 +149,9 @@ def test_while_a_study_runs_its_page_says_how_far_it_is_and_loads_itself_again()
     trials.append(trial_of(4, 36.0, 0.9, values={}, given={"probe_steps": "40"}))  # it is not one of the eight
     running = page_of(trials, n_trials=8, running=("trial 4: batch 32",))
 
-    assert re.search(r"Running: 4 of 8 trials, 40.00 of 100 USD, best F1 \S+; under way: trial 4: batch 32\.", running)
+    assert re.search(
+        r"Running: 4 of 8 trials, 40.00 of 100 USD, best F1 \S+; running now: trial 4: batch 32\.", running
+    )
     assert "location.reload()" in running
     assert "location.reload()" not in page_of([trial_of(0, 1.0, 0.9)])
 

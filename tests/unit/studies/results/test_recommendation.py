@@ -57,12 +57,14 @@ def test_the_probability_of_a_collapse_is_stated_unless_repeats_or_certainty_spe
         assert ("collapse probability" in front_table(changed)) == bool(pick.risk)
         return pick.risk
 
-    assert risk(rows, 0.04) == "A further run of it collapses with a probability of about 4%."
+    assert risk(rows, 0.04) == "Another run of it collapses with a probability of about 4%."
     assert "its learning rate may be too high" in risk([*rows, *again], 0.2)
     assert "learning rate" not in risk([replace(trial, given=FOREIGN) for trial in rows], 0.2)  # of any function
     assert risk([*rows, *again], 0.04) == ""
     assert risk([*rows, *equal], 0.2) == ""  # the training does not depend on chance
-    assert "1 of its runs: of 3, and the next one does with a probability of about 20%" in risk([*rows, *again], 0.2, 1)
+    assert "1 of its 3 runs collapsed, and the next run collapses with a probability of about 20%" in risk(
+        [*rows, *again], 0.2, 1
+    )
 
 
 def test_the_line_that_launches_is_that_of_the_job_and_survives_a_shell() -> None:
