@@ -146,7 +146,7 @@ def test_objectives_that_cannot_be_are_refused_and_none_are_the_usual_ones() -> 
     assert paretune.front(rows).objectives == {"cost_usd": "minimize", "f1": "maximize"}
     with pytest.raises(BadInput, match="f1 must be minimize or maximize, got 'max'"):
         paretune.front(rows, {"f1": "max"})
-    with pytest.raises(BadInput, match="no run has a number for f2; there are f1, cost_usd"):
+    with pytest.raises(BadInput, match="no run has a number for f2; the columns are f1, cost_usd"):
         paretune.front(rows, {"f2": "maximize"})
 
 

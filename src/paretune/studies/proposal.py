@@ -1,8 +1,8 @@
 """Proposes a study without a file, from a data set or script and a budget in dollars.
 
-For paretune's own training it searches the batch and the rate, in the usual range of the model's kind of fine-tuning,
-and on instances the types that are estimated to be on the front of dollars and hours. For a script it searches the
-learning rate and batch that the script declares, around the script's own defaults.
+For paretune's own training, the study searches the global batch size, the learning rate in the usual range of the kind
+of fine-tuning, and on instances the types on the estimated Pareto front of dollars and hours. For a script, it searches
+the learning rate and batch size that the script declares, around the script's own defaults.
 """
 
 import ast
@@ -35,20 +35,21 @@ from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.wish import Wish
 
 _MOST_TYPES = 8
-_FASTER = 1.1  # times the speed of a cheaper instance type, from which on more dollars buy something
+_FASTER = 1.1  # an instance type must be this many times as fast as a cheaper one
 _BATCHES = (8, 16, 32, 64, 128, 256)
-_FEWEST_STEPS = 20  # of a training with the largest batch: fewer learn nothing
-_FEWEST_JOBS = 4  # that a budget must pay on an instance type, at their estimate
+_FEWEST_STEPS = 20  # least steps of a training with the largest batch: with fewer, a model learns nothing
+_FEWEST_JOBS = 4  # least number of jobs, at their estimated cost, that the budget must pay for on an instance type
 _BELOW, _ABOVE = 4.0, 8.0
-"""Ends of the searched rates, as shares of the default: rates that train well grow with the batch."""
-_SCRIPT_FACTOR = 8.0  # between the default of a script and either end of what is searched
-_ROOM = 1.25  # times the upper end of a job's estimated time that its limit allows
+"""The searched rates reach from the default divided by the first factor to the default times the second, which is
+larger because rates that train well grow with the batch."""
+_SCRIPT_FACTOR = 8.0  # factor between a script's default and either end of the searched range
+_ROOM = 1.25  # time limit of a job as a multiple of the upper end of its estimated time
 _BILLED = ("confirmed", "single_source", "user")  # confidences of prices that a search relies on
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProposedStudy:
-    """A study file, and a sentence for each choice in it."""
+    """The content of a study file, and the reasons for the choices in it, as sentences."""
 
     values: Mapping[str, Any]
     reasons: Sequence[str]
@@ -64,21 +65,21 @@ class ProposedStudy:
 
 
 def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
-    """Choose what a study searches; raises BadInput if nothing can be searched within its dollars."""
+    """Return a study for a request: the values to search and why. Raises BadInput if its budget allows no search."""
     job, budget_usd = wish.job, float(wish.terms["budget_usd"])
     search = dict[str, Any]()
     if wish.types:
         search["instance_type"] = {"choices": list(wish.types)}
     given: dict[str, Any] = dict(job.given())
     if job.entry_script is not None:
-        reasons = [f"{Path(job.entry_script).name}: what it declares, around its own defaults"]
+        reasons = [f"{Path(job.entry_script).name}: arguments that it declares, around their defaults"]
         search |= _of_script(job)
         objectives = {metrics.COST_USD: "minimize", str(wish.metric): _direction(str(wish.metric))}
     else:
         workplace = workplaces.of(job)
         inputs = _inputs(job, workplaces)
         if workplace.launcher.virtual_clock is not None and inputs.dataset is not None:
-            # A simulation reads no rows: it gets their number.
+            # A simulation does not read the rows; it needs only their number.
             given["max_train_samples"] = round(inputs.dataset.facts["train_rows"])
             job = job.replace(max_train_samples=given["max_train_samples"])
         quality = _quality(job)
@@ -98,7 +99,7 @@ def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
                 given["max_runtime_minutes"] = math.ceil(_ROOM * longest_s / 60)
         objectives = {metrics.COST_USD: "minimize", **quality}
     if not search:
-        raise BadInput(["nothing is left to search: leave out learning_rate or the batch, or write a study file"])
+        raise BadInput(["nothing is left to search: leave learning_rate or the batch size open, or write a study file"])
     terms = {name: text for name, text in wish.terms.items() if name != "name"}
     name = wish.terms.get("name") or f"{_title(job)} for {budget_usd:g} USD"
     if "instance_type" in search:
@@ -108,7 +109,7 @@ def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
 
 
 def _inputs(job: JobSpec, workplaces: Workplaces) -> JobInputs:
-    """Return the prepared rows of the job; none if a simulation knows their number without them."""
+    """Return the prepared inputs of the job; empty for a simulation if the number of rows is known without them."""
     if job.is_simulated and data_of(job, None) is not None:
         return JobInputs()
     here = job.replace(launcher="local", instance_type=None, instance_count=None, simulation=None)
@@ -120,7 +121,7 @@ def _title(job: JobSpec) -> str:
 
 
 def _quality(job: JobSpec) -> dict[str, str]:
-    """Return the metric of the task; a simulation without a table of runs knows seconds only."""
+    """Return the task's quality metric and its direction; job_seconds for a simulation without a table of runs."""
     if job.is_simulated and job.simulation.runs is None:
         return {metrics.JOB_SECONDS: "minimize"}
     quality = metrics.TASKS[job.task].quality
@@ -135,9 +136,9 @@ def _direction(metric: str) -> str:
 
 
 def _of_training(job: JobSpec, inputs: JobInputs, *, is_judged: bool) -> dict[str, Any]:
-    """Return the batches and rates to search for paretune's own training, unless they were given.
+    """Return the batches and rates to search for paretune's own training, except those that were given.
 
-    The rate changes the quality only, so it is left at its default where nothing judges the model.
+    The rate changes the quality only. So it is not searched unless the study judges the model (`is_judged`).
     """
     search, given = dict[str, Any](), job.model_fields_set
     if not given.intersection(OF_THE_BATCH):
@@ -158,10 +159,11 @@ def _rate_reason(job: JobSpec) -> str:
 def _instance_types(
     job: JobSpec, inputs: JobInputs, workplace: Workplace, budget_usd: float
 ) -> dict[str, tuple[str, Estimate]]:
-    """Return instance types with the reason and the estimate of each: the estimated front of dollars and hours.
+    """Return the instance types to search: the estimated Pareto front of dollars and hours.
 
-    Left out are types without a price that can be relied on, types on which the job does not fit, those on which the
-    budget does not pay for a few jobs, and those that are hardly faster than a cheaper one.
+    Each name maps to the reason for it and its estimate. Types are left out if their price is unreliable, if the job
+    does not fit into their memory, if the budget pays for too few jobs on them, or if they are hardly faster than a
+    cheaper type. At most `_MOST_TYPES` are returned, evenly spread over the front.
     """
     estimates, too_expensive = dict[str, Estimate](), list[tuple[float, str]]()
     for name, spec, price in _priced(job, workplace):
@@ -174,7 +176,7 @@ def _instance_types(
             estimates[name] = estimate
     if not estimates:
         least = (
-            f": the least, on {min(too_expensive)[1]}, costs about {plain(min(too_expensive)[0], 2)} USD"
+            f": the cheapest, on {min(too_expensive)[1]}, costs about {plain(min(too_expensive)[0], 2)} USD"
             if too_expensive
             else ""
         )
@@ -192,7 +194,7 @@ def _instance_types(
 
 
 def _apart(names: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
-    """Return the names, the cheapest first, that are faster by a share that counts than all cheaper ones returned."""
+    """Return those names that are at least `_FASTER` times as fast as the name returned before. Cheapest first."""
     kept = list[str]()
     for name in names:
         if not kept or seconds[name] * _FASTER <= seconds[kept[-1]]:
@@ -205,7 +207,7 @@ def _in_words(estimate: Estimate) -> str:
 
 
 def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, Price]]:
-    """Yield each instance type that may run the job, with the job on it and its price."""
+    """Yield each instance type with a known price that may run the job, with the job on this type and the price."""
     for name in instances():
         with collecting(faults := list[str]()):
             spec = JobSpec.read({**job.given(), "instance_type": name})
@@ -215,7 +217,7 @@ def _priced(job: JobSpec, workplace: Workplace) -> Iterator[tuple[str, JobSpec, 
 
 
 def _of_script(job: JobSpec) -> dict[str, Any]:
-    """Return the rate and the batch that a script declares with a default, as a range and as choices."""
+    """Return the learning rate and the batch to search for a script, as a range and as choices around its defaults."""
     path, search = at_home(str(job.entry_script)).resolve(), dict[str, Any]()
     rate = argument_of(path, "learning_rate")
     batch = next((name for name in OF_THE_BATCH if name not in OF_THE_BATCH[1:2] and argument_of(path, name)), None)
@@ -235,17 +237,19 @@ def _of_script(job: JobSpec) -> dict[str, Any]:
     if not search:
         declared = ", ".join(read_own_script(path).arguments) or "none"
         why = (
-            f"no default of its {' and '.join(lacking)} can be read" if lacking else "it declares no rate and no batch"
+            f"no default of its {' and '.join(lacking)} can be read"
+            if lacking
+            else "it declares no learning rate and no batch size"
         )
-        raise BadInput([f"{path.name}: {why} (its arguments: {declared}): name what to search in a study file"])
+        raise BadInput([f"{path.name}: {why} (its arguments: {declared}): list what to search in a study file"])
     return search
 
 
 def _default_of(path: Path, argument: str) -> float | None:
-    """Return the number that a script gives an argument by default, read from its text; None if none is seen.
+    """Return the positive number that a script's text gives an argument by default, or None if there is none.
 
-    The default is the keyword `default` of the call that declares the argument, whatever parser it is, or the value of
-    an annotated field or parameter of that name.
+    The default is the keyword `default` of any call that declares the argument, such as argparse's, or the value of an
+    annotated field or a parameter of that name.
     """
     plain_name = argument.replace("-", "_")
     for node in ast.walk(ast.parse(read_text(str(path), LARGEST_SCRIPT))):

@@ -1,4 +1,4 @@
-"""The Pareto front of a recorded study or any table of runs; and how an Optuna study is recorded in MLflow."""
+"""`front`, the Pareto front of a recorded study or of any runs, and `log_study`, which records Optuna studies."""
 
 import json
 import math
@@ -33,14 +33,14 @@ from paretune.tracking.store import Tracking
 if TYPE_CHECKING:
     import optuna
 
-_ADDRESS = re.compile(rf"^(metrics\.|params\.|tags\.{re.escape(schema.PREFIX)})")  # of columns in MLflow's data frames
+_ADDRESS = re.compile(rf"^(metrics\.|params\.|tags\.{re.escape(schema.PREFIX)})")  # prefix of MLflow's column names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Front(Result):
-    """The runs that no other run dominates, and the runs that they were chosen from."""
+    """The runs that no other run dominates, and all runs that they were chosen from."""
 
-    name: str  # of the study; empty if the runs are of none
+    name: str  # of the study; empty if the runs are not those of a recorded study
     objectives: Mapping[str, str]
     best: Sequence[Row]  # rows on the front, the best in the first objective first
     runs: Sequence[Row]
@@ -73,10 +73,10 @@ class Front(Result):
 
 
 def front(
-    # name of a study, or its run id or the beginning of it; the result of `run_study` or `estimate`; several results of
-    # `launch`; a frame, such as `mlflow.search_runs` gives; or rows as mappings
+    # name of a study, or at least four characters of the start of its run id; a result of `run_study` or `estimate`;
+    # several results of `launch`; a data frame, such as that of `mlflow.search_runs`; or rows as mappings
     runs: "str | Result | pandas.DataFrame | Iterable[Mapping[str, object] | Result]",
-    # column to "minimize" or "maximize"; by default those of the study, else less cost_usd and more f1
+    # column to "minimize" or "maximize"; by default the study's own, otherwise less cost_usd and more f1
     objectives: Mapping[str, str] | None = None,
 ) -> Front:
     """Return the Pareto front of a recorded study or of any runs.
@@ -108,10 +108,11 @@ def front(
         f"objectives: {g} must be minimize or maximize, got {w!r}" for g, w in goals.items() if w not in DIRECTIONS
     ]
     unknown = [goal for goal in goals if rows and table[goal].isna().all()]
-    refuse(faults + [f"objectives: no run has a number for {each}; there are {', '.join(rows[0])}" for each in unknown])
+    columns = ", ".join(rows[0]) if rows else ""
+    refuse(faults + [f"objectives: no run has a number for {each}; the columns are {columns}" for each in unknown])
     table = table.dropna()
     best = [number for number, row in enumerate(rows) if number in table.index and row.get("pareto_rank") == 0]
-    if not name or goals != usual:  # otherwise they are already ranked, with repeats averaged and constraints applied
+    if not name or goals != usual:  # otherwise rows are already ranked, with means over repeats and with constraints
         is_best = pareto.front(table.to_numpy().tolist(), [way == "maximize" for way in goals.values()])
         best = list(compress(table.index, is_best))
     first, way = next(iter(goals.items()))
@@ -126,7 +127,7 @@ def front(
 
 
 def _rows_of(runs: "Result | pandas.DataFrame | Iterable[Mapping[str, object] | Result]") -> list[Row]:
-    """Return rows of a result, frame, or list of results and mappings; MLflow's columns get their plain names."""
+    """Return the rows of a result, data frame, or list of results and mappings, without MLflow's column prefixes."""
     if isinstance(runs, Result):
         return runs.rows()
     items = runs.to_dict("records") if isinstance(runs, pandas.DataFrame) else runs
@@ -135,41 +136,41 @@ def _rows_of(runs: "Result | pandas.DataFrame | Iterable[Mapping[str, object] | 
 
 
 def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
-    """Name, rows of pareto.csv with their origin, and objectives of the newest study of that name or run id."""
+    """Return name, rows of pareto.csv, and objectives of the newest study with this name, or of this run id."""
     tracking = Tracking(dict(os.environ), SystemClock())
     studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
     named = [run for run in studies if run.tags.get(schema.STUDY) == name][:1]
     matches = named or [run for run in studies if len(name) >= 4 and run.run_id.startswith(name)]
     if len(matches) > 1:
-        raise BadInput([f"study: several runs begin with {name!r}: give more of its id"])
+        raise BadInput([f"study: several run ids begin with {name!r}: give more characters of the id"])
     if not matches:
         names = ", ".join(dict.fromkeys(run.tags.get(schema.STUDY, "") for run in studies))
         raise BadInput([f"study: no study is called {name!r}; recorded studies: {names or 'none'}"])
     (run,) = matches
     text = tracking.artifact_text(run.run_id, "pareto.csv")
     if text is None:
-        raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
+        raise BadInput([f"study {name}: its run {run.run_id} has no pareto.csv, because no trial has ended yet"])
     return run.tags.get(schema.STUDY, name), read_rows(text), json.loads(run.params["objectives"])
 
 
-_MARK = "paretune:study"  # attribute of a study of Optuna: by which its run in MLflow is found
+_MARK = "paretune:study"  # user attribute of an Optuna study by which its MLflow run is found
 _ENDED = {"COMPLETE": TrialStatus.COMPLETED, "FAIL": TrialStatus.FAILED, "PRUNED": TrialStatus.STOPPED}
 
 
 def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
-    """Record a study of Optuna in MLflow: a run with the page of its front, and under it a run for each trial.
+    """Record an Optuna study in MLflow: a run with the page of its front, and nested in it a run for each trial.
 
-    Call it again after further trials: runs of trials that are recorded already stay as they are. Trials that break a
-    constraint of the study (`constraints_func`, `Trial.set_constraint`) are recorded and not recommended. Values that
-    are not finite are left out. `study.set_metric_names` names its objectives; if they change, the study
-    is recorded again in a new run.
+    Call it again after further trials; runs of trials that are already recorded stay as they are. Trials that break a
+    constraint of the study (`constraints_func`, `Trial.set_constraint`) are recorded but not recommended. Values that
+    are not finite are left out. `study.set_metric_names` names the objectives; if these change, the study is recorded
+    again in a new run.
 
     Args:
-        study: with any sampler and storage.
-        name: of the study in MLflow; by default Optuna's own.
+        study: an Optuna study with any sampler and storage.
+        name: name of the study in MLflow; by default its name in Optuna.
 
     Raises:
-        BadInput: no trial of the study has ended, or its name has a quotation mark, which MLflow cannot search for.
+        BadInput: no trial of the study has ended, or its name has an apostrophe, which MLflow cannot search for.
         TrackingUnavailable: the MLflow server does not answer.
 
     Examples:
@@ -189,12 +190,13 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
         raise BadInput([f"name must not contain an apostrophe ('), got {name}: choose another one (name=...)"])
     ended = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _ENDED]
     if not ended:
-        raise BadInput([f"no trial of study {name} has ended yet: record it once one has"])
+        raise BadInput([f"no trial of study {name} has ended yet: record the study after its first trial"])
     tracking = Tracking(dict(os.environ), SystemClock())
     mark = study.user_attrs.get(_MARK) or f"optuna {uuid4().hex}"  # two studies may have one name
     study.set_user_attr(_MARK, mark)
     tags = {schema.KIND: "study", schema.STUDY: name, schema.STUDY_MARK: mark}
-    earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")  # a run keeps the metrics that it has been given
+    # Other objectives need a new run, because MLflow deletes no metrics from a run.
+    earlier = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     earlier = [each for each in earlier if each.params.get("objectives", goals) == goals]
     run = tracking.run(earlier[0].run_id) if earlier else tracking.create(f"study {name}", tags)
     recorded = {each.tags.get(schema.TRIAL): each for each in tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")}
@@ -212,9 +214,9 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
             reason="" if each.state.name == "COMPLETE" else each.state.name.lower(),
         )
         trial = replace(trial, run_id=_run_of(trial, recorded.get(str(each.number)), run.run_id, tracking))
-        is_met = dict.fromkeys(bounds, 0.0)  # as Optuna takes a trial that has not set a constraint
+        is_met = dict.fromkeys(bounds, 0.0)  # like Optuna, count a constraint that a trial has not set as met
         trials.append(replace(trial, values={**is_met, **trial.values}))
-    quality = judged_by(dict(sorted(objectives.items(), key=lambda item: item[1])))  # what is maximized first
+    quality = judged_by(dict(sorted(objectives.items(), key=lambda item: item[1])))  # maximized objectives first
     answer = StudyAnswer(name=name, front=StudyFront.of(trials, objectives, bounds, quality=quality))
     run.reopen()
     record_answer(answer, run, tracking)
@@ -225,8 +227,8 @@ def log_study(study: "optuna.Study", name: str = "") -> StudyResult:
 
 
 def _run_of(trial: Trial, begun: RecordedRun | None, study_id: str, tracking: Tracking) -> str:
-    """Return the run of a trial, and write it if it does not exist."""
-    if begun is not None and begun.ended_at:  # otherwise the call that created the run was killed before it closed it
+    """Return the id of a trial's run, which is written first unless an earlier call has completed it."""
+    if begun is not None and begun.ended_at:  # a run without an end was left by a call that was killed
         return begun.run_id
     tags = {schema.PARENT: study_id, schema.TRIAL: str(trial.number)}
     run = tracking.create(f"trial {trial.number}", tags) if begun is None else tracking.run(begun.run_id)

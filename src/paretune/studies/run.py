@@ -1,8 +1,8 @@
 """Runs a study from its file to its answer, within its budget.
 
-Its MLflow run has the page, the table and the note, and the runs of its trials below it. With `once` a command does
-what can be done now and ends; no process waits for jobs in between. The next command continues from Optuna's storage
-and the tags of runs.
+The MLflow run of the study has the page, the table and the note; the runs of its trials are nested below it. With
+`once`, a command does what can be done now and ends, and no process waits for the jobs. The next command continues from
+Optuna's storage and the tags of the runs.
 """
 
 import json
@@ -63,14 +63,14 @@ from paretune.tracking.store import Tracking
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_MOST_SHOWN = 12  # jobs of a dry run
-_MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, besides one for each instance type
+_MOST_SHOWN = 12  # most jobs that a dry run lists
+_MOST_WARNED = 20  # most jobs that are estimated for the warnings, in addition to one for each instance type
 _FREE = ("budget", "force", "max_cost_usd", "max_runtime_minutes", "metric_definitions", "register", "role", "tags")
-"""Parameters of a job that may change while a study goes on."""
-_BEAT_S = 60.0  # between two signs of life of a driver
-_SILENT_S = 600.0  # a driver on another machine without a sign of life for this long counts as dead
-_PAUSED_S = 86_400.0  # the same for a study that a scheduler drives call by call
-_BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
+"""Parameters of a job that may change when a study is continued."""
+_BEAT_S = 60.0  # seconds between two heartbeats of a driver
+_SILENT_S = 600.0  # a driver on another machine counts as dead after this many seconds without a heartbeat
+_PAUSED_S = 86_400.0  # the same with `once`, between two commands
+_BETWEEN_PAGES = 8.0  # pause between two pages, as a multiple of the time to write one: seconds in long studies
 
 
 def study(
@@ -82,12 +82,12 @@ def study(
     quiet: bool = False,
     **terms: object,
 ) -> StudyResult:
-    """Run a study that is described in Python, and return its result; otherwise as `run_study`.
+    """Run a study that is described in Python and return its result. See `run_study` for errors and Ctrl-C.
 
     Args:
-        name: of the study in MLflow; it has one study of each name.
+        name: name of the study; another call with the same name continues it.
         search: parameter of a job to the list of its values, or to `{"low": 1e-5, "high": 1e-3, "log": True}`.
-        job: what all jobs have in common; of a `JobSpec`, the parameters that are not searched.
+        job: parameters that all jobs share; those of a `JobSpec` that are searched are ignored.
         objectives: metric to "minimize" or "maximize"; by default less cost_usd and more f1.
         quiet: as in `run_study`.
         terms: further keys of a study file, such as n_trials, budget_usd or constraints.
@@ -113,23 +113,23 @@ def study(
 
 
 def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, **overrides: object) -> StudyResult:
-    """Run a study and return the front that it found within its budget. Blocks until it has ended.
+    """Run a study until it has ended, and return its result.
 
-    In a notebook the chart of its page is shown, and renewed after each trial. Ctrl-C stops its jobs, records what they
-    have cost and raises `Interrupted`. The same call goes on with the study, and takes over jobs that run.
+    A notebook shows the chart of the study's page and updates it after each trial. Ctrl-C stops the study's jobs,
+    records their cost and raises `Interrupted`. The same call continues the study and takes over jobs that are running.
 
     Args:
         study: path of the study's file, such as studies/smoke.yaml, or a mapping with the content of one.
         quiet: print nothing on standard error, and show no chart in a notebook.
-        overrides: terms of the study such as n_trials or budget_usd, or parameters of a job, that replace those of the
-            file; for a searched parameter, a value ends its search and a list replaces its choices. None is ignored.
+        overrides: keys of the study, such as n_trials or budget_usd, and parameters of a job, which replace those of
+            the file. A value for a searched parameter ends its search; a list replaces its choices. None is ignored.
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
-        ParetuneError: AWS refuses all further jobs, or MLflow takes no more runs; the same call continues the study.
+        ParetuneError: AWS refuses all further jobs, or MLflow accepts no more runs; the same call continues the study.
         CallAgain: with once=True, the study has not ended; its jobs go on.
-        LostContact: the storage or AWS went away; jobs go on, and the same call continues the study.
-        Interrupted: what this call started has been stopped.
+        LostContact: the storage or AWS is unavailable; jobs go on, and the same call continues the study.
+        Interrupted: Ctrl-C has stopped the study's jobs.
 
     Examples:
         >>> import paretune
@@ -149,9 +149,9 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
 
 def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
-    """Begin or go on with a study, as the command `study` does; of a dry run some jobs with their worst cases.
+    """Run a study, or with `dry_run` return some of its jobs with their worst cases.
 
-    These are checked as the study would check them; nothing is recorded or launched.
+    A dry run checks these jobs as the study would; it records and launches nothing.
     """
     if not file.job.dry_run:
         return run_study_file(file)
@@ -164,7 +164,7 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
         unasked = f"your AWS account was not asked: {error}"
         file = file.replace(job=file.job.given() | {"launcher": "simulated"})
         jobs, workplace, _ = _check(file, workplaces, say_on_stderr, is_played=False)
-    pattern = file.name.replace("'", "_")  # of any one character, for a quotation mark cannot be searched for
+    pattern = file.name.replace("'", "_")  # matches any character, because an apostrophe cannot be searched for
     condition = f"tags.`{schema.TRIAL}` LIKE '%' and tags.`{schema.STUDY}` LIKE '{pattern}'"
     trials = workplace.tracking.runs(condition) if has_store(workplace.environment) else []
     is_new = not any(trial.tags[schema.STUDY] == file.name for trial in trials)
@@ -175,7 +175,7 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
     with closing(StudyTable(file, "sqlite://")) as table:  # in memory
         money = Money(file, table, workplace)
         if is_new and file.design is not None:
-            _refuse_dear_rows(file, money)
+            _refuse_expensive_rows(file, money)
         for spec in list({spec.spec_hash(): spec for spec in listed}.values())[: file.n_trials][:_MOST_SHOWN]:
             texts = {name: text for name, text in spec.changed().items() if common.get(name) != text}
             try:
@@ -195,9 +195,12 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
 
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
-    """Begin or go on with a study; returns its result. Raises CallAgain if another process works on it."""
+    """Start or continue a study until it has ended, and return its result.
+
+    Raises the errors of `run_study`, and CallAgain if another process works on the study.
+    """
     if file.job.dry_run:
-        raise BadInput(["dry_run launches nothing, and this launches jobs: `paretune study FILE --dry_run` shows them"])
+        raise BadInput(["dry_run is set, but this call launches jobs: `paretune study FILE --dry_run` only shows them"])
     workplaces = Workplaces.of_process()
     uncharged, file = file, file.replace(job=charged(file.job.given(), workplaces.environment))
     with workplaces.interruption.listening():
@@ -209,7 +212,7 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
             table.reachable(),
         ):
             is_new = not any(table.trials())
-            if is_new or not file.once:  # else an earlier command has printed them
+            if is_new or not file.once:  # otherwise an earlier command has printed them
                 for text in _remarks(jobs, workplace, is_new=is_new):
                     say(text)
             show = live_chart() if say is say_on_stderr else None
@@ -219,20 +222,21 @@ def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stder
 def _check(
     file: StudyFile, workplaces: Workplaces, say: Callable[[str], None], *, is_played: bool = True
 ) -> tuple[list[JobSpec], Workplace, str]:
-    """Return some jobs of a study that may start, their workplace and storage. Raises before any write or payment.
+    """Check a study, and return some of its jobs, their workplace and the address of its storage.
 
-    A simulated study that is not going to be played needs no values of its objectives.
+    Raises the errors of `run_study` before anything is written or paid. If not `is_played`, a simulated study will not
+    run, so its objectives may be unknown to the simulation.
     """
     jobs = some_jobs(file)
     workplace, storage = workplaces.of(jobs[0]), file.storage or usual_storage(workplaces.home, workplaces.environment)
-    budgets = workplace.budget_ledger(file.job.budget)  # its file may be faulty
+    budgets = workplace.budget_ledger(file.job.budget)  # raises BadInput if its file is faulty
     if file.once and not workplace.launcher.jobs_outlive_submitter:
         ending = f"those of launcher {workplace.launcher.traits.name} end with it"
-        text = f"jobs that go on when the command has ended, and {ending}: leave out once, or take another launcher"
+        text = f"jobs that go on when the command has ended, but {ending}: leave out once, or use another launcher"
         raise BadInput([f"once=true needs {text}"])
     if file.once and budgets is not None and budgets.is_local and storage.startswith("postgresql"):
-        text = f"{budgets.file.path} on a server, too, for later commands may run on other machines: it is in "
-        text += f"{budgets.shown_address}; set {STORAGE_VARIABLE}, or storage in that file"
+        text = f"{budgets.file.path} on a server, too, because later commands may run on other machines. It is in "
+        text += f"{budgets.shown_address}: set {STORAGE_VARIABLE}, or storage in that file"
         raise BadInput([f"once=true with storage {redacted(storage)} needs the ledger of {text}"])
     if workplace.launcher.reads_inputs and not jobs[0].runs_user_code:
         say("preparing model and data")
@@ -243,7 +247,7 @@ def _check(
 
 
 class StudyRun:
-    """The MLflow run of a study, which the runs of its trials are nested under, and the `driver` that works on it."""
+    """Works on a study with a `driver`, and writes its results into the study's MLflow run."""
 
     def __init__(
         self,
@@ -251,7 +255,7 @@ class StudyRun:
         table: StudyTable,
         workplace: Workplace,
         *,
-        given: StudyFile,  # the study without what the profile adds
+        given: StudyFile,  # the study without the owner and budget that the profile adds
         say: Callable[[str], None] = say_on_stderr,
         show: Callable[[StudyAnswer], None] | None = None,  # called with the answer after each trial
     ) -> None:
@@ -272,13 +276,13 @@ class StudyRun:
                 self._run.log_text(_csv(correlations.rename_axis("").reset_index()), "correlation.csv")
                 self._run.log_figure(file.design.picture(), "correlation.png")
         self.driver = Driver(file, table, run_id=self.run_id, workplace=workplace, on_trial=self._trial_ended, say=say)
-        self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
-        self._is_stale = False  # a trial has ended since the last page
-        self._predicted: Callable[[], Sequence[Trial]] = tuple  # points that the search predicts and has not run
-        self._since_growth: Callable[[], str] = str  # in words, the dollars since the front last grew
+        self._next_page = math.inf if file.once else 0.0  # with `once`, a page is written only at the end
+        self._is_stale = False  # whether a trial has ended since the last page
+        self._predicted: Callable[[], Sequence[Trial]] = tuple  # returns points that are predicted and have not run
+        self._since_growth: Callable[[], str] = str  # describes the dollars since the front last grew
 
     def work(self) -> StudyResult:
-        """Work on the study until it ends, with `once` as far as possible now; raises as `run_study` does."""
+        """Run the study until it ends, or with `once` as far as possible now. Raises the errors of `run_study`."""
         driver, file = self.driver, self._file
         try:
             with self._table.reachable():
@@ -287,12 +291,12 @@ class StudyRun:
                 if isinstance(suggesting, Split):
                     self._predicted, self._since_growth = suggesting.predicted, suggesting.since_growth
                 if file.design is not None and not driver.trials and not driver.running:
-                    _refuse_dear_rows(file, driver.money)
+                    _refuse_expensive_rows(file, driver.money)
                 reason = driver.run(suggesting.propose)
                 if not driver.trials and driver.money.has_budget:
                     raise BudgetRefused(f"nothing was launched: {reason}")
                 verification = Verification(driver, lambda: self._answer().picks)
-                if file.judged_by is not None and file.design is None:  # else one run shows the seconds and dollars
+                if file.judged_by is not None and file.design is None:  # one run is enough for seconds and dollars
                     driver.run(verification.propose)
                 driver.finish()
         except CallAgain as error:
@@ -310,14 +314,14 @@ class StudyRun:
         return self._finish(reason, verification.reasons)
 
     def _drive_alone(self, digest: str) -> None:
-        """Raise CallAgain if another machine drives this study from its own storage: each would pay all trials.
+        """Raise CallAgain if another machine drives this study with its own storage, as both would pay for all trials.
 
-        Both write before they look, so at least one of two that begin together sees the other one.
+        Each driver sets its tags before it reads those of others. So if two start together, one or both see the other.
         """
         if self._workplace.launcher.origin != "measured" or not self._workplace.launcher.traits.is_billed:
             return
         self._run.set_tags({schema.SPEC_HASH: digest, schema.WATCHED_BY: process_text()})
-        self._say_driven(_SILENT_S)
+        self._mark_driven(_SILENT_S)
         now, same = self._workplace.clock.now(), f"tags.`{schema.SPEC_HASH}` = '{digest}'"
         for run in self._tracking.runs(same):
             driven_until, holder = float(run.tags.get(schema.DRIVEN_UNTIL) or 0.0), run.tags.get(schema.WATCHED_BY, "")
@@ -326,20 +330,21 @@ class StudyRun:
                 self._run.end("KILLED")
                 raise CallAgain(
                     f"{holder} works on the study {self._file.name}, with another storage: this command has done "
-                    f"nothing; run it again later, or give both one storage (storage, or {STORAGE_VARIABLE})"
+                    f"nothing; run it again later, or give both the same storage (storage, or {STORAGE_VARIABLE})"
                 )
         self._workplace.interruption.on_check.append(self._beat)
 
     def _beat(self) -> None:
-        if self._workplace.clock.monotonic() - self._said_s >= _BEAT_S:
-            self._say_driven(_SILENT_S)
+        if self._workplace.clock.monotonic() - self._marked_at_s >= _BEAT_S:
+            self._mark_driven(_SILENT_S)
 
-    def _say_driven(self, seconds: float) -> None:
-        self._said_s = self._workplace.clock.monotonic()
+    def _mark_driven(self, seconds: float) -> None:
+        """Mark the study's run as driven by this process for so many seconds from now."""
+        self._marked_at_s = self._workplace.clock.monotonic()
         self._run.set_tags({schema.DRIVEN_UNTIL: f"{self._workplace.clock.now() + seconds:.0f}"})
 
     def _trial_ended(self, trial: Trial) -> None:
-        """Print that a trial has ended; now and then write page, table and ranks again."""
+        """Print how a trial ended and, not too often, write the page and the table again."""
         result = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items()) or trial.reason[:120]
         outcome = f"{trial.shown_status}{': ' if result else ''}{result} ({trial.setting()})"
         self._is_stale, balance = True, self._table.balance()
@@ -357,7 +362,7 @@ class StudyRun:
             self._next_page = time.monotonic() + _BETWEEN_PAGES * (time.monotonic() - began)
 
     def _answer(self) -> StudyAnswer:
-        """Return the answer so far of a study that goes on."""
+        """Return the study's answer so far."""
         file, balance, trials = self._file, self._table.balance(), list(self.driver.trials.values())
         front = StudyFront.of(
             trials,
@@ -380,6 +385,7 @@ class StudyRun:
         )
 
     def _doubtful_prices(self, trials: Sequence[Trial]) -> dict[str, str]:
+        """Return instance type to a remark about its price, for prices that are old or uncertain."""
         workplace, remarks = self.driver.workplace, dict[str, str]()
         for spec in {trial.spec.instance_type: trial.spec for trial in trials if trial.spec.has_instances}.values():
             price, region = workplace.launcher.price(spec), workplace.launcher.region(spec)
@@ -389,7 +395,10 @@ class StudyRun:
         return remarks
 
     def _finish(self, reason: str, unverified: Mapping[int, str]) -> StudyResult:
-        """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
+        """Write the final page, table, ranks and cost, and return the result.
+
+        `unverified` maps the number of a recommended point to why it has fewer than three runs.
+        """
         final = replace(self._answer(), running=None, unverified=unverified)
         self._write(final, is_last=True)
         if self._show is not None:
@@ -417,15 +426,15 @@ class StudyRun:
 
     def _pause(self) -> None:
         """Write the results of this round, and leave the run open for the next one."""
-        self._say_driven(_PAUSED_S)
+        self._mark_driven(_PAUSED_S)
         with suppress(ParetuneError), self._table.reachable():
             if self._is_stale:
                 self._write(self._answer(), is_last=True)
         if (virtual_clock := self._workplace.launcher.virtual_clock) is not None:
-            virtual_clock.sleep(ROUND_S)  # as the time between two commands would pass
+            virtual_clock.sleep(ROUND_S)  # simulates the time until the next command
 
     def _leave(self, error: BaseException) -> None:
-        """Write the results so far, and say how to go on; whoever has pressed Ctrl-C gets the answer so far."""
+        """Write the results so far and print how to continue; after Ctrl-C, print the answer so far, too."""
         is_interrupted, shown = isinstance(error, (Interrupted, KeyboardInterrupt)), ""
         with suppress(ParetuneError), self._table.reachable():  # the storage itself may have failed
             if self.driver.trials:
@@ -436,18 +445,18 @@ class StudyRun:
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._run.delete_tags(schema.DRIVEN_UNTIL)
             self._run.end("KILLED" if is_interrupted else "FAILED")
-        if shown:  # only now, because a terminal that is gone must not keep the run open
+        if shown:  # printed last, so that a closed terminal does not leave the run open
             self._say(shown)
-        if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
+        if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages name the next step
             self._say("the same command continues the study")
 
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
-        """Write page, table and bill; the last time a driver does, ranks, too."""
+        """Write the page, the table and the cost; with `is_last` also the ranks of the trials."""
         self._is_stale = False
         self._run.log_metrics(metrics.to_known_digits({metrics.COST_USD: self._table.balance().spent_usd}))
         record_answer(current, self._run, self._tracking, is_last=is_last)
         if is_last and self._run.tags().get(schema.RUN_NAME, "").startswith(f"study {self._file.name}"):
-            self._run.set_tags({schema.RUN_NAME: study_name(current)})  # of another name, a user has given it
+            self._run.set_tags({schema.RUN_NAME: study_name(current)})  # any other name was given by a user
         if self._file.design is not None:
             table = self._file.design.table([(trial.point, _end_of(trial)) for trial in current.front.trials])
             self._run.log_text(_csv(table), "design.csv")
@@ -465,15 +474,15 @@ def _csv(table: "DataFrame") -> str:
 
 
 def _end_of(trial: Trial) -> dict[str, Any]:
-    """Return the columns of design.csv on how a trial ended: what it measured, and what it was billed in any case."""
+    """Return the columns of design.csv about the end of a trial: its status, bill and metrics."""
     billed = {metrics.COST_USD: trial.cost_usd, metrics.BILLABLE_SECONDS: trial.billed_s}
     known = {name: value for name, value in billed.items() if value is not None}
     end = {"status": trial.shown_status, "run_id": trial.run_id, "origin": trial.origin}
     return end | known | dict(trial.measured)
 
 
-def _refuse_dear_rows(file: StudyFile, money: Money) -> None:
-    """Refuse a designed experiment whose rows may cost more than its budget: a part of it would show little."""
+def _refuse_expensive_rows(file: StudyFile, money: Money) -> None:
+    """Raise BudgetRefused if the rows of a design may exceed its budget, because some of them alone show little."""
     specs, budget_usd = [spec for _, spec in file.jobs_at()], file.budget_usd
     total_usd = sum(filter(None, (money.worst_usd(money.limited(spec)) for spec in specs)))
     if budget_usd is not None and total_usd > budget_usd:
@@ -484,7 +493,7 @@ def _refuse_dear_rows(file: StudyFile, money: Money) -> None:
 
 
 def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -> None:
-    """Refuse a simulated search for a quality that the simulation does not know, before its first trial."""
+    """Raise BadInput if a simulated study searches for a quality that the simulation does not know."""
     launcher, quality = workplace.launcher, file.judged_by
     if launcher.virtual_clock is None or file.design is not None or quality is None:
         return
@@ -498,7 +507,7 @@ def _check_quality(file: StudyFile, jobs: list[JobSpec], workplace: Workplace) -
 
 
 def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
-    """Refuse a study if none of its jobs can run, before anything is written or paid: BadInput of the first job."""
+    """Raise BadInput with the faults of the first job if none of the jobs can run."""
     first = list[str]()
     for spec in jobs:
         with collecting(faults := list[str]()):
@@ -514,7 +523,10 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
 
 
 def _remarks(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
-    """Return warnings about all points, points not tried, and prices. Raises BadInput if a new study can try none."""
+    """Return lines to print: warnings that concern all points, how many points are not tried, and prices.
+
+    Raises BadInput if a new study has no job that can be launched.
+    """
 
     def foresee(specs: Iterable[JobSpec]) -> list[ForeseenJob]:
         return [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs]
@@ -541,14 +553,14 @@ def _described(file: StudyFile) -> str:
         for name, value in given.get(section, {}).items()
         if section != "job" or name not in _FREE
     }
-    if file.design is not None:  # whatever wrote its rows, such as a table
+    if file.design is not None:  # its rows, however they were made
         digest = sha256(spell(file.design.rows).encode()).hexdigest()[:12]
         described |= {"points seed": file.seed, "points rows": f"{len(file.design.rows)}, digest {digest}"}
     return json.dumps(described, ensure_ascii=False)
 
 
 def open_run(tracking: Tracking, table: StudyTable, file: StudyFile) -> str:
-    """Return the id of the study's run: that of `mlflow run`, an earlier driver's, or a new one."""
+    """Return the id of the study's run: an earlier driver's, the one that `mlflow run` has opened, or a new one."""
     mark, title = table.open(_described(file)), f"study {file.name}"
     marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark}'")
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command

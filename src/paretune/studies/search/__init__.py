@@ -1,8 +1,8 @@
-"""The search of a study: asks for trials, runs their jobs, records their dollars, stops.
+"""The search of a study: asks for trials, runs their jobs, records their dollars, and stops.
 
-driver      the loop and the job of one trial; takes over what an earlier process has left, gives back warm pools
-next_job    what suggests jobs: `sampler: split`, Optuna's samplers, each point in turn, and repeats in the end
-table       the trials of a study in Optuna's storage
-history     the ended trials of a study: which of their jobs are tried again, why it ends early
-money       limits, worst cases, the reservations of a study
+driver        the loop, and the job of one trial; takes over jobs of an earlier process and releases warm pools
+next_job      proposes the next job: from a sampler, from a list of points, or as a repeat of a recommended point
+table         the trials of a study in Optuna's storage
+ended_trials  which jobs of ended trials are retried, and why a study ends early
+money         time limits, worst cases, and the dollars that a study reserves
 """

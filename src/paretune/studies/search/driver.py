@@ -2,12 +2,12 @@
 
 Because records are written in this order, another driver can take over from one that is killed at any moment:
 
-    asked in Optuna -> reserved -> run created in MLflow -> job named -> job created -> run filled -> recorded
+    asked for in Optuna -> reserved -> run created in MLflow -> job named -> job created -> run filled -> recorded
     -> reported to Optuna
 
-A local job dies with its driver: its trial ends as failed, its cost is recorded, and its job is started again from its
-checkpoint. Only one driver at a time works on a study (see `ledger.lock`). With `once`, a driver does what can be done
-now, leaves its jobs to the next driver, and raises CallAgain.
+A local job dies with its driver: its trial ends as interrupted, its cost is recorded, and its job is started again from
+its checkpoint. Only one driver at a time works on a study (see `ledger.lock`). With `once`, a driver does what can be
+done now, leaves its jobs to the next driver, and raises CallAgain.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ from paretune.tracking import schema
 from paretune.tracking.recorded_run import RecordedRun
 from paretune.tracking.run_writer import Run
 
-ROUND_S = 600.0  # virtual seconds between two calls with `once`, in a study of simulated jobs
+ROUND_S = 600.0  # virtual seconds between two commands with `once`, in a study of simulated jobs
 _RETRIED_BY_ANYBODY = frozenset({FailureKind.CAPACITY, FailureKind.INTERNAL})
 
 
@@ -66,7 +66,8 @@ class TrialJob:
         self._workplace = workplace
         self.record = JobRecord(self.spec, workplace, run=run, study=file.name)
         self.record.retries = _RETRIED_BY_ANYBODY
-        # A batch size that is searched or given is measured unchanged. Any other may be halved, but only by the study.
+        # A per-device batch that is searched or given is measured unchanged. Any other is halved after running out of
+        # memory, but only while this process runs: another one that follows the job does not halve it.
         smaller = () if trial.spec.per_device_train_batch_size is not None else (FailureKind.OUT_OF_MEMORY,)
         self._job = Attempts(self.record, decides=smaller)
 
@@ -78,7 +79,7 @@ class TrialJob:
         """
         try:
             tags = self.record.run.tags() if adopt else {}
-            if adopt:  # before anything that takes a while, so that `sync` leaves it alone
+            if adopt:  # before anything that takes a while, so that `sync` leaves the job alone
                 self.record.watch()
             if adopt and self._can_adopt(tags):
                 self.record.adopt()
@@ -90,7 +91,7 @@ class TrialJob:
                 self._job.admitted = replace(admitted, worst_usd=self.trial.worst_usd)
                 self.record.describe(admitted)
             self._job.begin()
-        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # JobFailed: its preparation died
+        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # JobFailed: while preparing its inputs
             return self._refused(error)
         return None
 
@@ -98,12 +99,12 @@ class TrialJob:
         """Return the trial once it has ended, or None while its job runs."""
         try:
             end = self._job.poll()
-        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # by the next attempt
+        except (BadInput, LaunchRefused, BudgetRefused, JobFailed) as error:  # when the next attempt was started
             return self._refused(error)
         return None if end is None else self._ended(end)
 
     def ask_to_stop(self) -> None:
-        """Begin to stop its job, without waiting for it."""
+        """Ask the launcher to stop the job, without waiting until it has stopped."""
         if self._job.current is not None:
             self._job.current.stop()
 
@@ -115,17 +116,20 @@ class TrialJob:
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = job_name(self.record.run.run_id, 1)
         if not tags:  # every run of a trial has some
-            text = f"MLflow does not show where {name} is: the same command finds it, if it was started before"
+            text = f"MLflow does not show where {name} runs: if it was started, the same command finds it"
             raise LostContact(text)
         try:
             if reason := self._workplace.elsewhere(tags):
                 raise LostContact(f"trial {self.number} ({name}) cannot be followed from here: {reason}")
             return self._workplace.launcher.attach(name) is not None
         except (BadInput, LaunchRefused) as error:
-            raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
+            raise LostContact(f"{error}: if {name} was started, the same command finds it") from error
 
     def _refused(self, error: BadInput | LaunchRefused | BudgetRefused | JobFailed) -> Trial:
-        """Return the ended trial of a job that was refused (quota, permission) or whose data cannot be read."""
+        """Close the run of a job that was refused (quota, permission) or whose inputs cannot be prepared.
+
+        Returns the ended trial.
+        """
         self._job.end(error, stops=False)
         if isinstance(error, BadInput | JobFailed):
             return self._end(TrialStatus.FAILED, str(error))
@@ -140,7 +144,7 @@ class TrialJob:
         if end.has_completed:
             measured, verdicts = dict(end.metrics), tuple(end.verdicts)
             return self._end(TrialStatus.COMPLETED, "", measured=measured, verdicts=verdicts)
-        # A local job adopted from a dead driver died with that driver: its end says nothing about its point.
+        # A local job of an earlier driver died with that driver: its end says nothing about its point.
         is_lost = self.record.is_adopted and not self._workplace.launcher.jobs_outlive_submitter
         is_stopped = end.state is JobState.STOPPED
         return self._end(TrialStatus.of_end(kind, end.reason, is_stopped=is_stopped, is_lost=is_lost), end.reason)
@@ -175,7 +179,7 @@ Propose = Callable[[], Start | str]
 
 
 class Driver:
-    """The process that works on a study; there is one at a time."""
+    """Works on a study: starts its jobs, polls and records them. Only one process at a time may do so."""
 
     def __init__(
         self,
@@ -188,15 +192,15 @@ class Driver:
         say: Callable[[str], None],  # prints a line
     ) -> None:
         self.file, self.table, self.workplace, self.run_id = file, table, workplace, run_id
-        self.ended = EndedTrials(file, ())  # made again with each trial that ends
+        self.ended = EndedTrials(file, ())  # replaced when a trial ends
         self.money = Money(file, table, workplace)
         self._on_trial, self._say = on_trial, say
-        self._jobs: dict[int, TrialJob] = {}  # trial number to its job, if that has not ended
+        self._jobs: dict[int, TrialJob] = {}  # trial number to its job; running jobs only
         # Trial number to the warm pool that its job left, whichever driver ran the job.
         self._pools: dict[int, tuple[Bill, RecordedRun]] = {}
-        self._heard: set[int] = set()  # trials from whose ends this driver has learned
+        self._heard: set[int] = set()  # ended trials that this driver has reported and charged
         self._faults: dict[str, str] = {}  # job hash to the launcher's reason for refusing it; empty if accepted
-        self._assumed_fixed = frozenset[int]()  # see `EndedTrials`; with `once` the drivers of all rounds count as one
+        self._assumed_fixed = frozenset[int]()  # see `EndedTrials`; empty with `once`: all commands act as one driver
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -210,7 +214,7 @@ class Driver:
 
     @property
     def under_way(self) -> list[Trial]:
-        """Trials whose jobs are running or waiting to be tried again."""
+        """Trials whose jobs are running or waiting to be retried."""
         return [*(job.trial for job in self.running), *(trial for trial, _ in self.ended.retries.values())]
 
     def why_over(self) -> str:
@@ -220,7 +224,7 @@ class Driver:
         return self.ended.lacks_objective() or enough
 
     def adopt(self) -> None:
-        """Continue the trials of earlier drivers, and report to Optuna what they recorded but did not report."""
+        """Continue the running trials of earlier drivers, and report ended ones to Optuna that they did not report."""
         if not self.file.once:
             self._assumed_fixed = frozenset(trial.number for trial in self.table.trials()[1])
         self._refresh()
@@ -234,11 +238,11 @@ class Driver:
             self._begin(trial, adopt=True)
 
     def run(self, propose: Propose) -> str:
-        """Start and poll jobs until none is running and none may be started; returns the reason.
+        """Start and poll jobs until none is running and none should be started; returns the reason.
 
         With `once`, raises CallAgain as soon as no more jobs can be started now.
         """
-        judged, reason = None, ""  # the ended trials at the last proposal, and why it started nothing
+        judged, reason = None, ""  # the ended trials at the last proposal, and why nothing was started
         while True:
             self.poll()
             while self._may_start():
@@ -293,7 +297,7 @@ class Driver:
         if identity in {trial.identity for trial in self.under_way}:
             return "the same job is under way"
         if self.ended.cannot_fit(spec):
-            return "a job with no more rows per device ran out of memory on a device as large"
+            return "an equal or smaller batch per device ran out of memory on a device of this size"
         if identity not in self._faults:
             with collecting(faults):
                 self.money.check_prices(spec)
@@ -374,7 +378,7 @@ class Driver:
                     self._say(f"trial {trial.number}: {sentence}")
 
     def _start_given(self) -> bool:
-        """Start what needs no search: a queued trial, or a job that is due for another try."""
+        """Start what needs no search, a queued trial or a retry that is due; returns whether there was one."""
         try:
             asked = self.table.ask_waiting()
         except ValueError as error:
@@ -409,7 +413,7 @@ class Driver:
         try:
             run = tracking.run(run_id) if run_id else tracking.create(name, tags)
         except TrackingUnavailable as error:
-            if not (self.trials or self.running):
+            if not (self.trials or self.running):  # nothing has been launched yet
                 raise
             status, now = TrialStatus.REFUSED, self.workplace.clock.now()
             end: Trial | None = replace(
@@ -429,7 +433,7 @@ class Driver:
                 raise LaunchRefused(f"{end.reason} (nothing could be launched {self.ended.refused} times in a row)")
 
     def _conclude(self, number: int, end: Trial) -> None:
-        """Record how a trial ended, then report it to Optuna, which so never knows an end that is not recorded."""
+        """Record how a trial ended, then report it to Optuna, so that Optuna never has an end that is not recorded."""
         self._jobs.pop(number, None)
         if end.running_when_refused is not None:
             end = replace(end, running_when_refused=len(self._jobs))

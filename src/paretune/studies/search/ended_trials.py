@@ -1,4 +1,4 @@
-"""The ended trials of a study: which of their jobs are tried again, and why it begins no further one."""
+"""The ended trials of a study: which of their jobs are retried, and why the study ends early."""
 
 import math
 import re
@@ -13,37 +13,41 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 
-MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
-MOST_FAILURES = 2  # times that a job is run which fails by itself or is cut off; then its point counts as impossible
-MOST_REFUSED = 3  # times in a row that SageMaker refuses the only job, before the study ends
-LIMIT_RETRY_S = 1800.0  # seconds until SageMaker is asked again for more jobs at a time than it has let run
-_REFUSED_PAUSE_S = 60.0  # seconds until SageMaker is asked again after it has refused the only job
-_FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
+MOST_TRIES = 4  # retries of a job that was refused (capacity, quota) or interrupted; then it counts as failed
+MOST_FAILURES = 2  # failures or reached time limits of a job after which it is not run again
+MOST_REFUSED = 3  # refusals in a row, while no other job runs, after which a study ends
+LIMIT_RETRY_S = 1800.0  # seconds until the launcher is asked again for more jobs at a time than it allowed
+_REFUSED_PAUSE_S = 60.0  # seconds until the launcher is asked again after it refused a job while no other one ran
+_FIRST_PAUSE_S = 300.0  # seconds until a refused job is retried the first time; the pause doubles with each retry
 
-FEWEST_ALIKE = 2  # jobs that fail for one reason, after which a study ends in which none has completed
-FEWEST_WITHOUT = 2  # completed trials that all lack an objective, after which a study ends
+FEWEST_ALIKE = 2  # failures for the same reason after which a study ends if no trial has completed
+FEWEST_WITHOUT = 2  # completed trials without an objective after which a study ends
 _ERROR = re.compile(
     r"\b(?:ModuleNotFound|Import|Syntax|Indentation|Name|UnboundLocal|Type|Attribute|Key|Index|Value|FileNotFound|"
     r"NotImplemented|Assertion)Error\b|No module named|package \S+ is missing|No matching distribution found|"
     r"unrecognized arguments|arguments are required|error: argument"
 )
-"""Python's exceptions of wrong code and missing packages, and argparse's messages."""
-_CHANGING = re.compile(r"[0-9a-f]{8,}")  # ids of runs, parts of temporary folders
+"""Python's exceptions for wrong code and missing packages, and argparse's messages."""
+_CHANGING = re.compile(r"[0-9a-f]{8,}")  # differs between equal errors: ids of runs, names of temporary folders
 
 
 class EndedTrials:
-    """The trials that have ended, in the order in which they were recorded. A job's identity is its `spec_hash`.
+    """Decides from the ended trials of a study which jobs are retried, and whether the study should end.
 
     Trials that had ended before this driver started are `assumed_fixed`: a user who starts a study again may have
     fixed what made them fail.
 
+    The identity of a job is its `spec_hash`. Times are seconds since the epoch, by the launcher's clock.
+
     Attributes:
-        trials: by number; those that were tried again and cost nothing are left out.
-        final: identity of a job that need not run again, because its outcome is known, to its trial.
-        failed: identities of jobs that failed and are not `assumed_fixed`: not retried unless the sampler asks for it.
-        retries: identity to the last trial of a job that is to be tried again, and from which time on.
-        longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
-        most_running: jobs at a time that SageMaker has let run; it is asked for more at `asked_again_at`.
+        trials: number to trial, in the order in which they were recorded, without those that were retried and cost
+            nothing.
+        final: identity of each job that need not run again, because its outcome is known, to the number of its trial.
+        failed: identities of jobs that failed and are not `assumed_fixed`: retried only if the sampler asks for it.
+        retries: identity of each job that is to be retried, to its last trial and the earliest time of the retry.
+        longest_s: hash of a job without its seed, to the seconds of the longest completed job with that hash.
+        most_running: jobs at a time that the launcher has allowed; more are tried at `asked_again_at`.
+        refused: number of refusals in a row while no other job ran.
     """
 
     def __init__(
@@ -79,12 +83,12 @@ class EndedTrials:
             self._judge(identity, trials, is_under_way=identity in under_way)
 
     def _judge(self, identity: str, trials: Sequence[Trial], *, is_under_way: bool) -> None:
-        """Decide from all trials of a job, in their order, whether it is final, has failed or is to be retried."""
+        """Decide from all trials of a job, in order, whether it is final, has failed or is to be retried."""
         *earlier, last = trials
         for trial in earlier:
             if trial.status.is_retryable and not trial.cost_usd:
                 del self.trials[trial.number]
-        # A job that was refused while others ran waits for them: that is not a try.
+        # A job that was refused while others ran only waits for them, which does not count as a try.
         tries = sum(trial.status.is_retryable and not trial.running_when_refused for trial in trials)
         failures = sum(trial.status.is_retried_on_request for trial in trials) + max(0, tries - MOST_TRIES)
         if failures and last.number not in self._assumed_fixed:
@@ -102,7 +106,7 @@ class EndedTrials:
         return sum(trial.counts for trial in self.trials.values())
 
     def has_enough(self, under_way: int = 0) -> bool:
-        """Return whether the study may have no more trials than its ended ones and `under_way` more."""
+        """Return whether the ended trials and `under_way` more reach the study's n_trials."""
         return self._file.n_trials is not None and self.counted + under_way >= self._file.n_trials
 
     @cached_property
@@ -111,13 +115,13 @@ class EndedTrials:
         return [trial for trial in self.trials.values() if trial.counts and trial.status is TrialStatus.COMPLETED]
 
     def cannot_fit(self, spec: JobSpec) -> bool:
-        """Return whether a job will run out of memory, as one with no more rows on an equally large device did."""
+        """Return whether a job with no larger batch per device has run out of memory on devices of the same size."""
         return bool(self._full) and Footprint.of(spec, spec.plan()).why_full(self._full) is not None
 
     def lacks_objective(self) -> str:
         """Explain why no trial will ever have all objectives and constraints; empty while one may.
 
-        A training that has completed twice without logging a metric will not log it the next time, unless it is fixed.
+        A user's own training that has completed twice without logging a metric will not log it the next time either.
         """
         wanted = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         absent = [name for name in wanted if not any(name in trial.values for trial in self.completed)]
@@ -128,17 +132,17 @@ class EndedTrials:
         example = f"[{{Name: {absent[0]}, Regex: '{absent[0].replace('_', ' ')} +([0-9.]+)'}}]"
         return (
             f"{len(fresh)} jobs have completed and none has logged {' or '.join(absent)}, which this study needs (they "
-            f"have logged {logged}): print it as a line such as `{absent[0]}: 0.8`, have it read from what they print "
-            f"by a line of `job` such as `metric_definitions: {example}`, or start a new study with another metric"
+            f"have logged {logged}): print it as a line such as `{absent[0]}: 0.8`, add a line to `job` that reads it "
+            f"from their output, such as `metric_definitions: {example}`, or start a new study with another metric"
         )
 
     def hopeless(self) -> str:
         """Explain why no further job can complete, and what to change; empty while one may.
 
-        No trial has completed, and several that are not `assumed_fixed` have failed with the same error in the code, or
-        were ended at the study's own limit of runtime. They have no searched value in common that other points lack:
-        otherwise, a job with another value may complete. A limit that ends jobs on some instance types says nothing
-        about the others.
+        That is so if no trial has completed, and several that are not `assumed_fixed` have failed with the same error
+        in the code, or were cut off at the time limit in the study's file. If these trials share a value of a searched
+        parameter, jobs with other values may still complete. Likewise, a time limit that cuts off jobs on some instance
+        types may suffice on the others.
         """
         alike = dict[str, list[Trial]]()
         for trial in [] if self.completed else self.trials.values():
@@ -174,7 +178,7 @@ class EndedTrials:
         return types is None or {*types.corners} <= tried
 
     def _have_in_common(self, trials: Sequence[Trial]) -> bool:
-        """Return whether trials share the value of a searched parameter that has other values, too."""
+        """Return whether trials share the value of a parameter of which the study has several values."""
         values: dict[str, set[Value]] = {name: {*entry.corners} for name, entry in self._file.search.items()}
         for row in self._file.design.rows if self._file.design is not None else ():
             for name, value in row.items():

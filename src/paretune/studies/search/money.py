@@ -1,7 +1,7 @@
 """The dollars of a study: the worst case of each job, reserved in the study's own budget and in shared budgets.
 
-A job's worst case follows from its maximum runtime. So a study with a budget limits each job to a runtime that the job
-will hardly need, and reserves that worst case before the job is created.
+A job's worst case follows from its time limit. So a study with a budget gives each job a time limit that the job will
+hardly reach, and reserves the worst case of that limit before the job is created.
 """
 
 import math
@@ -21,15 +21,15 @@ from paretune.studies.results.trial_status import TrialStatus
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.table import StudyTable
 
-# A job that is cut off costs money and shows nothing, so these factors are generous.
-_OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with another seed
+# Factors of time limits. A job that is cut off costs money and shows nothing, so they are generous.
+_OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with any seed
 OF_ESTIMATES = 4.0  # times the upper end of the estimate, whether or not the model has run on that cluster
 _AGAIN = 2.0  # times the last limit, after a job was cut off at it
-_SLOW_START_S = 300.0  # added for an exceptionally slow start, but at most the seconds of the job itself
+_SLOW_START_S = 300.0  # added for an exceptionally slow start, but no more than the seconds of the job itself
 
 
 class Money:
-    """Limits the runtime of jobs, reserves their worst cases, and checks what the budgets still cover."""
+    """Sets time limits of jobs, reserves their worst cases, and checks what the budgets still cover."""
 
     def __init__(self, file: StudyFile, table: StudyTable, workplace: Workplace) -> None:
         self._file, self._table, self._workplace = file, table, workplace
@@ -61,8 +61,8 @@ class Money:
         launcher, spec = self._workplace.launcher, trial.spec
         if trial.status is TrialStatus.CUT_OFF and not trial.is_probe:
             # Twice this job's own factor: several jobs cut off by the same wrong estimate raise it only once.
-            had = spec.max_runtime_minutes / self._usual_minutes(spec)
-            self._slower = max(self._slower, _AGAIN * had)
+            factor = spec.max_runtime_minutes / self._usual_minutes(spec)
+            self._slower = max(self._slower, _AGAIN * factor)
             self._estimates.clear()
         per_second = cost_usd(launcher.price(spec), spec, 1.0)
         if trial.cost_usd is None or trial.worst_usd is None or not per_second or not launcher.traits.is_billed:
@@ -83,7 +83,11 @@ class Money:
         )
 
     def limited(self, spec: JobSpec) -> JobSpec:
-        """Return the job with a shorter limit, from an equal job or its estimate, so that it reserves fewer dollars."""
+        """Return the job with a shorter time limit, so that it reserves less of the study's own budget.
+
+        The limit comes from the slowest equal job, otherwise from the estimate. The job is returned unchanged if its
+        own limit is shorter, or if the study has no budget of its own.
+        """
         if self._file.budget_usd is None:
             return spec
         longest_s = self._longest_s.get(spec.spec_hash(but=["seed"]))
@@ -91,7 +95,7 @@ class Money:
         return spec.replace(max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def exceeds_limit(self, spec: JobSpec) -> bool:
-        """Return whether the estimate exceeds the job's own limit; always False if an equal job was measured."""
+        """Return whether the estimate exceeds the job's own time limit; False if an equal job was measured."""
         return spec.spec_hash(but=["seed"]) not in self._longest_s and self._estimated(spec)[1]
 
     def check_prices(self, spec: JobSpec) -> None:
@@ -102,9 +106,10 @@ class Money:
                 raise BadInput([unknown_price(each.instance_type, region, "it cannot be charged to a budget")])
 
     def worst_usd(self, spec: JobSpec) -> float | None:
-        """Return the job's dollars at its limit on its most expensive instance type, or None without prices.
+        """Return the job's dollars at its time limit on its most expensive instance type; None if a price is unknown.
 
-        Includes an upload of unknown length until a job has completed. Raises BudgetRefused above max_cost_usd.
+        Until a job has completed, this includes an unusually long upload, because the upload of a user's own training
+        is unknown. Raises BudgetRefused above max_cost_usd.
         """
         launcher = self._workplace.launcher
         usd = launcher.admit(spec)
@@ -114,9 +119,13 @@ class Money:
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
     def reserve(self, trial: Trial) -> Trial:
-        """Reserve the worst case of a trial's job in the study's budget and return the trial. Raises BudgetRefused.
+        """Reserve the worst case of a trial's job in the study's budget, and return the trial with it.
 
-        Shared budgets are only checked: like any other job, this one reserves there once it has a run.
+        Shared budgets are only checked here: like any other job, this one reserves there once it has a run.
+
+        Raises:
+            BudgetRefused: the worst case does not fit into a budget.
+            LostContact: the shared budgets cannot be read.
         """
         spec, worst_usd = trial.spec, self.worst_usd(trial.spec)
         if self._file.budget_usd is not None:
@@ -125,16 +134,16 @@ class Money:
                 raise BudgetRefused(f"worst case {needed_usd:.4g} USD does not fit {self.tightest_budget()}")
         try:
             self._workplace.check_budgets(spec, self._file.name, worst_usd)
-        except LaunchRefused as error:  # the storage of the budgets does not answer; running jobs continue
+        except LaunchRefused as error:  # the storage of the shared budgets does not answer; running jobs continue
             raise LostContact(str(error)) from error
         trial = replace(trial, worst_usd=worst_usd)
         self._table.save(trial)
         return trial
 
     def affordable(self, *, keep_usd: float = 0.0) -> Callable[[JobSpec], bool]:
-        """Return a function that checks whether the budgets, as they are now, cover the worst case of a limited job.
+        """Return a function that checks whether the present budgets cover the worst case of a job from `limited`.
 
-        `keep_usd` dollars of the study's own budget must be left after that.
+        `keep_usd` dollars of the study's own budget must remain after it.
         """
         budget_usd, status = self._file.budget_usd, self._shared_status()
         limits = [] if budget_usd is None else [(self._table.balance(), budget_usd - keep_usd)]
@@ -174,7 +183,7 @@ class Money:
         return math.inf if estimate is None else _minutes(OF_ESTIMATES, estimate.time.seconds_high)
 
     def _shared_status(self) -> BudgetStatus | None:
-        """Return the shared budget of the study's jobs with the fewest dollars left; None without one."""
+        """Return the status of the shared budget with the fewest dollars left; None if none covers the study's jobs."""
         if self._shared is None:
             return None
         job = self._file.job
@@ -185,6 +194,6 @@ class Money:
 
 
 def _minutes(times: float, seconds: float) -> float:
-    """Return a multiple of a job's seconds plus a slow start, in minutes, rounded up to a tenth."""
+    """Return a time limit in minutes, rounded up to a tenth: a multiple of a job's seconds, plus a slow start."""
     limit_s = times * seconds + min(_SLOW_START_S, seconds)
     return math.inf if math.isinf(limit_s) else math.ceil(limit_s / 6) / 10

@@ -1,4 +1,4 @@
-"""The next job of a study: suggested by a sampler, a point in turn, or a further run of what is recommended."""
+"""Proposes the next job of a study: from a sampler, from a list of points, or as a repeat of a recommended point."""
 
 import math
 import random
@@ -31,24 +31,26 @@ from paretune.studies.search.driver import Driver, Start
 from paretune.studies.search.ended_trials import EndedTrials
 from paretune.studies.search.money import OF_ESTIMATES
 
-_MOST_POINTS = 5_000  # most points that are all listed; with more, or a searched range, `_DRAWN` are drawn
+_MOST_POINTS = 5_000  # with more points, or a searched range, points are not listed: `_DRAWN` of them are drawn
 _DRAWN = 300
 FIRST_PREDICTED = 1_000_000
 """Predicted points are numbered from here, above the numbers of all trials."""
 _COMFORTABLE, _LEAST_LIMIT_S = 2.0, 900.0
 """A job's time limit as a multiple of a pessimistic prediction, and the shortest limit that it can get."""
-_TIGHT, _SLOW_START_S = 1.1, 60.0  # the multiple when dollars are short, and the most that a slow start adds
-_GUESS = 0.5  # a prediction with a larger deviation of log seconds sets no limit
-_ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))  # standard deviations from a prediction to either end of its interval
+_TIGHT, _SLOW_START_S = 1.1, 60.0  # the multiple if dollars are short, and most seconds that a slow start adds to it
+_GUESS = 0.5  # a prediction sets no limit if its log seconds have a larger standard deviation
+# Standard deviations from a prediction to either end of its interval, by Student's t with 5 degrees of freedom.
+_ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 RUNS = 3  # runs that each recommended point should get, each with its own seed; collapsed runs do not count
-MOST_REPEATS = 12  # most repeats in a study: twice what three points need, as they may change the recommendation
+MOST_REPEATS = 12  # most repeats in a study: twice what three points need, as repeats may change the recommendation
 
 
 class Sampled:
-    """Proposes the jobs of a study whose sampler is not `split`: one of Optuna's, or each point in turn.
+    """Proposes the jobs of a study whose sampler is not `split`: points of one of Optuna's samplers, or all in turn.
 
-    If every parameter has choices and there are at most 5,000 points, all are listed: those of a
-    design in its own order, others in a random order set by the study's seed. Otherwise some are drawn at random.
+    If every parameter has choices and there are at most 5,000 points, all points are listed: those of a design in its
+    own order, others in a random order set by the study's seed. Otherwise points are drawn at random. If one of these
+    points can be paid for, a trial starts: at this point, or at one that Optuna's sampler chooses.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -62,19 +64,19 @@ class Sampled:
         self._draw = random.Random(file.seed + len(driver.trials))
 
     def propose(self) -> Start | str:
-        """Propose the next job, or return why there is none."""
+        """Return the next job, or the reason why there is none."""
         driver, file = self._driver, self._driver.file
         if reason := driver.why_over():
             return reason
         self._is_affordable = self._money.affordable()
-        while self._left and not self._is_open(self._left[0][1]):  # so each closed point is looked up only once
+        while self._left and not self._is_open(self._left[0][1]):  # check points that are done only once
             self._left.popleft()
         drawn = (_drawn(file, self._draw) for _ in range(_DRAWN))
         too_long = too_expensive = 0
         for point, spec in self._left if self._is_exact else file.jobs_at(drawn):
             if not self._is_open(spec):
                 continue
-            if self._can_be_paid(spec):  # a trial is created only once there is a point that can be paid for
+            if self._can_be_paid(spec):  # create a trial only if some point can be paid for
                 return Start(point, accepts=None if file.tries_all else self._accepts)
             is_too_long = self._money.exceeds_limit(spec)
             too_long, too_expensive = too_long + is_too_long, too_expensive + (not is_too_long)
@@ -101,15 +103,15 @@ class Sampled:
         return not self._money.exceeds_limit(spec) and self._is_affordable(self._money.limited(spec))
 
     def _accepts(self, point: Mapping[str, Value]) -> bool:
-        """Return whether the point's job could run now, and would not be refused for its worst case or limit."""
+        """Return whether a point's job may run now, and its worst case and time limit would be accepted."""
         jobs = self._driver.file.jobs_at([point])
         return any(self._is_open(job) and self._can_be_paid(job) for _, job in jobs)
 
 
 def some_jobs(file: StudyFile) -> list[JobSpec]:
-    """Return the jobs of a design's rows, or of random points after one that has the first value of every parameter.
+    """Return the jobs of a design's rows, or of up to `_DRAWN` points: the first values of all parameters, then random.
 
-    Raises BadInput if none of `_DRAWN` points makes a job.
+    Raises BadInput if none of the points makes a valid job.
     """
     if file.design is not None:
         return [spec for _, spec in file.jobs_at()]
@@ -134,7 +136,7 @@ class Split:
 
     def __init__(self, driver: Driver) -> None:
         self._driver, file, launcher = driver, driver.file, driver.workplace.launcher
-        rows = None  # of the whole data set, as far as it was prepared
+        rows = None  # of the whole data set, if it was prepared
         if not file.job.runs_user_code and file.job.max_train_samples is None:
             dataset = known_inputs(file.job, driver.workplace).dataset
             rows = None if dataset is None else float(dataset.facts["train_rows"])
@@ -150,17 +152,17 @@ class Split:
         )
         self.sampler.accepts = self._accepts
         self._limited: dict[Any, JobSpec] = {}  # accepted jobs with their time limits, by identity
-        self._is_short = False  # a job was too expensive
+        self._is_short = False  # whether a job was too expensive
 
     def propose(self) -> Start | str:
-        """Propose the next job, or return why there is none."""
+        """Return the next job, or the reason why there is none."""
         driver = self._driver
         if reason := driver.why_over():
             return reason
         self._limited.clear()
         self._is_short = False
-        # The search keeps enough dollars for two more runs of the most expensive trial on the front so far: the cost
-        # of the first, and the worst case of the second, which must fit before it starts.
+        # The search keeps enough dollars for two repeats of the most expensive trial on the front so far: the cost of
+        # the first one, and the worst case of the second, which must fit into the budget before it starts.
         goals, constraints = driver.file.goals, driver.file.constraints
         feasible = [trial for trial in driver.ended.completed if is_feasible(trial, goals, constraints)]
         is_best = pareto.front([costs(trial.values, goals) for trial in feasible], [False] * len(goals))
@@ -170,11 +172,12 @@ class Split:
         if job is None:
             return self._why_none()
         limit, changes = self._limited[job.identity], dict[str, Any]({PROBE: PROBE_STEPS} if job.is_probe else {})
-        if driver.money.has_budget:  # overrides the limit from the estimate: probes have measured this job
+        if driver.money.has_budget:  # overrides the limit from the estimate, because jobs have measured the speed
             changes["max_runtime_minutes"] = limit.max_runtime_minutes
         return Start(job.point, changes)
 
     def _money_of_repeats(self, trial: Trial) -> float:
+        """Return the dollars needed for two repeats of a trial."""
         worst_usd, usd = None, trial.cost_usd or 0.0
         with suppress(BudgetRefused):
             worst_usd = self._driver.money.worst_usd(self._driver.money.limited(trial.spec))
@@ -186,12 +189,12 @@ class Split:
         return f"the front has not grown for {usd:.4g} USD" if usd else ""
 
     def predicted(self) -> list[Trial]:
-        """Return points that are predicted and were not run, as trials."""
+        """Return points that have not run but whose outcome counts as known, as trials with predicted values."""
         predicted = self.sampler.predicted(self._driver.table.study)
         return [self._predicted(*each, number=number) for number, each in enumerate(predicted, start=FIRST_PREDICTED)]
 
     def _accepts(self, job: Candidate, expected: Expected) -> bool:
-        """Return whether a job may start now: its outcome is open, and the budgets cover a limit that lets it end."""
+        """Return whether a job may start now: `Driver.why_not` has no reason, and the budgets cover a time limit."""
         if self._driver.why_not(job.spec):
             return False
         limited = next(filter(self._is_affordable, self._limits(job, expected)), None)
@@ -202,7 +205,10 @@ class Split:
         return True
 
     def _limits(self, job: Candidate, expected: Expected) -> list[JobSpec]:
-        """Return the job with each limit to try, longest first: comfortable, then tight; or just its estimate's."""
+        """Return the job with each time limit to try, longest first.
+
+        A predicted job has a comfortable and a tight one. Other jobs have one or none, from their estimate.
+        """
         money, spec = self._driver.money, job.spec
         if not money.has_budget:
             return [spec]
@@ -212,7 +218,8 @@ class Split:
         elif expected is None or (expected[1] > _GUESS and not spec.runs_user_code):
             return [] if money.exceeds_limit(spec) else [money.limited(spec)]
         else:
-            slow_s = expected[0] * min(math.exp(2.0 * expected[1]), OF_ESTIMATES)  # one cut off there raises the next
+            # Two standard deviations above the prediction. After a job that is cut off, the prediction is higher.
+            slow_s = expected[0] * min(math.exp(2.0 * expected[1]), OF_ESTIMATES)
             limits_s = [max(_LEAST_LIMIT_S, _COMFORTABLE * slow_s), _TIGHT * slow_s + min(_SLOW_START_S, slow_s)]
         minutes = [min(spec.max_runtime_minutes, math.ceil(limit_s / 6) / 10) for limit_s in limits_s]
         return [spec.replace(max_runtime_minutes=each) for each in minutes]
@@ -227,7 +234,7 @@ class Split:
         quality = driver.file.judged_by
         name = quality.metric if quality is not None else ""
         if driver.running or any(name in trial.values for trial in driver.trials.values()):
-            return self.sampler.why_done(driver.table.study) or "what starts next depends on the jobs under way"
+            return self.sampler.why_done(driver.table.study) or "the next job depends on those that are running"
         return f"no training has measured {label(name)}"
 
     def _predicted(self, job: Candidate, belief: Any, *, number: int) -> Trial:
@@ -256,22 +263,22 @@ class Split:
 
 
 class Verification:
-    """Proposes repeats of a study's `recommended` points with other seeds, within the budget, until three runs each.
+    """Proposes repeats of `recommended` points with other seeds, within the budget, until each point has three runs.
 
-    The best of many noisy values is partly luck; further runs of the same job are not. They also show how
-    much runs differ, which every ± of the study is based on. If a repeat changes the recommendation, the new one is
-    repeated.
+    The best of many noisy results is partly luck; repeats of the same job are not selected, so they are not biased.
+    They also show how much runs differ; every ± of the study is based on that. If a repeat changes the recommendation,
+    the newly recommended points are repeated too.
     """
 
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
         self._recommended = recommended
-        self._judged: EndedTrials | None = None  # the trials that these recommended points follow from
+        self._judged: EndedTrials | None = None  # the ended trials that `_points` follow from
         self._points = list[Configuration]()
-        self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
+        self.reasons: dict[int, str] = {}  # number of a recommended point to why it has fewer than three runs
 
     def propose(self) -> Start | str:
-        """Propose the next repeat, or return why there is none."""
+        """Return the next repeat, or the reason why there is none."""
         driver = self._driver
         if self._judged is not driver.ended:
             self._judged, self._points = driver.ended, [pick.point for pick in self._recommended()]
@@ -287,13 +294,16 @@ class Verification:
         return "no recommended point needs, or can get, another run"
 
     def _repeat(self, point: Configuration, under_way: int, all_under_way: int) -> Start | str:
-        """Propose a repeat of a point's job, with its changes and the next seed, or return why there is none."""
+        """Return a repeat of a point's job with the next seed, or the reason why there is none.
+
+        `under_way` counts running repeats of this point, `all_under_way` those of all points.
+        """
         driver, trials, quality = self._driver, self._driver.trials.values(), self._driver.file.judged_by
         repeating = [trial for trial in trials if trial.repeats is not None]
         ended = [trial.repeats for trial in repeating if trial.identity not in driver.ended.retries]
         repeats = ended.count(point.number) + under_way
         changes = {**driver.trials[point.number].changes, "seed": point.trial.spec.seed + repeats + 1}
-        changes.pop("max_runtime_minutes", None)  # it follows from the seconds of the job that is repeated
+        changes.pop("max_runtime_minutes", None)  # `Money.limited` sets it from the seconds of the repeated job
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
         repeats_usd = sum(trial.cost_usd or 0.0 for trial in repeating)
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials) - repeats_usd

@@ -1,8 +1,9 @@
-"""The trials of a study, all of them in Optuna's storage, through Optuna's public interface.
+"""The trials of a study in Optuna's storage, read and written through Optuna's public interface.
 
-Parameters, values and states are Optuna's. What else is known of a trial is one user attribute, `job`: the fields of
-`Trial`, written at once. A trial without it has no job. Optuna lets nobody change a trial after its end: what is
-recorded later, such as instances kept after its job, is the study's attribute `trial N`. `SplitSampler` reads others.
+Optuna itself stores parameters, values and states. The other fields of a `Trial` are one user attribute, `job`, which
+is always written as a whole. A trial without it has no job. Optuna does not allow changes to a trial after its end, so
+what is recorded later, such as the cost of instances kept after its job, goes into the study's attribute `trial N`.
+Further user attributes are for `SplitSampler` (see `_shown`).
 """
 
 import json
@@ -42,18 +43,24 @@ from paretune.studies.sampler.candidates import own_space
 JOB, _DESCRIBED, _MARK = "job", "described", "mark"
 _ROW = TypeAdapter(Trial)
 _OF_OPTUNA = {"number", "point", "values", "origin"}
-"""Fields of a trial that are not in its row: Optuna has them, or they follow from the study."""
-_MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
-_MOST_DIFFERENCES, _LONGEST = 8, 400  # of a description; characters of each
+"""Fields of a trial that are not in its attribute `job`: Optuna stores them, or they follow from the study."""
+_MOST_DRAWS = 12  # most points that the sampler draws for one trial until one is accepted
+_MOST_DIFFERENCES, _LONGEST = 8, 400  # most differences that a message lists, and most characters of each
 
 Accepts = Callable[[Point], bool]
 
 
 class StudyTable:
-    """The trials of one study; studies of the same name in a storage, a SQLAlchemy address, are one.
+    """Reads and writes the trials of one study. A storage has one study of each name.
 
-    The `lock` is looked at before anything is written; `origin` is that of its jobs. Raises BadInput if the storage
-    does not answer.
+    Args:
+        file: the study.
+        storage: SQLAlchemy address of the storage.
+        lock: checked before each write.
+        origin: origin of the study's jobs, measured or simulated.
+
+    Raises:
+        BadInput: the storage does not answer.
     """
 
     def __init__(self, file: StudyFile, storage: str, lock: StudyLock | None = None, origin: str = "measured") -> None:
@@ -66,7 +73,7 @@ class StudyTable:
         self.distributions = {name: distribution_of(name, entry) for name, entry in entries.items()}
         self._of_sampler = own_space(file.job.given()) if file.takes_split else {}
         self._where = redacted(storage)
-        self._read: tuple[list[FrozenTrial], dict[int, Trial]] | None = None  # since something was written
+        self._read: tuple[list[FrozenTrial], dict[int, Trial]] | None = None  # cached until the next write
         try:
             self._storage, self.study = _opened(file, storage)
             self.objectives = self.study.metric_names or list(file.goals)  # in the order of Optuna's values
@@ -74,12 +81,12 @@ class StudyTable:
             count = len(self._all()[0])
         except Exception as error:  # SQLAlchemy's and each driver's own
             raise unusable(storage, error) from None
-        # With the same seed, a driver that starts again would suggest the same points as the one before it.
+        # With an unchanged seed, a restarted driver would suggest the same points as the one before it.
         self._sampler = _sampler(file, (file.seed + 7919 * count) % 2**32)
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Translate the errors of Optuna when its storage goes away into LostContact: the same command continues."""
+        """Translate the errors that Optuna raises if its storage is unavailable into LostContact."""
         try:
             yield
         except (StorageInternalError, SQLAlchemyError, UpdateFinishedTrialError) as error:
@@ -92,9 +99,9 @@ class StudyTable:
         self._storage.engine.dispose()
 
     def open(self, described: str) -> str:
-        """Describe the study unless that is done; returns its mark, which no other study of any storage has.
+        """Store the study's description if it has none, and return the study's mark, which is unique in all storages.
 
-        `described` holds its values by their names, as JSON; BadInput if the study was started with others.
+        `described` is a JSON object of the study's values by name. Raises BadInput if the stored one differs.
         """
         attributes = self.study.user_attrs
         if _DESCRIBED not in attributes:
@@ -107,15 +114,16 @@ class StudyTable:
         return str(attributes[_MARK])
 
     def ask(self, point: Point, changes: Mapping[str, Any], accepts: Accepts | None = None) -> tuple[int, Point]:
-        """Return number and point of a new trial; `changes` are those of its job.
+        """Create a trial and return its number and point. `changes` are parameters of its job that the point lacks.
 
-        With `accepts` the point is the sampler's first one that this is true of, and `point` only if there is none.
+        With `accepts`, the point is the first one from the sampler that `accepts` returns True for. If there is none
+        among `_MOST_DRAWS`, or without `accepts`, it is `point`.
         """
         self.look_again()
         self._lock.check()
         own = {name: changes[name] for name in self._of_sampler if name in changes}
         space = self.distributions | {name: self._of_sampler[name] for name in own}
-        if self._file.design is not None:  # a row may lack parameters of others
+        if self._file.design is not None:  # a row of a design may lack parameters that other rows have
             space = {name: self.distributions[name] for name in point}
         self.study.sampler = _Chosen(self._sampler, space, {**point, **own}, accepts)
         with warnings.catch_warnings(action="ignore"):
@@ -123,15 +131,15 @@ class StudyTable:
         return trial.number, {name: trial.params[name] for name in self.distributions if name in trial.params}
 
     def ask_waiting(self) -> tuple[int, Point] | None:
-        """Return number and point of a trial that somebody has enqueued in the study; None if the queue is empty.
+        """Return the number and point of a trial that a user has enqueued in the study; None if the queue is empty.
 
-        Raises ValueError if a parameter of it cannot have its value.
+        Raises ValueError if the study does not allow the value of one of its parameters.
         """
         is_waiting = any(trial.state is TrialState.WAITING for trial in self._all()[0])
         return self.ask({}, {}, lambda point: True) if is_waiting else None
 
     def save(self, trial: Trial) -> None:
-        """Record the present state of a trial: its reservation, its run, its end with what it cost."""
+        """Record the present state of a trial, such as its reservation, its run, or its end and cost."""
         self.look_again()
         self._lock.check()
         row = _ROW.dump_python(trial, mode="json", exclude=_OF_OPTUNA, exclude_defaults=True)
@@ -141,11 +149,14 @@ class StudyTable:
             self.study.set_user_attr(_later(trial.number), row)
 
     def tell(self, trial: Trial) -> None:
-        """Report to Optuna how a trial ended, and to `SplitSampler` what it has shown. A probe is pruned."""
+        """Report to Optuna how a trial ended, with the user attributes for `SplitSampler`.
+
+        A trial with all objectives is COMPLETE, a completed probe PRUNED, and any other FAIL.
+        """
         objectives, is_probe = self.objectives, trial.is_probe and trial.status is TrialStatus.COMPLETED
         values = [trial.values[name] for name in objectives] if {*objectives} <= {*trial.values} else None
         state = TrialState.PRUNED if is_probe else TrialState.FAIL
-        with suppress(UpdateFinishedTrialError):  # somebody has reported it
+        with suppress(UpdateFinishedTrialError):  # it has already been reported
             for name, value in _shown(trial).items():
                 self._storage.set_trial_user_attr(self._id_of(trial.number), name, value)
             if values is not None and self._file.constraints:
@@ -155,30 +166,33 @@ class StudyTable:
         self._tell(trial.number, state if values is None else None, values)
 
     def drop(self, number: int) -> None:
-        """Tell Optuna that a trial's job is not started, which says nothing about its point."""
-        with suppress(UpdateFinishedTrialError):  # somebody has reported it
+        """Report to Optuna that a trial's job was not started, as an interruption that says nothing about its point."""
+        with suppress(UpdateFinishedTrialError):  # it has already been reported
             self._storage.set_trial_user_attr(
                 self._id_of(number), candidates.OUTCOME, TrialStatus.INTERRUPTED.name.lower()
             )
         self._tell(number, TrialState.FAIL)
 
     def abandoned(self) -> list[int]:
-        """Return the numbers of the trials that were asked for and have no job yet."""
+        """Return the numbers of the running trials that have no job."""
         asked, rows = self._all()
         return [trial.number for trial in asked if trial.state is TrialState.RUNNING and trial.number not in rows]
 
     def trials(self) -> tuple[list[Trial], list[Trial]]:
-        """Return trials whose jobs still run, by number, and ended ones in the order in which they were recorded."""
+        """Return the running trials by number, and the ended ones in the order in which they were reported to Optuna.
+
+        Ended trials that were not yet reported come last.
+        """
         rows = list(self._all()[1].values())
         running = sorted((row for row in rows if row.status is TrialStatus.RUNNING), key=lambda trial: trial.number)
         return running, [row for row in rows if row.status is not TrialStatus.RUNNING]
 
     def look_again(self) -> None:
-        """Read the storage again at the next request, because another process may have written to it."""
+        """Read the storage again at the next access, because another process may have written to it."""
         self._read = None
 
     def _all(self) -> tuple[list[FrozenTrial], dict[int, Trial]]:
-        """Return all of Optuna's trials, and those with a job, by number: reported ones first."""
+        """Return all of Optuna's trials, and number to `Trial` for those with a job, the first reported one first."""
         if self._read is None:
             everything, later = self.study.get_trials(deepcopy=False), self.study.user_attrs
             in_order = sorted(everything, key=lambda each: (each.datetime_complete or datetime.max, each.number))
@@ -188,7 +202,7 @@ class StudyTable:
         return self._read
 
     def reported(self) -> set[int]:
-        """Return the numbers of the trials whose end Optuna knows."""
+        """Return the numbers of the trials whose ends were reported to Optuna."""
         return {trial.number for trial in self._all()[0] if trial.state.is_finished()}
 
     def balance(self) -> Balance:
@@ -204,7 +218,7 @@ class StudyTable:
         return replace(trial, point=point, origin=self._origin, values=values)
 
     def values(self, measured: Mapping[str, float]) -> dict[str, float]:
-        """Return the study's objectives and constraints among a job's metrics."""
+        """Return the finite values of the study's objectives and constraints among a job's metrics."""
         names = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         return {name: measured[name] for name in names if name in measured and math.isfinite(measured[name])}
 
@@ -219,11 +233,12 @@ class StudyTable:
 
 
 def _later(number: int) -> str:
+    """Return the study's attribute for what is recorded after a trial was reported to Optuna."""
     return f"trial {number}"
 
 
 class _Chosen(BaseSampler):
-    """Gives a trial the first point that a sampler draws and `accepts` is true of, or else `point`."""
+    """An Optuna sampler that gives a trial the first point of `sampler` that `accepts` allows, or else `point`."""
 
     def __init__(
         self, sampler: BaseSampler, space: dict[str, BaseDistribution], point: Point, accepts: Accepts | None
@@ -250,7 +265,7 @@ class _Chosen(BaseSampler):
 
 
 def _shown(trial: Trial) -> dict[str, Any]:
-    """Return user attributes of an ended job in the form that `SplitSampler` reads."""
+    """Return the user attributes of an ended trial that `SplitSampler` reads."""
     if trial.status is not TrialStatus.COMPLETED:
         return {candidates.OUTCOME: trial.status.name.lower(), candidates.SECONDS: trial.billed_s or 0.0}
     measured, spec = trial.measured, trial.spec
@@ -276,22 +291,22 @@ def distribution_of(name: str, entry: Choices | Range) -> BaseDistribution:
 
 
 def _opened(file: StudyFile, address: str) -> tuple[RDBStorage, optuna.Study]:
-    options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
+    options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds to wait for a lock
     storage = None
-    with suppress(Exception):  # the driver of another study may be making the tables at this moment
+    with suppress(Exception):  # another process may be creating the tables at this moment: try once more
         storage = RDBStorage(with_driver(address), engine_kwargs=options)
     storage = storage or RDBStorage(with_driver(address), engine_kwargs=options)
     directions = [StudyDirection[word.upper()] for word in file.goals.values()]
     with warnings.catch_warnings(action="ignore"):
         study = optuna.create_study(study_name=file.name, storage=storage, directions=directions, load_if_exists=True)
         if len(study.directions) == len(file.goals) and not study.metric_names:
-            study.set_metric_names(list(file.goals))  # as the dashboard shows them
+            study.set_metric_names(list(file.goals))  # shown by Optuna's dashboard
     return storage, study
 
 
 def _sampler(file: StudyFile, seed: int) -> BaseSampler:
     if file.takes_split or file.tries_all or file.sampler == "random":
-        return RandomSampler(seed=seed)  # of most of these every point is asked for one by one
+        return RandomSampler(seed=seed)  # used by `random` only: the others give each point to `ask`
     if file.sampler in ("gp", "nsga2"):
         return GPSampler(seed=seed) if file.sampler == "gp" else NSGAIISampler(seed=seed)
     return TPESampler(seed=seed, n_startup_trials=10, multivariate=True, constant_liar=True)
