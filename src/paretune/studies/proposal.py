@@ -65,7 +65,7 @@ class ProposedStudy:
 
 
 def propose(wish: Wish, workplaces: Workplaces) -> ProposedStudy:
-    """Return a study for a request: the values to search and why. Raises BadInput if its budget allows no search."""
+    """Return a study for a request: what to search, and why. Raises BadInput if its budget allows no search."""
     job, budget_usd = wish.job, float(wish.terms["budget_usd"])
     search = dict[str, Any]()
     if wish.types:
@@ -194,7 +194,7 @@ def _instance_types(
 
 
 def _apart(names: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
-    """Return those names that are at least `_FASTER` times as fast as the name returned before. Cheapest first."""
+    """Return, cheapest first, the names that are at least `_FASTER` times as fast as the one returned before them."""
     kept = list[str]()
     for name in names:
         if not kept or seconds[name] * _FASTER <= seconds[kept[-1]]:

@@ -127,7 +127,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
         ParetuneError: AWS refuses all further jobs, or MLflow accepts no more runs; the same call continues the study.
-        CallAgain: with once=True, the study has not ended; its jobs go on.
+        CallAgain: another process works on the study; or with once=True, the study has not ended and its jobs go on.
         LostContact: the storage or AWS is unavailable; jobs go on, and the same call continues the study.
         Interrupted: Ctrl-C has stopped the study's jobs.
 
@@ -195,10 +195,7 @@ def run_or_preview(file: StudyFile) -> StudyResult | CommandOutput:
 
 
 def run_study_file(file: StudyFile, *, say: Callable[[str], None] = say_on_stderr) -> StudyResult:
-    """Start or continue a study until it has ended, and return its result.
-
-    Raises the errors of `run_study`, and CallAgain if another process works on the study.
-    """
+    """Start or continue a study, and return its result once it has ended. Raises the errors of `run_study`."""
     if file.job.dry_run:
         raise BadInput(["dry_run is set, but this call launches jobs: `paretune study FILE --dry_run` only shows them"])
     workplaces = Workplaces.of_process()

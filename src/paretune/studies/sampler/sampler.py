@@ -44,7 +44,8 @@ class SplitSampler(optuna.samplers.BaseSampler):
     outside the training), `step_seconds` (one optimizer step), and for a failed job `outcome`: out_of_memory, cut_off
     (at its time limit), diverged, failed, or interrupted (says nothing about its parameters). Without `seconds`, the
     sampler uses an objective in seconds, such as job_seconds; otherwise cost_usd divided by the price; otherwise the
-    time between the trial's start and end.
+    time between the trial's start and end. Also read are `train_rows` (rows of the whole data set) and `baseline`
+    (quality of a model that predicts one class for every row; a worse run has collapsed).
 
     Args:
         job: parameters that all jobs share, as a `JobSpec` or a mapping.

@@ -309,7 +309,7 @@ class Driver:
         return self._faults[identity]
 
     def poll(self) -> None:
-        """Record ended jobs. Raises JobFailed if no job is running and the next one would fail like two before it."""
+        """Record ended jobs. Raises JobFailed if no job is running and no further one can complete."""
         self.table.look_again()
         for job in self.running:
             if (end := job.poll()) is not None:
@@ -322,7 +322,7 @@ class Driver:
             raise JobFailed("of the study", f"{reason}; then {again} continues")
 
     def stop(self, error: BaseException) -> None:
-        """Stop and record running jobs after Ctrl-C or a decision of the study.
+        """Stop and record running jobs after Ctrl-C, JobFailed or BudgetRefused.
 
         After any other error, and with `once`, the jobs keep running.
         """

@@ -46,7 +46,7 @@ class Money:
         return self._file.budget_usd is not None or self._shared is not None
 
     def learn(self, trials: int, longest_s: Mapping[str, float]) -> None:
-        """Renew the estimates each time the number of trials has doubled. `longest_s` comes from `EndedTrials`."""
+        """Renew the estimates each time the number of trials has doubled, and use this `EndedTrials.longest_s`."""
         self._longest_s = longest_s
         if trials.bit_length() != self._doublings:
             self._doublings = trials.bit_length()

@@ -114,7 +114,7 @@ class StudyTable:
         return str(attributes[_MARK])
 
     def ask(self, point: Point, changes: Mapping[str, Any], accepts: Accepts | None = None) -> tuple[int, Point]:
-        """Create a trial and return its number and point. `changes` are parameters of its job that the point lacks.
+        """Create a trial and return its number and point. `changes` are parameters of its job that override the point.
 
         With `accepts`, the point is the first one from the sampler that `accepts` returns True for. If there is none
         among `_MOST_DRAWS`, or without `accepts`, it is `point`.
