@@ -221,6 +221,7 @@ class Decision:
         return [(self._jobs[index], belief.of(index)) for index in map(int, chosen)]
 
     def _accepts(self, job: Candidate) -> bool:
+        """Return whether a job may start now. Its seconds are predicted only once its speed has been measured."""
         space, is_seen, expected = self._space, self._seconds.is_seen, None
         knows_speed = is_seen.any() if space.is_own else is_seen[space.types.index(job.spec.instance_type)]
         if knows_speed and (space.is_own or job.spec.max_train_samples or space.rows):
@@ -353,6 +354,7 @@ class Decision:
 
     @cached_property
     def _is_new(self) -> np.ndarray:
+        """Whether each candidate may still be started, shape (N,), see `_final`."""
         final = self._final(MOST_TRIES)
         return np.array([job.identity not in final for job in self._jobs])
 
@@ -363,6 +365,7 @@ class Decision:
 
     @cached_property
     def _usd(self) -> np.ndarray:
+        """Expected dollars of each candidate, shape (N,)."""
         return np.asarray(self._expected[0] * self._space.terms.usd_per_s)
 
     @cached_property

@@ -184,6 +184,7 @@ class QualityModel:
         return np.asarray((near @ lost + overall) / (near.sum(axis=1) + 1.0))
 
     def _fit(self) -> None:
+        """Fit the surface and the noise to the runs that did not collapse."""
         runs = ~self.collapsed
         x, y = self._keys[runs], self._values[runs]
         self._center, self._top = float(np.median(y)), x[[int(np.argmax(y))]]
