@@ -1,14 +1,15 @@
 """Where jobs run. A launcher is a plug-in: a declaration of its traits, and a class that runs jobs.
 
-`LOCAL`, `SAGEMAKER` and `SIMULATED` are the launchers of paretune, and `specification.launchers` says what they
-declare. A new launcher needs no change here. It is a separate package with
+`LOCAL`, `SAGEMAKER` and `SIMULATED` are paretune's own launchers. `specification.launchers` documents the traits that a
+launcher declares. A new launcher needs no change here. It is a separate package with
 
-- a `LauncherTraits` that an entry point of the group `paretune.launchers` names;
-- a subclass of `launchers.base.Launcher`, and one of `Job`, or of `launchers.job_folder.FolderJob` if the machine that
-  launches a job can read its files;
+- a `LauncherTraits`, registered as an entry point in the group `paretune.launchers`;
+- a subclass of `launchers.base.Launcher`;
+- a subclass of `launchers.base.Job`, or of `launchers.job_folder.FolderJob` if the machine that launches a job can
+  read the job's files;
 - a test that runs the contract suite of all launchers (tests/support/launcher_contract.py).
 
-A folder of `examples/` has a complete one.
+`examples/slurm` is a complete launcher.
 """
 
 from pathlib import Path
@@ -49,7 +50,7 @@ SIMULATED = LauncherTraits(
     title="the simulation",
     implementation="paretune.launchers.simulated.launcher:SimulatedLauncher",
     is_simulated=True,
-    has_instances=True,  # of all launchers; a simulated job may also be one of this machine
+    has_instances=True,  # the instance types of all launchers; a simulated job may also run on instance_type=local
     has_spot=True,
     has_fallbacks=True,
 )

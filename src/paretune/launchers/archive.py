@@ -18,7 +18,7 @@ from paretune.core.untrusted import files_below, is_secret_name
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
 SCRIPT_FOLDER = "script"
-LARGEST_MIB = 50  # size limit of the unpacked code; a larger folder does not hold only code
+LARGEST_MIB = 50  # size limit of the unpacked code; a larger folder probably contains more than code
 _NEEDED_IN_A_JOB = ("core", "specification", "estimating", "training")  # folders whose modules the training imports
 _NEVER = {
     *(".git", ".paretune", ".venv", "venv", ".conda", ".tox", ".nox", "node_modules", "mlruns", "mlartifacts"),
@@ -26,11 +26,11 @@ _NEVER = {
     *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
     *(".aws", ".ssh", ".gnupg", ".azure", ".docker", ".kube", ".huggingface", ".pip"),
 }
-_MOST_FILES = 50_000  # limit for a folder of code outside of a git repository
+_MOST_FILES = 50_000  # limit for a folder of code that is not in a git repository
 
 
 def package_files(package: Path) -> dict[str, Path]:
-    """Map names in the archive to files, for the folders that a job needs of the package at `package`."""
+    """Return the files that a job needs of the package at `package`, by their names in the archive."""
     files = {f"{package.name}/__init__.py": package / "__init__.py"}
     for path in (path for folder in _NEEDED_IN_A_JOB for path in sorted((package / folder).rglob("*"))):
         if path.suffix in {".py", ".csv"}:
@@ -39,12 +39,13 @@ def package_files(package: Path) -> dict[str, Path]:
 
 
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
-    """Map names to files below a user's folder, as git lists them, without environments, caches and secrets.
+    """Return the files below a user's folder by relative name, without environments, caches and secrets.
 
-    Files of git's submodules are among them. Outside of git, names that begin with a dot stay behind, too.
+    In a git repository, these are the files that git lists, with those of submodules. Elsewhere, they are all files
+    whose names do not begin with a dot.
 
-    Raises BadInput if git cannot list the files, or there are too many; and, if they `travel` as code, if they are too
-    large together, or a link among them leads out of the folder.
+    Raises BadInput if git cannot list the files, or if there are too many. If the files `travel` to a job as code, also
+    raises BadInput if they are too large together, or if one of them links outside the folder.
     """
     files, _ = _without_secrets(folder)
     links = _leading_out(folder, files)
@@ -66,12 +67,15 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
 
 
 def named_like_secrets(folder: Path) -> list[str]:
-    """Return names of files below a user's folder that stay behind only because they are named like secrets."""
+    """Return the names of files below a user's folder that do not travel only because they are named like secrets."""
     return _without_secrets(folder)[1]
 
 
 def _without_secrets(folder: Path) -> tuple[dict[str, Path], list[str]]:
-    """Return the files that travel, by name, and the names of those that would if they were named differently."""
+    """Return the files that travel, by name, and the names of files that are left out because they look like secrets.
+
+    Files of environments and caches are in neither.
+    """
     names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
     environments |= {name.parents[1] for name in names.values() if name.parent.name == "conda-meta"}
@@ -88,10 +92,10 @@ def _without_secrets(folder: Path) -> tuple[dict[str, Path], list[str]]:
 
 
 def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
-    """Return links to files outside the folder: a stranger's project may link to a secret.
+    """Return the names of links to files outside the folder, because another person's project may link to a secret.
 
-    Hard links count if the file has more names than those in the folder. pip and uv make them, from an installed
-    package to their cache.
+    A hard link counts if its file also has a name outside the folder. Files of an installed paretune are exempt: pip
+    and uv hard-link them to their cache.
     """
     inside = folder.resolve()
     links = [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]
@@ -103,7 +107,10 @@ def _leading_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
 
 
 def pack(files: Mapping[str, Path], target: Path) -> Path:
-    """Write files as a gzipped tar archive whose bytes depend only on them."""
+    """Write a gzipped tar archive whose bytes depend only on the names, contents and execute permissions of the files.
+
+    Returns `target`.
+    """
     with (
         target.open("wb") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
@@ -124,7 +131,7 @@ def _not_ignored(folder: Path) -> list[Path]:
     if not _is_in_git(folder):
         files = files_below(folder, _MOST_FILES)
         if files is None:
-            text = f"{folder} must be a folder of code, and holds more than {_MOST_FILES:,} files: name another"
+            text = f"{folder} must be a folder of code, but has more than {_MOST_FILES:,} files: name another one"
             raise BadInput([text])
         return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     names = set[bytes]()
@@ -134,7 +141,7 @@ def _not_ignored(folder: Path) -> list[Path]:
             done = subprocess.run(command, capture_output=True, check=False)
         except FileNotFoundError:
             raise BadInput([f"{folder} is in a git repository and git is not installed: install it"]) from None
-        if done.returncode != 0:  # such as another user's repository, whose ignored files must not travel
+        if done.returncode != 0:  # such as in another user's repository; its ignored files must not travel
             messages = done.stderr.decode(errors="replace").strip().splitlines()
             raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
         names |= {*done.stdout.split(b"\0")} - {b""}

@@ -1,4 +1,4 @@
-"""The interface to the places where jobs run: a `Launcher` starts and finds jobs, a `Job` is one of them."""
+"""The interface of all launchers: a `Launcher` starts and finds jobs, and a `Job` is one of its jobs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -18,9 +18,9 @@ from paretune.specification.launchers import LauncherTraits
 from paretune.specification.parallelism import DEVICE_MAP
 
 CREATED_WITHIN_S = 600.0  # longest time between recording a job's name and creating it, during which code is uploaded
-GONE_AFTER_S = 60.0  # a job counts as gone after its service has denied it for this long; one answer is not proof
-SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was interrupted on this side
-LOOK_EVERY_S = 2.0  # between two requests while there is no job
+GONE_AFTER_S = 60.0  # a job is gone if its service reports for this long that it does not exist; one answer is no proof
+SHOWN_WITHIN_S = 5.0  # within this time AWS shows a job if the process that created it was interrupted
+LOOK_EVERY_S = 2.0  # seconds between two requests for a job that is not visible yet
 JOB_PREFIX = "paretune-"  # prefix of all job names
 # Strategies whose checkpoints fit any number of devices.
 _RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
@@ -44,7 +44,7 @@ def job_of(name: str) -> str:
 def checkpoint_folder(document: JobDocument) -> str:
     """Return the name of the folder with a job's checkpoints, from which later attempts continue.
 
-    If its checkpoints do not fit another number of devices, each instance type has its own folder.
+    If checkpoints can only be loaded on the same number of devices, each instance type has its own folder.
     """
     spec, job = document.spec, job_of(document.job_name)
     return job if spec.strategy in _RESUMES_ON_ANY_DEVICE_COUNT else f"{job}-{spec.instance_type}"
@@ -67,14 +67,14 @@ class JobState(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmPoolStatus:
-    """The instances kept after a job for the next similar one."""
+    """The state of the instances that are kept after a job for the next similar one."""
 
-    status: str  # the service's own word, such as Available or Reused
+    status: str  # as the service reports it, such as Available or Reused
     is_kept: bool  # whether the instances are still kept, and billed
-    seconds: float | None  # seconds billed per instance so far, besides the job's own; None if AWS no longer knows
+    seconds: float | None  # seconds billed per instance so far, in addition to the job's own; None if unknown
 
     def billed_s(self, longest_s: float) -> float:
-        """Return the billed seconds, or `longest_s` while instances are kept or if AWS no longer knows."""
+        """Return the billed seconds, or `longest_s` while instances are kept or if the seconds are unknown."""
         return longest_s if self.is_kept or self.seconds is None else self.seconds
 
 
@@ -96,7 +96,7 @@ class JobStatus:
 class Job(ABC):
     """One training on one cluster, created by a launcher.
 
-    Any process that submitted the job or attached to it may call each method. No method blocks.
+    Any process that submitted the job or attached to it may call any method. No method blocks.
     """
 
     name: str
@@ -104,9 +104,9 @@ class Job(ABC):
     @property
     @abstractmethod
     def run_id(self) -> str:
-        """Id of the run that first submitted the job (`JobDocument.run_id`); equal jobs of two runs share a name.
+        """Id of the run that first submitted the job (`JobDocument.run_id`).
 
-        With any other value, a launch would mistake its own job for another run's.
+        Equal jobs of two runs share a name. A launch compares this id to know whether a job belongs to its own run.
         """
 
     @abstractmethod
@@ -115,7 +115,10 @@ class Job(ABC):
 
     @abstractmethod
     def events(self) -> list[Event]:
-        """Return the events since the last call, oldest first; after the end, all that remain. Each comes once."""
+        """Return the events since the last call, oldest first; after the job's end, all remaining ones.
+
+        No event is returned twice.
+        """
 
     @abstractmethod
     def stop(self) -> None:
@@ -126,11 +129,11 @@ class Job(ABC):
         """Return state, seconds and results."""
 
     def chosen_instance_type(self) -> str:
-        """Return the instance type that the service chose from the request; "" if it had, or made, no choice."""
+        """Return the instance type that the service chose from several; "" if there was only one, or none is chosen."""
         return ""
 
     def detail(self) -> str:
-        """Return the launcher's own word for the job's phase, such as Downloading; "" if it has none."""
+        """Return the launcher's own name for the job's phase, such as Downloading; "" if it has none."""
         return ""
 
     @abstractmethod
@@ -142,11 +145,17 @@ class Job(ABC):
         """Return the path of the whole log, or the command that shows it."""
 
     def profile(self) -> Mapping[str, bytes]:
-        """Return trace.json.gz, profile.json and profile.md of the job; empty if it left none. Raises LostContact."""
+        """Return the job's trace.json.gz, profile.json and profile.md by name; empty without a profile.
+
+        Raises LostContact if they cannot be read now.
+        """
         return {}
 
     def warm_pool(self) -> WarmPoolStatus | None:
-        """Return the instances kept after the job, or None if there never were any. Raises LostContact if unknown."""
+        """Return the instances kept after the job, or None if there never were any.
+
+        Raises LostContact if the service cannot be asked now.
+        """
         return None
 
     def release_warm_pool(self) -> None:  # noqa: B027  # most launchers keep no instances
@@ -155,23 +164,23 @@ class Job(ABC):
     def fetch_output(self, name: str, folder: Path) -> Path:
         """Return the folder `name` of a project's output, downloaded to `folder` if it is not on this machine.
 
-        It need not exist. Raises LostContact if it cannot be read now.
+        The returned folder does not exist if the project wrote none. Raises LostContact if it cannot be read now.
         """
         return folder / name
 
     def clean_up(self) -> None:  # noqa: B027  # most launchers have nothing to remove
-        """Remove what only an unfinished job needs, such as checkpoints in S3. Called for a completed job."""
+        """Remove what only an unfinished job needs, such as checkpoints in S3. Called after a job has completed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSetup:
     """The choices that a launcher makes for a job before creating it; a launcher adds its own in a subclass.
 
-    `check` makes them and `check_inputs` completes them, once for each job. `submit` uses them.
+    For each job, `Launcher.check` makes them once, `check_inputs` completes them, and `submit` uses them.
 
     Attributes:
-        spec: the job with the parameters that follow from the launcher's configuration, such as a role.
-        recorded: the parameters among these that later attempts and `clean` need; they become a tag of the run.
+        spec: the job with the parameters that come from the launcher's configuration, such as a role.
+        recorded: the parameters of `spec` that later attempts and `clean` need; they become a tag of the run.
     """
 
     spec: JobSpec
@@ -180,15 +189,15 @@ class JobSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """A launcher's surroundings, given by the launching command.
+    """Everything that a launcher gets from the command that opens it.
 
     Attributes:
         home: folder of jobs, checkpoints and prepared data.
         clock: the machine's clock.
-        environment: variables of the command.
-        region: the parameter `region` of its jobs; only launchers with regions use it.
-        check: raises Interrupted when the command should end; to be called during long work.
-        predict: returns the estimate of a job without inputs, or None.
+        environment: environment variables of the command.
+        region: the parameter `region` of the jobs; only launchers with regions use it.
+        check: raises Interrupted when the command should end; a launcher calls it during long work.
+        predict: returns the estimate of a job whose inputs are not prepared, or None if it cannot be estimated.
     """
 
     home: Path
@@ -200,26 +209,26 @@ class Surroundings:
 
 
 def open_launcher(traits: LauncherTraits, surroundings: Surroundings) -> "Launcher":
-    """Open the launcher with these traits. Its module, which may need more packages, is imported only here."""
+    """Return the launcher with these traits. Its module, which may need optional packages, is imported only here."""
     implementation: type[Launcher] = resolve_name(traits.implementation)
     return implementation.open(surroundings)
 
 
 class Launcher(ABC):
-    """A place where jobs run. `traits` has what must be known before the launcher is opened."""
+    """Starts jobs in one place, such as this machine, and finds them again."""
 
-    traits: ClassVar[LauncherTraits]
+    traits: ClassVar[LauncherTraits]  # what other code must know before it opens the launcher
     reads_inputs = True  # whether jobs read the prepared rows and the model; if not, `submit` gets neither
     jobs_outlive_submitter = True  # whether jobs outlive the process that submitted them
     jobs_may_appear_late = True  # whether a job may still appear after the process that submitted it has ended
     stop_s = 0.0  # seconds that a job may take to stop after its maximum runtime
-    exceeded_s = 0.0  # most seconds billed beyond a worst case so far; added to later worst cases
+    exceeded_s = 0.0  # most seconds that a job was billed beyond its worst case so far; added to later worst cases
     virtual_clock: SkippingClock | None = None  # the clock of its jobs, if their time is simulated
 
     @classmethod
     @abstractmethod
     def open(cls, surroundings: Surroundings) -> Self:
-        """Make a launcher for a command. Raises BadInput if something is missing that all of its jobs need."""
+        """Return a launcher for a command. Raises BadInput if something is missing that all of its jobs need."""
 
     @property
     def origin(self) -> str:
@@ -228,10 +237,10 @@ class Launcher(ABC):
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-        """Start a job, or adopt the job that already has its name. Raises ParetuneError if neither is possible.
+        """Start a job, or return the job that already has its name. Raises ParetuneError if neither is possible.
 
-        `setup` comes from `check_inputs`, for an admitted job. Without it, as for a later attempt, the document has all
-        parameters that the job needs, and the launcher makes its other choices now.
+        The first attempt of an admitted job has the `setup` that `check_inputs` returned. Without a setup, as for a
+        later attempt, the document has all parameters that the job needs, and the launcher makes its other choices now.
         """
 
     @abstractmethod
@@ -239,7 +248,7 @@ class Launcher(ABC):
         """Return the job with this name, whoever started it, or None if there is none."""
 
     def find(self, job_name: str, clock: Clock, within_s: float) -> Job | None:
-        """Attach like `attach`, but retry for `within_s`, because a new job may not be visible at once."""
+        """Return the job like `attach`, but retry for `within_s`, because a new job may not be visible at once."""
         until = clock.monotonic() + (within_s if self.jobs_may_appear_late else 0.0)
         while (job := self.attach(job_name)) is None and clock.monotonic() < until:
             clock.sleep(LOOK_EVERY_S)
@@ -250,11 +259,11 @@ class Launcher(ABC):
         """Return the hourly price of one instance of the job's cluster, or None if it is unknown."""
 
     def region(self, spec: JobSpec) -> str:
-        """Return the region whose prices count for a job; empty without regions. Raises BadInput if it is unknown."""
+        """Return the region whose prices apply to a job; "" without regions. Raises BadInput if it is unknown."""
         return ""
 
     def worst_case_usd(self, spec: JobSpec) -> float | None:
-        """Return the most dollars the job can be billed, on its most expensive instance type; None without prices."""
+        """Return the most dollars that the job should cost on any of its instance types; None if a price is unknown."""
         prices = [(each, self.price(each)) for each in spec.clusters()]
         known = [
             worst_case_usd(each, price, self.billed_after_limit_s(each) + self.exceeded_s)
@@ -264,13 +273,13 @@ class Launcher(ABC):
         return max(known) if len(known) == len(prices) else None
 
     def admit(self, spec: JobSpec) -> float | None:
-        """Return `worst_case_usd` of a job that max_cost_usd allows.
+        """Return the job's `worst_case_usd`, after checking it against max_cost_usd.
 
-        Raises BudgetRefused if it exceeds max_cost_usd, or if a price is unknown and max_cost_usd is set.
+        Raises BudgetRefused if the worst case exceeds max_cost_usd, or if max_cost_usd is set and a price is unknown.
         """
         for each in () if spec.max_cost_usd is None else spec.clusters():
             if (price := self.price(each)) is None:
-                consequence = f"max_cost_usd, {spec.max_cost_usd:g}, cannot be held"
+                consequence = f"max_cost_usd={spec.max_cost_usd:g} cannot be enforced"
                 raise BudgetRefused(unknown_price(each.instance_type, self.region(each), consequence))
             admit(each, price, self.billed_after_limit_s(each) + self.exceeded_s)
         return self.worst_case_usd(spec)
@@ -280,19 +289,19 @@ class Launcher(ABC):
         return self.stop_s
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Return the seconds after which an attempt stops itself; without any left, no attempt is started."""
+        """Return the seconds after which an attempt stops itself. If none are left, no further attempt is started."""
         return document.max_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return the instance types, best first, from which the service may take the first free one for one request."""
+        """Return the instance types that one request names, best first; the service takes the first free one."""
         return (spec.instance_type,)
 
     def location_tags(self) -> Mapping[str, str]:
-        """Return where `attach` looks, as tags without prefix: account and region, or the machine."""
+        """Return where `attach` looks for jobs (account and region, or the machine), as tags without their prefix."""
         return {}
 
     def check(self, spec: JobSpec) -> JobSetup:
-        """Check everything that can be checked for free, and return the launcher's choices for the job.
+        """Return the launcher's choices for the job, after checking everything that can be checked for free.
 
         Raises BadInput with all faults, and LaunchRefused if a service does not answer.
         """

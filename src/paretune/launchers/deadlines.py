@@ -1,18 +1,22 @@
-"""When a paid training must stop itself, and how much longer it may be billed: bounds, not estimates.
+"""When a paid training must stop itself, and how long it may be billed after its limit. All results are bounds.
 
-A job's results are uploaded after its training, outside AWS's MaxRuntimeInSeconds, so the training must stop in time:
+AWS's MaxRuntimeInSeconds does not count the upload of a job's results, which is billed, so the training must stop in
+time:
 
-    upload = START + bytes / RATE              billed after the training
+    upload = START + bytes / RATE                      seconds billed after the training
     deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
 
-The next attempt gets the rest of both. There is none after the deadline, because it would be billed beyond the limit.
+A later attempt gets what is left of the limit and of the deadline. No attempt starts after the deadline, because it
+would be billed beyond the limit.
 
-Files are uploaded as they are (CompressionType NONE), which no public job shows: its rate is assumed, and its bound at
-about the slowest rate of public jobs that pack a known model with gzip before (read 2026-11-23): DistilBERT, 0.27 GB,
-in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s. Nobody knows what a script or a
-project leaves: its bound holds for 95 % of public jobs on such instances, 96 % of those of repositories that were left
-out, and its first upload may take twice as long as the longest of them; all of them pack, which should take longer.
-`benchmarks/public_jobs.py` measures all but the rates of known models.
+Files are uploaded without compression (CompressionType NONE). No public job does this, so RATE is an assumption. It is
+about the slowest rate at which public jobs compress a known model with gzip and upload it (read 2026-11-23):
+DistilBERT, 0.27 GB, in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s.
+
+The output of a script or a project has an unknown size. The bound for its upload covers 95 % of public jobs on similar
+instances, and 96 % of the jobs of repositories that were left out. Its first upload may take twice as long as the
+longest public one. All public jobs compress, which should take longer than an upload without compression.
+`benchmarks/public_jobs.py` computes these figures, except the rates of known models.
 """
 
 from collections.abc import Mapping
@@ -30,29 +34,30 @@ from paretune.specification.parallelism import DEEPSPEED
 
 SCRIPT_BYTES = 1e9
 """The output of a script counts as this much, or as the size of `model`."""
-UNKNOWN_MODEL_BYTES = 4e9  # stands for a model whose size is unknown before the launch: a billion weights in fp32
+UNKNOWN_MODEL_BYTES = 4e9  # assumed for a model whose size is unknown before the launch: a billion weights in fp32
 BEFORE_CONTAINER_S = 200.0
-"""Seconds billed before the container starts that the deadline leaves room for: data and image usually take 167 s
-on several GPUs, and less on others."""
+"""Seconds that the deadline allows for what is billed before the container starts: downloading data and image usually
+takes 167 s on instances with several GPUs, and less on others."""
 LONGEST_BEFORE_CONTAINER_S = 300.0
-"""The same of 19 of 20 public jobs. AWS alone stops as late: 841 s after a limit of 603 (sagemaker-python-sdk#4451)
-and 350 after 60 (airflow#33982), because its limit does not count them."""
+"""The billed seconds before the container starts are at most this in 19 of 20 public jobs. AWS's limit does not count
+them, so AWS itself stops jobs late: after 841 s with a limit of 603 s (sagemaker-python-sdk#4451), and after 350 s with
+a limit of 60 s (airflow#33982)."""
 LONGEST_SHARE = 2.0
-"""The first upload of a script counts with so many times the longest public one: leaving out each repository in turn,
-no longest upload of the others was exceeded by more (1,077 against 582 s)."""
-# Margins of the worst case; the first and the third are those of scripts, too.
-_START_S = 60.0  # bound of the seconds until an upload begins and after it
+"""The first upload of a script is assumed to take up to this many times the longest public upload. With each repository
+left out in turn, its longest upload was at most 1.85 times the longest of the others (1,077 against 582 s)."""
+# Margins of the worst case. For a script, the first two apply only if its `model` is larger than SCRIPT_BYTES.
+_START_S = 60.0  # bound of the seconds before an upload begins and after it ends, together
 _SLOWEST_UPLOAD_BYTES_PER_S = 10e6  # assumed
-_SAVING_BYTES_PER_S = 500e6  # of a checkpoint to the instance's own disk; assumed
+_SAVING_BYTES_PER_S = 500e6  # rate of writing a checkpoint to the instance's own disk; assumed
 
 
 def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, float]:
     """Return the sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
 
-    A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
-    in the model's and in its own format. Adapters are written without the frozen weights; merged, they are as large as
-    the pretrained model. A head counts as half of all weights: the output layer of a small language model.
-    Without an architecture, adapters count as all weights.
+    A checkpoint contains the weights, and two moments of Adam for each trained weight. DeepSpeed writes the weights
+    twice more, in the model's format and in its own. Adapters are written without the frozen weights; merged, they are
+    as large as the pretrained model. A trained head is assumed to have half of all weights, which is the share of the
+    output layer in a small language model. Without an architecture, adapters are assumed to be as large as the model.
     """
     if spec.fine_tuning in ADAPTERS and built is not None:
         share = trained_weights(spec, built) / built.parameters
@@ -63,7 +68,7 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
 
 
 def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
+    """Return the most bytes that a job leaves in its model folder; for scripts and projects, an assumed size."""
     if spec.runs_user_code:
         names_model = "model" in spec.changed() and spec.project is None
         return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
@@ -75,7 +80,7 @@ def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
 
 def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the upload seconds that a job's worst case includes."""
+    """Return the seconds of uploading that a job's worst case includes."""
     size = output_bytes(spec, environment)
     seconds = _START_S + size / _SLOWEST_UPLOAD_BYTES_PER_S
     if not spec.runs_user_code:
@@ -85,9 +90,10 @@ def longest_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 
 
 def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the seconds beyond that bound that a study reserves until it has seen one upload; 0 for our training.
+    """Return the seconds that a study reserves in addition to `longest_upload_s` until it has seen one upload.
 
-    Only the script or project decides how much it writes, and all jobs of a study write about the same.
+    They are 0 for paretune's own training. Only a script or project decides how much it writes, and all jobs of a study
+    write about the same amount.
     """
     if not (spec.runs_user_code and spec.has_instances):
         return 0.0
@@ -98,14 +104,15 @@ def first_upload_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
 def deadline_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     """Return the seconds after its container's start at which a training stops itself.
 
-    What is billed before it and a checkpoint fit into its maximum runtime; but the training has at least half of it.
+    The job's maximum runtime then also covers the start of the container and saving a checkpoint. The training gets at
+    least half of the maximum runtime.
     """
     limit_s = spec.max_runtime_minutes * 60
     return max(limit_s / 2, limit_s - BEFORE_CONTAINER_S - _saving_s(spec, environment))
 
 
 def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
-    """Return the most billed seconds beyond a job's maximum runtime: a late stop, saving and the upload."""
+    """Return the most seconds billed beyond a job's maximum runtime, for a late stop, saving and the upload."""
     limit_s = spec.max_runtime_minutes * 60
     late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
     stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, environment) + _saving_s(spec, environment)
@@ -133,6 +140,6 @@ def _architecture(spec: JobSpec, environment: Mapping[str, str]) -> Architecture
 def _architecture_of(model: str, task: str, environment: tuple[tuple[str, str], ...]) -> Architecture | None:
     if well_known(model) is None and not is_folder(model) and ("/" not in model or model.startswith(IN_S3)):
         return None
-    with suppress(BadInput):  # the preparation of the job's inputs reports this
+    with suppress(BadInput):  # the preparation of the job's inputs reports the error
         return architecture_of(model, task, dict(environment))
     return None

@@ -1,4 +1,4 @@
-"""The bytes on an instance's disk, and the volume for them."""
+"""How many bytes a job needs on an instance's disk, and the size of its volume."""
 
 import math
 from pathlib import Path
@@ -8,35 +8,36 @@ from paretune.launchers.deadlines import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.specification.job import ADAPTERS, JobSpec
 
-SPARE_GIB = 10  # reserve for packages, logs and temporary files, which are not counted
+SPARE_GIB = 10  # room for packages, logs and temporary files, which `bytes_on_disk` does not count
 _SMALLEST_VOLUME_GIB = 30
 LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
 
 
 def volume_for_gib(size: float) -> int:
-    """Return the GiB of a volume for `size` bytes, without image layers; at least 30."""
+    """Return the size in GiB of a volume for `size` bytes, at least 30. Image layers are not stored on it."""
     return max(_SMALLEST_VOLUME_GIB, least_volume_gib(size))
 
 
 def pooled_volume_gib(spec: JobSpec, inputs: JobInputs) -> int:
-    """Return one volume size in GiB for all trainings of a model: a pool is reused only with an equal volume.
+    """Return a volume size in GiB that all trainings of a model share: AWS reuses a warm pool only with equal volumes.
 
-    It is a power of two, so that data sets of similar size share it, with room for full fine-tuning over many epochs.
+    It has room for full fine-tuning over many epochs. It is a power of two, so that data sets of similar size get the
+    same one.
     """
     most = max(bytes_on_disk(spec, inputs), bytes_on_disk(JobSpec(num_train_epochs=100, strategy="ddp"), inputs))
     return 1 << (volume_for_gib(most) - 1).bit_length()
 
 
 def least_volume_gib(size: float) -> int:
-    """Return the smallest volume in GiB that surely holds `size` bytes."""
+    """Return the size in GiB of the smallest volume that is sure to have room for `size` bytes."""
     return math.ceil(size / 2**30) + SPARE_GIB
 
 
 def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None = None) -> float:
-    """Return the most bytes on an instance at one time: what it reads, its checkpoints and its results.
+    """Return the most bytes on an instance at one time: inputs, checkpoints and results.
 
-    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive. `built` gives
-    the size of a model that is not prepared.
+    Data sets are counted twice because of their Arrow caches. The trained model is counted as a folder and as an
+    archive. `built` gives the size of a model that has not been prepared yet.
     """
     files = [inputs.dataset.folder] if inputs.dataset is not None else []
     files += [path for path in (inputs.code.inputs if inputs.code else {}).values() if isinstance(path, Path)]
@@ -45,7 +46,7 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
         config = config_in(inputs.model) or {}
         read, built = _bytes(inputs.model), of_config(config, spec.task)
         stored = config.get("dtype") or config.get("torch_dtype") or ""
-        weights = read * (1 if stored == "float32" else 2)  # in fp32
+        weights = read * (1 if stored == "float32" else 2)  # bytes in fp32
         if spec.init == "random" and built is not None:
             weights = 4 * built.parameters
     elif built is not None and spec.project is None:
@@ -58,15 +59,15 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, built: Architecture | None =
 
 
 def _most_checkpoints(spec: JobSpec) -> float:
-    """Return the most checkpoints at one time: a new one is complete before the oldest is removed.
+    """Return the most checkpoints on the disk at one time; a new one is complete before the oldest is removed.
 
-    Each is a third larger if it also holds the best weights so far.
+    Each counts as 4/3 if it also contains the best weights so far.
     """
     if spec.probe_steps is not None:
         return 0
     arguments = spec.training_arguments
     most = int(arguments.get("save_total_limit") or CHECKPOINTS_KEPT) + 1
-    # One after each epoch, after the last one only if stopped. On spot one every two minutes.
+    # One is written after each epoch (after the last one only if the job is stopped), or every two minutes on spot.
     is_by_epoch = arguments.get("save_strategy", "epoch") == "epoch" and not spec.spot
     most = min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
     return most * (4 / 3 if arguments.get("load_best_model_at_end") else 1)

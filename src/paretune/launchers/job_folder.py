@@ -1,7 +1,7 @@
 """The folder of a job that reads files in place: on this machine, or on the shared file system of a cluster.
 
-`fill` creates in it what a SageMaker container finds below /opt/ml, and returns the training command.
-`FolderJob` is the part of a `Job` that follows from its folder.
+`fill` gives it the same files as a SageMaker container has below /opt/ml, and returns the training command.
+`FolderJob` implements the methods of a `Job` that only read this folder.
 """
 
 import os
@@ -23,22 +23,22 @@ from paretune.specification.container import (
     write_json,
 )
 
-_LOG_TAIL = 2**18  # bytes of a log that are read
-_LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the folder of its job
+_LOG_TAIL = 2**18  # bytes that are read from the end of a log
+_LARGEST_COPY = 2**20  # bytes; larger files of a project are linked into the job's folder instead of copied
 _WITH_SECRETS = Path(__file__).parent / "sagemaker" / "with_secrets.py"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobCommand:
-    """The process of a job: the words of its command, additional variables, and its folder if it has one."""
+    """The command that runs a job."""
 
     words: tuple[str, ...]
-    variables: Mapping[str, str]
-    cwd: Path | None = None
+    variables: Mapping[str, str]  # environment variables in addition to the launcher's own
+    cwd: Path | None = None  # the folder it runs in; None for the current one
 
 
 class FolderJob(Job):
-    """A job whose folder can be read here: events, log, report and profile come from there."""
+    """A job whose folder this machine can read. Events, log, report and profile come from the folder."""
 
     def __init__(self, name: str, root: Path) -> None:
         self.name, self.folder = name, JobFolder(root)
@@ -52,7 +52,7 @@ class FolderJob(Job):
             return []
         with self.folder.log.open("rb") as file:
             start = file.seek(max(0, self.folder.log.stat().st_size - _LOG_TAIL))
-            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # the first one is cut
+            printed = file.read().decode(errors="replace").splitlines()[start > 0 :]  # drop a first line that is cut
         return [line for line in printed if line.strip() and not line.startswith('{"time"')][-lines:]
 
     def log_location(self) -> str:
@@ -69,17 +69,17 @@ class FolderJob(Job):
         shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
 
     def report(self) -> JobReport | None:
-        """Return the result that the job has written; None if there is none that can be read."""
+        """Return the job's result, or None if the job has not written one that can be read."""
         return JobReport.read_json(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
 
 
 def fill(
     folder: JobFolder, document: JobDocument, inputs: JobInputs, *, checkpoints: Path, gpus: int, cores: int, path: str
 ) -> JobCommand:
-    """Write the document, link or copy the inputs, and return the command of the job.
+    """Write the job's document, link or copy its inputs, and return its command.
 
-    `checkpoints` is the folder that all attempts share, `path` the PATH of the launching command. `gpus` and `cores`
-    are those of one instance.
+    `checkpoints` is the folder of checkpoints that all attempts share. `path` is the PATH of the launching command.
+    `gpus` and `cores` are the numbers of one instance.
     """
     folder.make()
     code = inputs.code
