@@ -1,7 +1,7 @@
-"""Jobs as processes on this machine: an instance is one data-parallel process.
+"""The launcher of this machine, which runs jobs as processes: an instance is one data-parallel process.
 
     HOME/jobs/NAME/                 the job's folder (container.JobFolder), with these files in addition:
-    HOME/jobs/NAME/process.json     the process that runs it and the process that started it
+    HOME/jobs/NAME/process.json     the process that runs the job, and the process that started it
     HOME/jobs/NAME/stop             time and reason of the first stop request
     HOME/jobs/NAME/end.json         the terminal state; written once, by the first process that notices the end
     HOME/jobs/NAME/input/data/code/ a copy of the project, in which its command runs
@@ -48,12 +48,12 @@ STOP_GRACE_S = 70.0  # seconds from `stop` until a running job is killed; torchr
 
 
 def gpus() -> int:
-    """Count this machine's NVIDIA GPUs."""
+    """Return the number of NVIDIA GPUs of this machine."""
     return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 class LocalJob(FolderJob):
-    """A job on this machine; `child` is its process if this process has started it."""
+    """A job on this machine. `child` is the job's process, or None if another process started it."""
 
     def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
         super().__init__(name, root)
@@ -69,10 +69,10 @@ class LocalJob(FolderJob):
         return str(self._run_id)
 
     def state(self) -> JobState:
-        """Return the state; also stop a job after its maximum runtime, and kill it STOP_GRACE_S after `stop`."""
+        """Return the state. Also stops a job after its maximum runtime, and kills it STOP_GRACE_S after `stop`."""
         if self._end.exists():
             if self._child is not None:
-                self._child.poll()  # else it stays a zombie
+                self._child.poll()  # otherwise it stays a zombie
             return JobState(_read(self._end)["state"])
         code = None if self._child is None else self._child.poll()
         if code is not None or (self._child is None and living(*self._process) is None):
@@ -91,7 +91,7 @@ class LocalJob(FolderJob):
             self._ask_to_stop("")
 
     def status(self) -> JobStatus:
-        """Return state, seconds and results; the reason of a stop only if the user did not request it."""
+        """Return state, seconds and results. A stop has a reason only if the user did not request it."""
         state = self.state()
         end: dict[str, Any] = _read(self._end) if state.is_terminal else {"time": self._clock.now(), "reason": ""}
         reason = end["reason"]
@@ -123,7 +123,7 @@ class LocalJob(FolderJob):
         return JobState(_read(self._end)["state"])
 
     def _ended_at(self) -> float:
-        """Return now in the process that started the job; in a later process, the job's last time of writing."""
+        """Return now in the process that started the job. In a later process, return the log's last write time."""
         now, log = self._clock.now(), self.folder.log
         return now if self._child is not None or not log.exists() else min(now, log.stat().st_mtime)
 
@@ -142,7 +142,8 @@ class LocalJob(FolderJob):
         return FailureKind.ERROR, f"its process ended with exit code {code} and left no report"
 
     def _ask_to_stop(self, reason: str) -> None:
-        if not self._stop.exists():  # at a second SIGTERM torchrun ends without its workers; its grace would restart
+        # A second SIGTERM would end torchrun without its workers, and another file would restart the grace period.
+        if not self._stop.exists():
             write_json(self._stop, {"time": self._clock.now(), "reason": reason})
             if process := living(*self._process):
                 process.terminate()
@@ -155,7 +156,10 @@ class LocalJob(FolderJob):
 
 
 class LocalLauncher(Launcher):
-    """Starts jobs on this machine, in folders of `home`, with `environment` except MLFLOW_*, which they do not use."""
+    """Starts jobs on this machine, in folders below `home`.
+
+    Jobs get the variables of `environment` except MLFLOW_*, which they do not use.
+    """
 
     traits = LOCAL
     jobs_outlive_submitter = False
@@ -171,9 +175,9 @@ class LocalLauncher(Launcher):
         return cls(surroundings.home, surroundings.clock, surroundings.environment)
 
     def check(self, spec: JobSpec) -> JobSetup:
-        """Check that secrets of AWS can be read."""
+        """Check that the job can read its secrets from AWS. Raises BadInput if boto3 is missing."""
         if spec.reads_secrets and not can_be_imported("boto3"):
-            variables = "or set the variables in your shell, which a job on this machine has, too"
+            variables = "or set the variables in your shell, because a job on this machine gets them, too"
             raise BadInput(
                 [f"environment has a secret of AWS, and boto3 is not installed here: install it, {variables}"]
             )
@@ -182,7 +186,7 @@ class LocalLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> LocalJob:
         folder = JobFolder(self._home / "jobs" / document.job_name)
         folder.make()
-        with (folder.root / "lock").open("w") as lock:  # which keeps other processes out
+        with (folder.root / "lock").open("w") as lock:  # so that only one process starts the job
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (existing := self.attach(document.job_name)) is not None:
                 return existing
@@ -224,8 +228,8 @@ class LocalLauncher(Launcher):
             # Without it gloo resolves the host name, which can fail.
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
             **self._environment,
-            # With more threads than cores, torch's processes busy-wait for each other. A user's own setting wins: this
-            # variable (one number for each level), or MKL_NUM_THREADS, which torch prefers.
+            # With more threads than cores, torch's processes busy-wait for each other. A user's own value takes
+            # precedence (one number for each level of nesting). So does MKL_NUM_THREADS, which torch prefers.
             "OMP_NUM_THREADS": threads if re.fullmatch(r"\d+(,\d+)*", threads) else str(share),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",

@@ -10,7 +10,7 @@ _CLOCK_STEP_S = 5.0  # tolerance for corrections of the system clock, from which
 
 
 def living(pid: int, created: float) -> psutil.Process | None:
-    """Return the process with this id and start time, because ids are reused; None if it has ended."""
+    """Return the process with this id, or None if it has ended. Ids are reused, so the start time must match, too."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         same = abs(process.create_time() - created) < _CLOCK_STEP_S
@@ -19,20 +19,20 @@ def living(pid: int, created: float) -> psutil.Process | None:
 
 
 def out_of_memory_kills() -> int:
-    """Count the processes that Linux has killed for lack of memory since boot; 0 if unknown."""
+    """Return how many processes Linux has killed since boot because memory ran out; 0 if unknown."""
     path = Path("/proc/vmstat")
     counters = dict(line.split() for line in path.read_text().splitlines()) if path.exists() else {}
     return int(counters.get("oom_kill", 0))
 
 
 def process_text(pid: int | None = None) -> str:
-    """Name a process of this machine, by default this one, as `HOST PID START` for `is_alive`."""
+    """Return a name of a process of this machine, by default this one, for `is_alive`: `HOST PID START`."""
     process = psutil.Process(pid)
     return f"{socket.gethostname()} {process.pid} {process.create_time():.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Return whether the process named by `process_text` runs; None if it is on another machine."""
+    """Return whether the process that `process_text` named still runs; None if it is on another machine."""
     host, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
     if host != socket.gethostname() or not pid.isdigit():

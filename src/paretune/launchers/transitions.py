@@ -1,4 +1,4 @@
-"""The phases of a SageMaker job that has run, read from an answer of DescribeTrainingJob."""
+"""Reads the phases of a SageMaker job from an answer of DescribeTrainingJob."""
 
 import itertools
 import math
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-DOWNLOADING = "downloading"  # data and image together: a transition does not say where one ends and the other begins
-# Secondary statuses of the SageMaker API reference (read 2026-11-23). What Interrupted and Restarting last and cost is
-# assumed: no public job prints them.
+DOWNLOADING = "downloading"  # data and image together: the transitions do not show where one ends and the other begins
+# Secondary statuses of the SageMaker API reference (read 2026-11-23). The duration and cost of Interrupted and
+# Restarting are assumed, because no public job prints them.
 _PHASE_OF = {
     **dict.fromkeys(("Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Restarting"), "starting"),
     **dict.fromkeys(("Pending", "Interrupted"), "waiting"),
@@ -20,12 +20,11 @@ FINAL = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxW
 
 
 def read_phases(description: Mapping[str, Any], now: float | None = None) -> dict[str, float]:
-    """Return the seconds of each phase in DescribeTrainingJob's answer, `downloading` for data and image.
+    """Return the seconds of each phase in DescribeTrainingJob's answer. `downloading` is both data and image.
 
-    Times are datetimes, seconds since the epoch or ISO 8601 texts; a transition without one is left out. The last phase
-    of a job that has not ended lasts until `now`, seconds since the epoch, or until the last time in the answer. A
-    transition that begins before its predecessor begins with it, and one of an unknown status belongs to the phase
-    before it.
+    Times may be datetimes, seconds since the epoch or ISO 8601 texts. A transition without a start is left out. One
+    that starts before its predecessor is counted from the predecessor's start. One with an unknown status belongs to
+    the phase before it. If the last transition has no end, it lasts until `now` (seconds since the epoch).
     """
     entries = description.get("SecondaryStatusTransitions") or ()
     dated = [(begin, item) for item in entries if (begin := seconds_since_epoch(item.get("StartTime"))) is not None]
@@ -44,7 +43,7 @@ def read_phases(description: Mapping[str, Any], now: float | None = None) -> dic
 
 
 def seconds_since_epoch(value: object) -> float | None:
-    """Convert a time from AWS, a datetime, number or ISO 8601 text, to epoch seconds; None for other values."""
+    """Convert a time from AWS (a datetime, number or ISO 8601 text) to epoch seconds; None for other values."""
     try:
         if isinstance(value, str):
             value = datetime.fromisoformat(value)

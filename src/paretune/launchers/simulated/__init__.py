@@ -1,1 +1,1 @@
-"""Simulated jobs, with the commands, states, events and bills of SageMaker, on a virtual clock."""
+"""Simulated jobs on a virtual clock, with the same commands, states, events and bills as on SageMaker."""

@@ -1,10 +1,10 @@
-"""The simulated launcher. A job is two small files; its state is a pure function of them and the virtual time.
+"""The simulated launcher. A job is two small files, and its state is a pure function of them and the virtual time.
 
     HOME/simulated/clock                the virtual time (VirtualClock)
-    HOME/simulated/jobs/NAME.json       the job document, the time of its creation and its timeline; written once
+    HOME/simulated/jobs/NAME.json       the job document, the time of creation and the timeline; written once
     HOME/simulated/jobs/NAME.stop.json  the time of the first stop request; written once
 
-Thus nothing is lost when a process is killed, and a later change of the table of recorded runs changes no existing job.
+So nothing is lost if a process is killed, and a later change of the table of recorded runs changes no existing job.
 """
 
 import fcntl
@@ -32,13 +32,14 @@ from paretune.specification.job import JobSpec
 from paretune.specification.rules import launch_faults
 
 _SECONDS = struct.Struct("<d")
-_ROUNDING_S = 1e-6  # rounding error of a time stamp: four times the resolution of a present one
+_ROUNDING_S = 1e-6  # rounding error of a time stamp: four times the resolution of a float at today's epoch seconds
 
 
 class VirtualClock:
-    """A `Clock` whose `sleep` advances to the next change of a watched job, or by the given seconds if that is later.
+    """A `Clock` whose `sleep` returns at once, after moving the virtual time to the next change of a watched job.
 
-    A new one starts at the machine's time, a later process at the time in the file simulated/clock of `home`.
+    If the given seconds end later than the next change, the time moves by these seconds. All processes share the time
+    in the file simulated/clock of `home`. A new file starts at the machine's time.
     """
 
     def __init__(self, home: Path) -> None:
@@ -61,7 +62,7 @@ class VirtualClock:
         return self.now()
 
     def watch(self, job: "SimulatedJob") -> None:
-        """Let `sleep` end at the next change of `job`; holds a weak reference."""
+        """Let `sleep` end at the next change of `job`. Only a weak reference to the job is kept."""
         self._watched.add(job)
 
     def wake_at(self, moment: float) -> None:
@@ -69,7 +70,7 @@ class VirtualClock:
         self._wake_at.add(moment)
 
     def sleep(self, seconds: float) -> None:
-        """Advance by `seconds`, or to the next change if that is later. Returns without waiting."""
+        """Advance by `seconds`, or to the next change if it is later. Returns without waiting."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             now = self.now()
@@ -86,7 +87,10 @@ class VirtualClock:
 
 
 class SimulatedJob(Job):
-    """A simulated job, `created` in virtual seconds since the epoch; it follows `timeline` unless it is stopped."""
+    """A simulated job, created at `created` (virtual seconds since the epoch).
+
+    It follows `timeline` until it ends, is stopped or reaches its maximum runtime.
+    """
 
     def __init__(
         self, document: JobDocument, created: float, stop_file: Path, clock: VirtualClock, timeline: Timeline
@@ -102,7 +106,7 @@ class SimulatedJob(Job):
         return self._document.run_id
 
     def state(self) -> JobState:
-        timeline = self._course
+        timeline = self._current_timeline
         if self._seconds < timeline.seconds:
             return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING
         if timeline.is_stopped:
@@ -110,8 +114,9 @@ class SimulatedJob(Job):
         return JobState.COMPLETED if timeline.failure is None else JobState.FAILED
 
     def events(self) -> list[Event]:
-        """Return events since the last call; once the job has been stopped, an event that says so."""
-        due = [entry for entry in self._course.events if entry[0] <= self._seconds][self._events_read :]
+        """Return the events since the last call. If the job has been stopped, the last event is `stopped`."""
+        events = self._current_timeline.events
+        due = [entry for entry in events if entry[0] <= self._seconds][self._events_read :]
         self._events_read += len(due)
         return [event.model_copy(update={"time": self._created + moment}) for moment, event in due]
 
@@ -120,18 +125,18 @@ class SimulatedJob(Job):
             write_json_once(self._stop_file, {"time": self._clock.now()})
 
     def status(self) -> JobStatus:
-        """Return state, results and virtual seconds; a job without instances has no phases."""
-        state, course, until = self.state(), self._course, self._seconds
-        transitions = [{"Status": name, "StartTime": begin} for name, begin, _ in course.spans if begin < until]
+        """Return state, results and virtual seconds. A job without instances has no phases."""
+        state, timeline, until = self.state(), self._current_timeline, self._seconds
+        transitions = [{"Status": name, "StartTime": begin} for name, begin, _ in timeline.spans if begin < until]
         phases = read_phases({"SecondaryStatusTransitions": transitions}, until)
         return JobStatus(
             state=state,
             seconds=until,
-            billable_seconds=course.billable_seconds(until),
+            billable_seconds=timeline.billable_seconds(until),
             phase_seconds=phases if self._document.spec.has_instances else {},
-            report=course.report if state is JobState.COMPLETED else None,
-            failure=course.failure if state.is_terminal else None,
-            facts=course.facts,
+            report=timeline.report if state is JobState.COMPLETED else None,
+            failure=timeline.failure if state.is_terminal else None,
+            facts=timeline.facts,
             model="none: a simulated job trains nothing" if state is JobState.COMPLETED else "",
         )
 
@@ -140,7 +145,7 @@ class SimulatedJob(Job):
         if not self._document.spec.has_instances:
             return ""
         state = self.state()
-        return self._course.status_at(self._seconds) if state is JobState.RUNNING else state.value
+        return self._current_timeline.status_at(self._seconds) if state is JobState.RUNNING else state.value
 
     def log_tail(self, lines: int = 15) -> list[str]:
         return list(self._timeline.log[-lines:]) if self.state().is_terminal else []
@@ -149,18 +154,23 @@ class SimulatedJob(Job):
         return str(self._stop_file).replace(".stop.json", ".json")
 
     def next_change(self, after: float) -> float | None:
-        """Return the next change of state, detail or events, in virtual seconds since the epoch; None after the end."""
-        moments = [*(end for _, _, end in self._course.spans), *(moment for moment, _ in self._course.events)]
+        """Return the time of the first change of state, detail or events after `after`, or None if there is none.
+
+        Both times are in virtual seconds since the epoch.
+        """
+        timeline = self._current_timeline
+        moments = [*(end for _, _, end in timeline.spans), *(moment for moment, _ in timeline.events)]
         changes = [self._created + moment for moment in moments if math.isfinite(moment)]
         return min((change for change in changes if change > after), default=None)
 
     @property
     def _seconds(self) -> float:
-        """Virtual seconds from the creation to the end, or to now, with the wait for instances."""
-        return min(max(self._clock.now() - self._created + _ROUNDING_S, 0.0), self._course.seconds)
+        """Virtual seconds from the creation to the end or to now, including the wait for instances."""
+        return min(max(self._clock.now() - self._created + _ROUNDING_S, 0.0), self._current_timeline.seconds)
 
     @property
-    def _course(self) -> Timeline:
+    def _current_timeline(self) -> Timeline:
+        """The job's timeline, cut off by the first stop request that any process made."""
         if not self._asked_to_stop and self._stop_file.exists():
             self._asked_to_stop = True
             self._timeline = self._timeline.stopped(json.loads(self._stop_file.read_text())["time"] - self._created)
@@ -169,16 +179,16 @@ class SimulatedJob(Job):
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedSetup(JobSetup):
-    """The course of a job's first attempt."""
+    """The timeline of a job's first attempt."""
 
     timeline: Timeline
 
 
 class SimulatedLauncher(Launcher):
-    """Creates jobs on `clock`, the virtual clock of the folder `home`; their origin is `simulated`.
+    """Creates simulated jobs on `clock`, the virtual clock of the folder `home`.
 
-    PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from `environment`. `timeline_of` makes the timeline of
-    a new job and raises BadInput if it cannot.
+    PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from `environment`. `timeline_of` returns the timeline
+    of a new job. It raises BadInput if neither a table nor an estimate covers the job.
     """
 
     traits = SIMULATED
@@ -205,10 +215,10 @@ class SimulatedLauncher(Launcher):
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> SimulatedJob:
         if (existing := self.attach(document.job_name)) is not None:
             return existing
-        timeline = self._timeline(document, setup)  # may raise: then nothing was created
+        timeline = self._timeline(document, setup)  # may raise, so it comes before anything is created
         added = {"created": self._clock.now(), "timeline": TIMELINE.dump_python(timeline, mode="json")}
         write_json_once(self._path(document.job_name), document.as_json() | added)
-        return self._read(document.job_name)  # which another process may have created meanwhile
+        return self._read(document.job_name)  # because another process may have been faster
 
     def attach(self, job_name: str) -> SimulatedJob | None:
         return self._read(job_name) if self._path(job_name).exists() else None
@@ -220,11 +230,14 @@ class SimulatedLauncher(Launcher):
         return price_region(spec, self._environment)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
-        """Return the same as SageMaker for a job on its instances; otherwise the seconds to stop."""
+        """Return the same bound as the SageMaker launcher, or the seconds to stop for a job without instances."""
         return billed_after_limit_s(spec, self._environment) if spec.has_instances else STOP_SECONDS
 
     def check(self, spec: JobSpec) -> SimulatedSetup:
-        """Return the job's timeline; raises BadInput if it cannot run, or has none on one of its instance types."""
+        """Return a setup with the job's timeline.
+
+        Raises BadInput if the job cannot run, or if there is no timeline for one of its instance types.
+        """
         faults, timelines = launch_faults(spec), list[Timeline]()
         for candidate in spec.clusters():
             with collecting(faults):

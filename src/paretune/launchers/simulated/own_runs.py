@@ -1,10 +1,11 @@
 """Replays a user's own training from a CSV table with one finished run per row.
 
-    instance_type,billable_seconds   needed; instance_count is 1 where there is no such column
+    instance_type,billable_seconds   required
+    instance_count                   1 if there is no such column
     status                           Completed (the default), OutOfMemory or Failed
-    what the job gives               arguments of the script, parameters of the project, learning_rate and the like: a
-                                     job is answered only by rows with its values
-    every other column of numbers    metrics that the runs have measured, such as acc
+    settings of the job              such as arguments of the script, parameters of the project and learning_rate: only
+                                     rows with the job's values can answer it
+    every other numeric column       a metric that the runs measured, such as acc
 
 Rows with equal settings are repeats, for example with other seeds. Nothing is interpolated.
 """
@@ -27,14 +28,14 @@ _OF_A_RUN = {*_NEEDED, "status", "seed"}
 
 @dataclass(frozen=True)
 class OwnRuns:
-    """The rows of a table: line, and column to its cell, numbers as such."""
+    """The rows of a table, at least one."""
 
-    name: str
-    rows: tuple[tuple[int, Mapping[str, Any]], ...]
+    name: str  # the file's name, without its folder
+    rows: tuple[tuple[int, Mapping[str, Any]], ...]  # line number, and the cells by column; numbers are floats
 
     @classmethod
     def read(cls, path: Path) -> "OwnRuns":
-        """Read a table. Raises BadInput with the columns or lines that are wrong."""
+        """Read a table. Raises BadInput that names the wrong columns or lines."""
         header, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
         if absent := [name for name in _NEEDED if name not in header]:
             raise BadInput([f"{path.name}: column {name} is missing" for name in absent])
@@ -46,15 +47,19 @@ class OwnRuns:
         return cls(path.name, rows)
 
     def answer(self, spec: JobSpec, *, draw: int = 0, startup_seconds: float = 0.0) -> ReplayedJob:
-        """Return how the job ended; `draw` selects one of its repeats. Raises BadInput if no row has its settings."""
+        """Return how the job ends. Raises BadInput if no row has its settings.
+
+        If several rows have its settings, the one with its seed is used. If there is none, `draw` and the seed select
+        one.
+        """
         given = {name: _value(spell(value)) for name, value in _settings(spec).items()}
         asked = {name: value for name, value in given.items() if name in self.rows[0][1]}
         alike = [row for row in self.rows if all(row[1][name] == value for name, value in asked.items())]
         if not alike:
-            raise BadInput([f"simulation.runs {self.name} holds no run with {_words(asked)}"])
+            raise BadInput([f"simulation.runs {self.name} has no run with {_words(asked)}"])
         own = [row for row in alike if row[1].get("seed") == spec.seed] or alike
         first = int(share_of(f"{draw} {_words(asked)}") * len(own))
-        line, row = own[(first + spec.seed) % len(own)]  # repeats with other seeds are other rows
+        line, row = own[(first + spec.seed) % len(own)]  # consecutive seeds select different rows
         measured = {n: v for n, v in row.items() if isinstance(v, float) and n not in {*given, *_OF_A_RUN}}
         status, seconds = str(row.get("status") or COMPLETED), row["billable_seconds"]
         return ReplayedJob(
@@ -67,7 +72,7 @@ class OwnRuns:
 
 
 def _settings(spec: JobSpec) -> dict[str, object]:
-    # A table has the launcher and the seeds of its own runs.
+    # Not these two: the table's runs were made with other launchers and seeds than the simulated job has.
     given = {name: value for name, value in spec.given().items() if name not in ("launcher", "seed")}
     return {"instance_count": 1, **given, "instance_type": spec.instance_type, **spec.training_arguments}
 

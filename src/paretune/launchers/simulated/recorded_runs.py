@@ -1,22 +1,22 @@
 """Replays a job: looks up its seconds and F1 in a table of recorded runs.
 
-Rows of the same instance type and the same further hyperparameters answer a job. Between them, in the logarithms of
-learning rate, per-device batch size and instance count, seconds are interpolated in their logarithm and F1 as it is;
-outside them is an error. A batch that ran out of memory does so with every larger size, too.
+Only rows with the job's instance type and the same values of all other hyperparameters can answer a job. Between such
+rows, F1 and the logarithm of the seconds are interpolated over the logarithms of learning rate, per-device batch size
+and instance count. A job outside the rows is an error. If a batch ran out of memory, larger batches do, too.
 
-A table is a CSV file with one finished training job a row, read strictly:
+A table is a CSV file with one finished training job per row. Every error in it is reported:
 
-    instance_type,instance_count,per_device_train_batch_size,learning_rate,f1   needed
-    billable_seconds             of all completed runs, or no such column: simulated jobs then take what is estimated
+    instance_type,instance_count,per_device_train_batch_size,learning_rate,f1   required
+    billable_seconds             for all completed runs; without this column, simulated jobs take their estimated time
     status                       Completed (the default), OutOfMemory or Failed
-    train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    where they were measured
-    num_steps                    optimizer steps; with num_train_epochs, train_rows follows from them
+    train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    optional, for runs that measured them
+    num_steps                    optimizer steps; with num_train_epochs, they give a missing train_rows
     dataset_size                 rows before validation rows were split off
-    hourly_price_usd,price_as_of what an hour of one instance cost then, and the day, month or year of that price
-    cost_usd                     cost of the job; if left out, it follows from seconds and price
-    any parameter of a job       hyperparameters: a job is answered only from rows with the same value
+    hourly_price_usd,price_as_of price of one instance at that time, and the day, month or year of the price
+    cost_usd                     cost of the job; if left out, it is computed from seconds and price
+    any parameter of a job       a hyperparameter: only rows with the job's value can answer it
 
-If `global_batch_size` is given and `gradient_accumulation_steps` is not, the latter follows from it.
+If `global_batch_size` is given without `gradient_accumulation_steps`, the latter is computed from it.
 """
 
 import hashlib
@@ -43,21 +43,21 @@ CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "le
 NEEDED = (*CLUSTER, "f1")
 _BATCH = {*affecting(JobSpec, "batch"), *CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
-"""Parameters of a job that are further hyperparameters if a table has columns for them."""
-OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is not a whole run
+"""Parameters that, if a table has columns for them, must be equal in a row and in the job that it answers."""
+OF_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a row is a whole run, not a probe
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MOST_FAULTS, _SHOWN = 20, 8  # faults and values that a message lists
 STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
 CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
 QUALITY_AXES = ("learning_rate", "global_batch_size")
-_DIVIDED = {*SHARDED, *DEEPSPEED}  # the memory of one device depends on how many there are
+_DIVIDED = {*SHARDED, *DEEPSPEED}  # strategies whose memory per device depends on the number of devices
 Point = tuple[float, ...]
 Corner = tuple[Point, float]  # a point of the grid and its weight; the weights of a cell's corners sum to 1
 Choose = Callable[[Sequence["RecordedRow"]], "RecordedRow"]  # selects one of the repeats of a run
 
 
 class Cells(Parameters):
-    """Columns of a row other than the parameters of a job, as the module describes them."""
+    """The cells of a row that are not parameters of a job. The module's docstring describes them."""
 
     status: Literal["Completed", "OutOfMemory", "Failed"] = parameter(COMPLETED)
     billable_seconds: float | None = parameter(None, gt=0)
@@ -74,7 +74,7 @@ class Cells(Parameters):
 
 
 _COLUMNS = {*Cells.model_fields, *CLUSTER, "seed"}
-"""Columns that mean something in every table."""
+"""Columns that every table may have, besides the parameters in OTHERS."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +82,11 @@ class RecordedRow:
     """One run of a table."""
 
     line: int  # its line in the file, from 1
-    spec: JobSpec  # the job, with defaults for what the table lacks
-    plan: BatchPlan  # its batch, and the learning rate used
-    others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
+    spec: JobSpec  # the job, with defaults for parameters that the table lacks
+    plan: BatchPlan  # its batch, and the learning rate that it used
+    others: Mapping[str, str]  # the parameters in OTHERS that the table has, as they would be typed
     cells: Cells  # everything in the row except parameters; F1 only of a completed run
-    texts: Mapping[str, str]  # all its cells as texts; empty ones left out
+    texts: Mapping[str, str]  # all its cells as texts, without empty ones
 
     @property
     def measured(self) -> dict[str, float]:
@@ -99,7 +99,7 @@ class RecordedRow:
 
 
 def located(fault: str, lines: Sequence[int]) -> str:
-    """Return the fault with the lines that have it."""
+    """Return the fault with the numbers of the lines that have it."""
     numbers = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
     return f"line{'s' * (len(lines) > 1)} {numbers}: {fault}"
 
@@ -110,9 +110,9 @@ def _header_faults(own_names: Sequence[str], columns: Mapping[str, str]) -> list
     faults = [f"columns: there is no column {name}: {hint}" for name, hint in absent.items()]
     for name in {*columns.values()} - names:
         hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
-        faults.append(f"columns: {name} is no name of a column here: {hint}")
+        faults.append(f"columns: paretune has no column {name}: {hint}")
     header = [columns.get(name, name) for name in own_names]
-    faults += [f"column {name} is there twice: leave one out" for name in sorted(set(header)) if header.count(name) > 1]
+    faults += [f"column {name} occurs twice: remove one" for name in sorted(set(header)) if header.count(name) > 1]
     for name in (*NEEDED, "billable_seconds"):
         hint = did_you_mean(name, set(header) - _COLUMNS, most=1)
         if name not in header and (hint or name in NEEDED):
@@ -150,23 +150,23 @@ def _row(line: int, header: Sequence[str], cells: Sequence[str], common_texts: M
 
 @dataclass(frozen=True)
 class MatchingRows:
-    """Rows that match a point, each with its weight; one of the repeats if there are several."""
+    """The rows that answer a job: one at its point, or the rows around it with their weights."""
 
     parts: tuple[tuple[RecordedRow, float], ...]
-    repeats: int = 1
+    repeats: int = 1  # how many rows are at the point, from which one was chosen
 
     def seconds(self) -> float:
-        """Interpolate the billable seconds in their logarithm."""
+        """Return the billable seconds, interpolated in their logarithm; NaN if the table has no such column."""
         if len(self.parts) == 1:
             return self.parts[0][0].cells.billable_seconds or math.nan
         return math.exp(sum(weight * math.log(row.cells.billable_seconds or math.nan) for row, weight in self.parts))
 
     def f1(self) -> float:
-        """Interpolate F1 linearly."""
+        """Return F1, interpolated linearly."""
         return sum(weight * row.cells.f1 for row, weight in self.parts if row.cells.f1 is not None)
 
     def words(self) -> str:
-        """Describe the lines of the rows."""
+        """Return a description of the rows with their line numbers."""
         lines = sorted(row.line for row, _ in self.parts)
         if len(lines) == 1:
             chosen = f", one of {self.repeats} repeats" if self.repeats > 1 else ""
@@ -175,7 +175,10 @@ class MatchingRows:
 
 
 def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> MatchingRows | None:
-    """Return the row at a point, or the rows around it, or None. Only an exact row may be a failed one."""
+    """Return the row at a point, or the rows around it, or None.
+
+    A failed run can answer only its own point. Runs that ran out of memory are not considered.
+    """
     by_point: dict[Point, list[RecordedRow]] = {}
     for row in rows:
         if row.cells.status != OUT_OF_MEMORY:
@@ -191,7 +194,11 @@ def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose:
 
 
 def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
-    """Return whether a per-device batch is as large as one that did not fit, or larger than the largest that did."""
+    """Return whether a job is too large for the memory, according to these rows.
+
+    Rows with the job's own settings decide. Without them, a job is too large if its per-device batch is as large as one
+    that did not fit. It is also too large if some batch did not fit, and its own is larger than every one that did.
+    """
     batch, at = plan.per_device_train_batch_size, point_at(spec, plan)
     steps = plan.gradient_accumulation_steps
     exact = {row.cells.status for row in rows if point_of(row) == at and row.plan.gradient_accumulation_steps == steps}
@@ -212,7 +219,7 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
 def point_at(spec: JobSpec, plan: BatchPlan, axes: Sequence[str] = CLUSTER_AXES) -> Point:
     """Return the point of a job on some axes, in natural logarithms.
 
-    They are rounded, so that equal settings written differently (5e-5, 0.00005) are one point.
+    They are rounded so that equal settings, such as 5e-5 and 0.00005, are the same point.
     """
     values = [spec.instance_count if axis == "instance_count" else getattr(plan, axis) for axis in axes]
     return tuple(round(math.log(value), 9) for value in values)
@@ -224,9 +231,10 @@ def point_of(row: RecordedRow, axes: Sequence[str] = CLUSTER_AXES) -> Point:
 
 
 def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
-    """Return the corners of the smallest cell around `at` that are all in `points`, with their weights.
+    """Return the corners of the smallest cell around `at` whose corners are all in `points`, with their weights.
 
-    Returns the point itself with weight 1 if it is in `points`, and None if no cell is complete. Never extrapolates.
+    If `at` is in `points`, it is the only corner and has weight 1. Returns None if there is no such cell, because
+    nothing is extrapolated.
     """
     brackets = []
     for axis, value in enumerate(at):
@@ -247,26 +255,26 @@ def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
 class ReplayedJob:
     """The result of one job, according to the table."""
 
-    billable_seconds: float  # seconds billed per instance, start-up included; not a number if the table has none
+    billable_seconds: float  # seconds billed per instance, with the start-up; NaN if the table has no seconds
     f1: float | None = None  # None for a probe and for a job that does not complete
     status: str = COMPLETED  # Completed, OutOfMemory or Failed
-    basis: str  # the rows of the figures, in words
-    startup_seconds: float = 0.0  # of `billable_seconds`, those before the first step
-    uploaded_bytes: float = 0.0  # of the model; 0 if unknown
-    steps: int | None = None  # optimizer steps in all; None if the number of rows is unknown
+    basis: str  # describes where the figures come from, such as lines of the table
+    startup_seconds: float = 0.0  # the part of `billable_seconds` before the first step
+    uploaded_bytes: float = 0.0  # size of the model; 0 if unknown
+    steps: int | None = None  # all optimizer steps; None if the number of rows is unknown
     measured: Mapping[str, float] = field(default_factory=dict)
-    """Further metrics of the row, if a single row holds the whole job."""
+    """Other metrics, if all figures come from a single row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
-    """A table of recorded runs, at least one, which answers jobs."""
+    """A table with at least one recorded run, which answers jobs."""
 
     name: str  # the file's name, without its folder
     rows: tuple[RecordedRow, ...]
-    columns: tuple[str, ...]  # their names here
-    others: tuple[str, ...]  # the further hyperparameters it has columns for
-    ignored: tuple[str, ...]  # columns without a meaning here
+    columns: tuple[str, ...]  # after renaming them by the `columns` of `read`
+    others: tuple[str, ...]  # the columns that are parameters in OTHERS
+    ignored: tuple[str, ...]  # columns that paretune does not use
 
     @classmethod
     def read(
@@ -274,14 +282,14 @@ class RunTable:
     ) -> "RunTable":
         """Read the table in a CSV file.
 
-        `columns` maps names of columns in the file to names here; `common_texts` has values for every row. Raises
-        BadInput with everything that is wrong, with line numbers.
+        `columns` maps the file's names of columns to paretune's. `common_texts` has values for every row. Raises
+        BadInput with all faults and their line numbers.
         """
         own_names, lines = read_table(path, must="simulation.runs must be a readable CSV file, and ")
         faults = _header_faults(own_names, columns)
         header = [columns.get(name, name) for name in own_names]
         if not faults and not lines:
-            faults = ["it holds no run: below the header line, each line is one"]
+            faults = ["it has no runs: each line below the header line must be one"]
         rows, lines_of = list[RecordedRow](), dict[str, list[int]]()
         for line, cells in [] if faults else lines:
             try:
@@ -306,10 +314,11 @@ class RunTable:
     def answer(
         self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
     ) -> ReplayedJob:
-        """Return the result of the job with this batch. Raises BadInput that says what the table holds otherwise.
+        """Return the result of the job with this batch.
 
-        `draw` selects, with the job itself, one of several repeats of a run. `startup_seconds` are those of a row
-        before its first step; half of its seconds if it has fewer.
+        `draw` and the job itself select one of several repeats of a run. A run's first step is assumed to come after
+        `startup_seconds`, or in the middle of a shorter run. If the table does not cover the job, raises BadInput that
+        names the nearest runs.
         """
         rows, at, choose = self._rows_like(spec), point_at(spec, plan), _choice(spec, plan, draw)
         if runs_out_of_memory(rows, spec, plan):
@@ -320,7 +329,7 @@ class RunTable:
             return ReplayedJob(billable_seconds=seconds, status=OUT_OF_MEMORY, basis=basis)
         alike = [row for row in rows if row.plan.gradient_accumulation_steps == plan.gradient_accumulation_steps]
         timed = quality = rows_at(alike, CLUSTER_AXES, at, choose)
-        if timed is None and plan.gradient_accumulation_steps > 1:  # the same cluster and per-device batch
+        if timed is None and plan.gradient_accumulation_steps > 1:  # rows of the same cluster and per-device batch
             completed = [row for row in rows if row.cells.status == COMPLETED]
             timed = rows_at(completed, CLUSTER_AXES, at, choose) or rows_at(completed, CLUSTER_AXES[1:], at[1:], choose)
         if timed is None:
@@ -336,8 +345,8 @@ class RunTable:
         steps = None if rows_per_epoch is None else training_steps(spec, plan, rows_per_epoch)
         if spec.probe_steps is not None:
             if steps is None:
-                unknown = f"a probe is a share of all steps, and the training rows of {spec.dataset} are not known"
-                raise BadInput([f"{unknown}: set max_train_samples, or give recorded_runs a column train_rows"])
+                unknown = f"a probe is a share of all steps, and the training rows of {spec.dataset} are unknown"
+                raise BadInput([f"{unknown}: set max_train_samples, or add a column train_rows to recorded_runs"])
             done = min(spec.probe_steps, steps)
             seconds, basis = startup + (seconds - startup) * done / steps, f"{done} of {steps} steps of {basis}"
             return ReplayedJob(billable_seconds=seconds, basis=basis, startup_seconds=startup, steps=done)
@@ -360,16 +369,16 @@ class RunTable:
         wanted = {name: spell(getattr(spec, name)) for name in ("instance_type", *self.others)}
         if rows := self._groups.get(tuple(wanted.values())):
             return rows
-        recorded, must = zip(*self._groups, strict=True), f"must be one that recorded_runs {self.name} holds"
+        recorded, must = zip(*self._groups, strict=True), f"must be a value in recorded_runs {self.name}"
         faults = [
             f"{name} {must} ({', '.join(sorted(map(_plain, set(values)))[:_SHOWN])}), got {_plain(text)}"
             for (name, text), values in zip(wanted.items(), recorded, strict=True)
             if text not in values
         ]
-        raise BadInput(faults or [f"recorded_runs {self.name} holds no run with all of {', '.join(wanted)} as here"])
+        raise BadInput(faults or [f"recorded_runs {self.name} has no run with this combination of {', '.join(wanted)}"])
 
     def _quality(self, spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
-        """Return the F1 of the same global batch size and learning rate, from another instance type if necessary."""
+        """Return rows with the same global batch size and learning rate, of another instance type if necessary."""
         deciding = {name: spell(getattr(spec, name)) for name in affecting(JobSpec, "quality")}
         completed = (row for row in self.rows if row.cells.status == COMPLETED)
         rows = [row for row in completed if all(deciding.get(name, text) == text for name, text in row.others.items())]
@@ -383,11 +392,15 @@ class RunTable:
     def _lacking(self, what: str, rows: Sequence[RecordedRow], at: Point, axes: Sequence[str]) -> BadInput:
         near = sorted(rows, key=lambda row: math.dist(at, point_of(row, axes)))[:3]
         nearest = "; ".join(f"line {row.line}: {_setting(row.spec, row.plan)}, {row.cells.status}" for row in near)
-        return BadInput([f"recorded_runs {self.name} holds no {what}; nearest are {nearest or 'none'}"])
+        return BadInput([f"recorded_runs {self.name} has no {what}; the nearest are {nearest or 'none'}"])
 
 
 def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
-    """Choose the repeat with the job's seed, else one that follows from job and draw, and another for the next seed."""
+    """Return a function that chooses one of several repeats of a run.
+
+    It prefers a repeat with the job's seed. Otherwise the job, `draw` and the seed determine the choice, and
+    consecutive seeds get different repeats.
+    """
     share = share_of(f"{draw} {spec.instance_type} {spec.instance_count} {plan}")
 
     def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:

@@ -1,7 +1,8 @@
-"""Simulated jobs in virtual seconds: seconds and F1 from recorded runs or an estimate, failures from `simulation`.
+"""The timelines of simulated jobs, in virtual seconds.
 
-Every random draw is a function of the simulation's seed, the job's specification hash and seed, and the attempt: the
-same command gives the same timeline, whatever ran before it.
+Seconds and F1 come from recorded runs or an estimate, failures from the parameters of `simulation`. Every random draw
+is a function of the simulation's seed, the job's specification hash and seed, and the attempt. So the same command
+always gives the same timeline.
 """
 
 import functools
@@ -24,7 +25,7 @@ from paretune.specification.container import Event, FailureKind, JobDocument, Jo
 from paretune.specification.job import JobSpec, Simulation
 
 STOP_SECONDS = 5.0
-"""Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""
+"""Virtual seconds from a stop request to the end of the job, in which a real job writes a checkpoint."""
 CAPACITY_SECONDS = 60.0  # virtual seconds until a job fails for lack of capacity; not billed
 _UNBILLED = ("Starting", "Pending", "Interrupted")  # SageMaker's secondary statuses in which no instances run
 _UPLOADING = "Uploading"
@@ -33,13 +34,16 @@ _Key = tuple[object, ...]  # specification hash, seed and attempt of a job, for 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """The course of a job until its end.
+    """Everything that happens to a job until its end.
 
-    `phases`: SageMaker's secondary statuses in turn, such as Downloading, each with its seconds.
-    `events`: seconds since the creation and the event written then, ascending; the event's own `time` is not used.
-    `failure`: at the end of the last phase, or the limit that stopped the job.
-    `report`: of a job that completes.
-    `facts`: recorded as tags of the run.
+    Attributes:
+        phases: SageMaker's secondary statuses in order, such as Downloading, each with its seconds.
+        events: events in order of time, each after its seconds since the creation; an event's own `time` is not used.
+        failure: kind and reason of the failure at the end, or of the limit that stopped the job.
+        report: the result of a job that completes.
+        log: the lines that the job prints.
+        facts: recorded as tags of the run.
+        is_stopped: whether a stop request or a limit ends the job.
     """
 
     phases: tuple[tuple[str, float], ...]
@@ -52,7 +56,7 @@ class Timeline:
 
     @cached_property
     def spans(self) -> list[tuple[str, float, float]]:
-        """Status, begin and end of each phase, in seconds since the creation."""
+        """Status, start and end of each phase, in seconds since the creation."""
         ends = list(itertools.accumulate(seconds for _, seconds in self.phases))
         names = [name for name, _ in self.phases]
         return list(zip(names, [0.0, *ends[:-1]], ends, strict=True))
@@ -63,7 +67,7 @@ class Timeline:
         return self.spans[-1][2]
 
     def billable_seconds(self, until: float = math.inf) -> float:
-        """Return the seconds in which instances were running, up to `until` seconds after the creation."""
+        """Return for how many seconds instances are running, up to `until` seconds after the creation."""
         running = [(begin, end) for name, begin, end in self.spans if name not in _UNBILLED]
         return sum(max(min(until, end) - begin, 0.0) for begin, end in running)
 
@@ -72,7 +76,10 @@ class Timeline:
         return next((name for name, _, end in self.spans if moment < end), self.spans[-1][0])
 
     def limited(self, limit_s: float) -> "Timeline":
-        """Return the course of a job stopped after `limit_s` running seconds; like SageMaker, uploads do not count."""
+        """Return the timeline of a job that is stopped when its running seconds exceed `limit_s`.
+
+        As on SageMaker, uploads do not count.
+        """
         left_s = limit_s
         for name, begin, end in self.spans:
             if name not in (*_UNBILLED, _UPLOADING):
@@ -83,13 +90,13 @@ class Timeline:
         return self
 
     def stopped(self, moment: float, failure: tuple[FailureKind, str] | None = None) -> "Timeline":
-        """Return the course of a job stopped at `moment`; a stop after its end changes nothing."""
+        """Return the timeline of a job that is stopped at `moment`. A stop after its end changes nothing."""
         end = moment + (0.0 if self.status_at(moment) in _UNBILLED else STOP_SECONDS)
         if end >= self.seconds:
             return self
         events = [entry for entry in self.events if entry[0] <= moment]
         last = Event(time=0.0, step=max((event.step for _, event in events), default=0), message="stopped")
-        # A job that is stopped at the moment of its creation has its first phase all the same.
+        # A job that is stopped at the moment of its creation still has its first phase.
         phases = tuple(
             (name, min(ended, end) - begin) for name, begin, ended in self.spans if begin < end or begin == 0
         )
@@ -102,9 +109,10 @@ TIMELINE = TypeAdapter(Timeline)  # to and from JSON values
 
 @dataclass
 class TimelineFactory:
-    """Makes the timeline of a job.
+    """Creates the timelines of jobs.
 
-    For jobs without a table of recorded runs, or with one without seconds, `predict` gives the estimate, or None.
+    `predict` returns the estimate of a job, or None. It is used if there is no table of recorded runs, or if the table
+    has no seconds.
     """
 
     predict: Callable[[JobDocument], Estimate | None]
@@ -112,7 +120,7 @@ class TimelineFactory:
     read_own: Callable[[Path], OwnRuns] = field(default_factory=lambda: functools.cache(OwnRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
-        """Return the job's timeline. Raises BadInput if neither table nor estimate covers it."""
+        """Return the job's timeline. Raises BadInput if neither the table nor an estimate covers the job."""
         settings = document.spec.simulation
         job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
         try:
@@ -120,7 +128,7 @@ class TimelineFactory:
         except BadInput as error:
             if document.plan == document.spec.plan():
                 raise
-            # A smaller batch after an out-of-memory failure, not in the table.
+            # The batch was reduced after an out-of-memory failure, and the table has no run with this batch.
             sentence = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
             return Timeline(phases=(("Pending", 0.0),), failure=(FailureKind.ERROR, sentence), log=(sentence,))
         if settings.share("capacity", *job) < settings.capacity_error_rate:
@@ -207,7 +215,10 @@ def _timeline(document: JobDocument, answer: ReplayedJob, job: _Key) -> Timeline
 
 
 def _phases(spec: JobSpec, answer: ReplayedJob, work: float) -> Iterator[tuple[str, float]]:
-    """Start of the instances, which is not billed, download, training with the container's start, and upload."""
+    """Yield the phases with their seconds: unbilled start of the instances, download, training and upload.
+
+    Training includes the start of the container. The billed phases last `work` seconds together.
+    """
     startup = min(answer.startup_seconds, work)
     downloading = uploading = 0.0
     if spec.has_instances:

@@ -72,7 +72,7 @@ def test_a_failed_run_has_seconds_and_no_metric(tmp_path: Path) -> None:
 
 
 def test_a_job_that_no_row_has_is_refused_with_its_settings(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"holds no run with .*layers 8"):
+    with pytest.raises(BadInput, match=r"has no run with .*layers 8"):
         runs(tmp_path).answer(job(8))
 
 

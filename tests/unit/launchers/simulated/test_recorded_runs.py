@@ -73,13 +73,13 @@ def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "part"),
     [
-        ([HEADER], "it holds no run"),
+        ([HEADER], "it has no runs"),
         (
             [HEADER.replace("billable_seconds", "bilable_seconds"), ROW],
             "column billable_seconds is missing: did you mean",
         ),
         ([HEADER.replace(",f1", ""), ROW], "column f1 is missing: it has instance_type"),
-        ([f"{HEADER},f1", f"{ROW},1"], "column f1 is there twice"),
+        ([f"{HEADER},f1", f"{ROW},1"], "column f1 occurs twice"),
         ([HEADER, ROW + ",7"], "line 2: has 7 cells, the header line 6"),
         ([f"{HEADER},global_batch_size", f"{ROW},10"], "line 2: global_batch_size 10 on 1 device"),
     ],
@@ -142,8 +142,8 @@ def test_outside_the_table_is_an_error_with_the_nearest_rows(tmp_path: Path) -> 
     outside: dict[str, Any] = {"per_device_train_batch_size": 128, "instance_count": 8, "learning_rate": 8e-5}
     (fault,) = faults(ask, runs(tmp_path, *GRID), **outside)
 
-    assert "holds no completed runs on all sides of 8 x ml.g5.xlarge, per-device batch 128" in fault
-    assert "nearest are line 19: 4 x ml.g5.xlarge, per-device batch 64" in fault
+    assert "has no completed runs on all sides of 8 x ml.g5.xlarge, per-device batch 128" in fault
+    assert "the nearest are line 19: 4 x ml.g5.xlarge, per-device batch 64" in fault
 
 
 def test_other_hyperparameters_must_be_in_the_table_and_are_never_mixed(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_other_hyperparameters_must_be_in_the_table_and_are_never_mixed(tmp_path
     assert ask(table, model="bert", num_train_epochs=3.0, per_device_train_batch_size=32).f1 == 0.8
     assert ask(table, model="bert", num_train_epochs=3.0).billable_seconds == 300
     (fault,) = faults(ask, table, model="bert", num_train_epochs=2.0)
-    assert "num_train_epochs must be one that recorded_runs runs.csv holds (1, 3), got 2" in fault
+    assert "num_train_epochs must be a value in recorded_runs runs.csv (1, 3), got 2" in fault
 
 
 def test_repeats_are_drawn_always_the_same_and_all_of_them_in_turn(tmp_path: Path) -> None:
