@@ -49,7 +49,7 @@ def test_an_action_that_a_policy_denies_is_wrong_and_named(aws: Aws, action: str
 
     assert action in wrong.text
     assert "user/ada" in wrong.text
-    assert f"allow {action} to you" in wrong.text
+    assert f"allow you {action}" in wrong.text
 
 
 @pytest.mark.usefixtures("workplace")

@@ -1,6 +1,6 @@
-"""Jobs on SageMaker training clusters: the only door to AWS."""
+"""Jobs on SageMaker training clusters. Only this folder calls AWS."""
 
 from paretune.core.errors import refuse
 from paretune.core.packages import missing
 
-refuse([fault] if (fault := missing("sagemaker")) else [])  # every import of this folder passes here
+refuse([fault] if (fault := missing("sagemaker")) else [])  # this runs before any module of this folder is imported

@@ -1,7 +1,7 @@
-"""The AWS identity of a job: session, region, role and bucket, and checks of them that cost nothing.
+"""The AWS identity of a job: session, region, role and bucket, and free checks of them.
 
-Only what would surely fail is a fault. What cannot be checked is left to CreateTrainingJob, which reports what is
-missing in its own words; `doctor` shows it as not checked.
+A check reports a fault only if the job is certain to fail. If something cannot be checked, `doctor` shows it as not
+checked, and a launch leaves it to CreateTrainingJob, which has its own error messages.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker import SageMakerClient
 
 PREFIX = "paretune"  # the first part of every S3 key
-_ATTEMPTS = 8  # attempts per call: about a minute; adaptive mode also slows calls down when AWS throttles
+_ATTEMPTS = 8  # attempts per call, in about a minute; adaptive mode also slows calls down when AWS throttles
 ROLE, BUCKET, PERMISSIONS, QUOTAS = "role", "bucket", "permissions", "quotas"  # subjects of findings
-GROUP = "/aws/sagemaker/TrainingJobs"  # of the logs of all training jobs
+GROUP = "/aws/sagemaker/TrainingJobs"  # CloudWatch log group of all training jobs
 _NO_JOB = "paretune-doctor"  # no job has this name
 _NO_BUCKET = {"404", "NoSuchBucket"}
 _NOTHING_THERE = {"ValidationException", "ResourceNotFound", "ResourceNotFoundException", "NoSuchBucket", "NoSuchKey"}
@@ -39,7 +39,7 @@ _TRUST = {"Effect": "Allow", "Principal": {"Service": SAGEMAKER}, "Action": "sts
 
 
 def has_credentials() -> bool:
-    """Return whether credentials are configured on this machine, without asking AWS whether they are valid."""
+    """Return whether credentials are configured on this machine. AWS is not asked whether they are valid."""
     try:
         return boto3.Session().get_credentials() is not None
     except AWS_ERRORS:  # credentials are configured, but unusable
@@ -51,7 +51,10 @@ def client_of(session: boto3.Session, service: Literal["s3"]) -> "S3Client": ...
 @overload
 def client_of(session: boto3.Session, service: str) -> Any: ...
 def client_of(session: boto3.Session, service: Any) -> Any:
-    """Return the boto client of a service, in us-east-1, which finds all buckets, if the session has no region."""
+    """Return the boto client of a service.
+
+    If the session has no region, the client uses us-east-1, from where S3 finds the buckets of all regions.
+    """
     config = Config(
         retries={"mode": "adaptive", "total_max_attempts": _ATTEMPTS},
         user_agent_extra=f"paretune/{version('paretune')}",
@@ -62,11 +65,14 @@ def client_of(session: boto3.Session, service: Any) -> Any:
 
 
 class Account:
-    """An AWS identity in one region; raises LaunchRefused if none is set. No call is made before it is needed."""
+    """An AWS identity in one region. It calls AWS only when it must.
+
+    Raises LaunchRefused if no region is set.
+    """
 
     def __init__(self, region: str | None, environment: Mapping[str, str]) -> None:
         with refused_to("sign in"):
-            # AWS_REGION is what AWS itself sets in its services; boto reads AWS_DEFAULT_REGION and the profile.
+            # AWS's own services set AWS_REGION, which boto does not read. It reads AWS_DEFAULT_REGION and the profile.
             self.session = boto3.Session(region_name=region or environment.get("AWS_REGION"))
         if self.session.region_name is None:
             raise NoAccount(NO_REGION)
@@ -80,7 +86,7 @@ class Account:
     @overload
     def client(self, service: str) -> Any: ...
     def client(self, service: str) -> Any:
-        """Return the boto client of a service; it backs off when AWS throttles."""
+        """Return the boto client of a service, which slows down when AWS throttles."""
         if service not in self._clients:
             client = self._clients[service] = client_of(self.session, service)
             if service == "s3":
@@ -88,21 +94,24 @@ class Account:
         return self._clients[service]
 
     def _name_bucket_owner(self, params: Mapping[str, Any], model: OperationModel, **_: object) -> Mapping[str, Any]:
-        """Let S3 refuse a bucket of another account: the job would run code from it, and its default name is known."""
+        """Let S3 refuse a bucket of another account, whose code the job would run. Default names can be guessed."""
         if model.input_shape is None or "ExpectedBucketOwner" not in model.input_shape.members:
             return params
         return {**params, "ExpectedBucketOwner": self.identity["Account"]}
 
     @cached_property
     def identity(self) -> Mapping[str, str]:
-        """Account and Arn of the caller; raises LaunchRefused without credentials that AWS accepts."""
+        """Account and Arn of the caller. Raises LaunchRefused if AWS does not accept the credentials."""
         with refused_to("sign in"):
             answer: Mapping[str, str] = self.client("sts").get_caller_identity()
         return answer
 
     @cached_property
     def _configuration(self) -> Mapping[str, Any]:
-        """The settings of the SageMaker SDK's configuration files, of administrator and user; raises BadInput."""
+        """The settings in the SageMaker SDK's configuration files of administrator and user.
+
+        Raises BadInput if they cannot be read.
+        """
         # The SDK prints and logs which files it did not find.
         logging.getLogger("sagemaker.config").setLevel(logging.WARNING)
         with contextlib.redirect_stdout(io.StringIO()):
@@ -110,7 +119,7 @@ class Account:
 
             try:
                 config = load_sagemaker_config()
-            except Exception as error:  # whatever its readers of YAML and schemas raise
+            except Exception as error:  # its YAML and schema libraries raise errors of many types
                 reason = first_line(error)
                 raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {reason}"]) from error
         return _part(config, "SageMaker")
@@ -124,7 +133,10 @@ class Account:
         return {**self.usual(spec), "role": self.role_arn(spec), "sagemaker.s3_bucket": self.bucket(spec)}
 
     def usual(self, spec: JobSpec) -> dict[str, Any]:
-        """Return keys, network and tags of a job, which need no call to AWS. Raises BadInput."""
+        """Return keys, network and tags of a job, by parameter, without calling AWS.
+
+        Raises BadInput if the SDK's configuration cannot be read or is ambiguous.
+        """
         job, given = _part(self._configuration, "TrainingJob"), spec.sagemaker
         network = {} if given.subnets else _part(job, "VpcConfig")
         output = _part(job, "OutputDataConfig").get("KmsKeyId")
@@ -155,7 +167,7 @@ class Account:
         return role if role.startswith("arn:") else self.arn_of(role)
 
     def arn_of(self, role: str) -> str:
-        """Return the ARN of a role in this account, with its path if IAM reveals it."""
+        """Return the ARN of a role in this account, with its path if IAM may be asked for it."""
         if role not in self._arns:
             partition = self.session.get_partition_for_region(self.region)
             path = "service-role/" if role.startswith(_CONSOLE_ROLE) else ""
@@ -166,7 +178,7 @@ class Account:
         return self._arns[role]
 
     def bucket(self, spec: JobSpec) -> str:
-        """Name of the S3 bucket of a job; by default `sagemaker-REGION-ACCOUNT`, the SDK's own default."""
+        """Return the name of a job's S3 bucket: by default `sagemaker-REGION-ACCOUNT`, as in the SageMaker SDK."""
         usual = _part(self._configuration, "PythonSDK", "Modules", "Session").get("DefaultS3Bucket")
         given = spec.sagemaker.s3_bucket or usual or self._environment.get("PARETUNE_BUCKET")
         name = str(given or self.default_bucket)
@@ -178,7 +190,10 @@ class Account:
         return f"sagemaker-{self.region}-{self.identity['Account']}"
 
     def create_default_bucket(self) -> None:
-        """Create the default bucket if it does not exist; uploads judge one that may not be looked at."""
+        """Create the default bucket if it does not exist.
+
+        If S3 does not allow asking for it, nothing is created: an upload then succeeds or reports the error.
+        """
         s3, bucket = self.client("s3"), self.default_bucket
         try:
             s3.head_bucket(Bucket=bucket)
@@ -197,7 +212,7 @@ def _part(config: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def account_faults(spec: JobSpec, account: Account) -> list[str]:
-    """Return reasons why the account surely cannot run a job. Raises LaunchRefused if AWS does not answer."""
+    """Return the reasons why the account is certain to refuse a job. Raises LaunchRefused if AWS does not answer."""
     account.identity  # noqa: B018  # raises
     return faults_of([*role_findings(spec, account), *bucket_findings(spec, account)])
 
@@ -225,7 +240,8 @@ def role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         yield failed(ROLE, f"role {role} does not exist: {hint}")
         return
     statements = described.get("AssumeRolePolicyDocument", {}).get("Statement", [])
-    if any(words in dumps(statements) for words in (SAGEMAKER, '"*"', "NotPrincipal")):  # CreateTrainingJob knows more
+    # This only looks for the service's name or a wildcard; CreateTrainingJob evaluates the whole policy.
+    if any(words in dumps(statements) for words in (SAGEMAKER, '"*"', "NotPrincipal")):
         yield passed(ROLE, f"{role} exists and trusts {SAGEMAKER}")
         return
     allow = f"update-assume-role-policy --role-name {name} --policy-document '{_policy([*statements, _TRUST])}'"
@@ -237,11 +253,11 @@ def _policy(statements: Sequence[object]) -> str:
 
 
 def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Check whether the bucket exists, in the region of the jobs, and belongs to this account."""
+    """Check whether the bucket exists, is in the region of the jobs, and belongs to this account."""
     bucket, region, s3 = account.bucket(spec), account.region, account.client("s3")
     actual, is_missing = region, False
     try:
-        actual = s3.head_bucket(Bucket=bucket).get("BucketRegion", region)  # boto follows a bucket to its region
+        actual = s3.head_bucket(Bucket=bucket).get("BucketRegion", region)  # boto redirects to the bucket's region
     except AWS_ERRORS as error:
         is_missing = code(error) in _NO_BUCKET
     if is_missing and bucket == account.default_bucket:
@@ -253,7 +269,7 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         rule = f"the job would run in {region}: use a bucket of that region"
         yield failed(BUCKET, f"bucket {bucket} is in {actual}, {rule}")
     else:
-        try:  # HeadBucket may be denied where our own prefix may be listed
+        try:  # an identity without HeadBucket may still be allowed to list our own prefix
             s3.list_objects_v2(Bucket=bucket, Prefix=f"{PREFIX}/", MaxKeys=1)
             yield passed(BUCKET, f"{bucket} in {region} belongs to account {account.identity['Account']}")
         except AWS_ERRORS as refusal:
@@ -265,8 +281,8 @@ def bucket_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Check the permissions that launching and following a job needs.
 
-    It makes calls that have no effect or are undone, because AWS's answer includes every policy. CreateTrainingJob and
-    iam:PassRole are simulated by IAM.
+    Most are checked by calls that have no effect or are undone, because AWS's answer takes every policy into account.
+    IAM simulates CreateTrainingJob and iam:PassRole.
     """
     job, there = {"TrainingJobName": _NO_JOB}, {"Bucket": account.bucket(spec), "Key": f"{PREFIX}/doctor"}
     key = account.usual(spec)["sagemaker.kms_key_id"]
@@ -292,7 +308,7 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
                 continue
             is_in_order, text = False, explain(error, f"call {name}")
             if is_denied(error):
-                yield failed(PERMISSIONS, f"{text}: let an administrator allow {name} to you")
+                yield failed(PERMISSIONS, f"{text}: ask an administrator to allow you {name}")
             else:
                 yield not_checked(PERMISSIONS, text)
     if is_in_order:
@@ -300,14 +316,14 @@ def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Check CreateTrainingJob and iam:PassRole; a finding for each unless IAM's simulation allows it."""
+    """Yield a finding for each of CreateTrainingJob and iam:PassRole that IAM's simulation does not allow."""
     caller, region, owner = account.identity["Arn"], account.region, account.identity["Account"]
     if ":assumed-role/" in caller:
         caller = account.arn_of(caller.split("/")[1])
     jobs = f"arn:{account.session.get_partition_for_region(region)}:sagemaker:{region}:{owner}:training-job/{PREFIX}-*"
     to_sagemaker = {"StringEquals": {"iam:PassedToService": SAGEMAKER}}
     needed: list[dict[str, Any]] = [{"Effect": "Allow", "Action": "sagemaker:CreateTrainingJob", "Resource": jobs}]
-    with contextlib.suppress(BadInput):  # no role is set, as the check of the role reports
+    with contextlib.suppress(BadInput):  # no role is set, which `role_findings` reports
         needed.append(
             {"Effect": "Allow", "Action": "iam:PassRole", "Resource": account.role_arn(spec), "Condition": to_sagemaker}
         )
@@ -327,7 +343,7 @@ def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         question = {"ActionNames": [action], "ResourceArns": [resource], "ContextEntries": context}
         try:
             answer = account.client("iam").simulate_principal_policy(PolicySourceArn=caller, **question)
-        except AWS_ERRORS as error:  # it may lack iam:SimulatePrincipalPolicy, which no launch needs
+        except AWS_ERRORS as error:  # the identity may lack iam:SimulatePrincipalPolicy, which no launch needs
             yield not_checked(PERMISSIONS, f"{action}: {explain(error, 'simulate your policies')}")
             continue
         (result,) = answer["EvaluationResults"]
@@ -340,12 +356,12 @@ def _launching_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             yield not_checked(PERMISSIONS, f"{sentence}, unless {', '.join(unknown)} has a value that a policy allows")
         else:
             yield failed(
-                PERMISSIONS, f"{sentence}: let an administrator add this statement to its policy: {dumps(statement)}"
+                PERMISSIONS, f"{sentence}: ask an administrator to add this statement to its policy: {dumps(statement)}"
             )
 
 
 def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Check whether the quota of each instance type of a job covers its instances."""
+    """Check whether the account's quota for each instance type of a job covers the job's instances."""
     spot, clusters = "spot " if spec.spot else "", spec.clusters()
     needed = {f"{each.instance_type} for {spot}training job usage": each.instance_count for each in clusters}
     if spec.sagemaker.keep_alive_minutes:
@@ -357,7 +373,7 @@ def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
             quotas |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in needed}
             if quotas.keys() == needed.keys():
                 break
-    except AWS_ERRORS as error:  # it may lack servicequotas:ListServiceQuotas, which no launch needs
+    except AWS_ERRORS as error:  # the identity may lack servicequotas:ListServiceQuotas, which no launch needs
         yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
         return
     for name, count in needed.items():
@@ -370,4 +386,4 @@ def quota_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
         else:
             ask = "aws service-quotas request-service-quota-increase --service-code sagemaker"
             more = f"--quota-code {quota['QuotaCode']} --desired-value {count} --region {account.region}"
-            yield failed(QUOTAS, f"{sentence}: ask for more with `{ask} {more}`, or take another instance_type")
+            yield failed(QUOTAS, f"{sentence}: request more with `{ask} {more}`, or use another instance_type")

@@ -1,8 +1,8 @@
-"""AWS's errors and the reasons of failed jobs, as sentences with one cause and one next step.
+"""Explains AWS's errors and the reasons of failed jobs, in sentences with one cause and one next step.
 
-The text of a failed job is a line of our own failure file after `AlgorithmError: `, AWS's sentence, or an exit code. A
-cause applies only if the words name nothing else. Any other text is shown unchanged. Sources: documentation of AWS,
-public issue threads and notebooks, some of which tests/unit/launchers/sagemaker/test_aws_errors.py quotes.
+The reason of a failed job is a line of our own failure file after `AlgorithmError: `, a sentence of AWS, or an exit
+code. A cause is shown only if AWS's words can have no other one. Any other text is shown unchanged. Sources:
+documentation of AWS, public issue threads and notebooks; tests/unit/launchers/sagemaker/test_aws_errors.py quotes some.
 """
 
 import re
@@ -20,8 +20,8 @@ from paretune.core.errors import LaunchRefused, NoAccount, ParetuneError, first_
 from paretune.specification.container import FailureKind
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError, S3UploadFailedError)
-"""Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding, when all
-attempts to download an object were cut off, and when an upload was."""
+"""Errors of boto (1.44) if a proxy answers instead of AWS (with an HTML page or in another encoding), if every attempt
+to download an object is cut off, and if an upload is."""
 AWS_ERRORS = (BotoCoreError, ClientError, *_NOT_AWS)  # everything boto raises
 
 _NO_CREDENTIALS = (
@@ -40,15 +40,15 @@ _WRAPPERS = re.compile(r"^AlgorithmError: |,? ?exit code: \d+$")  # SageMaker's 
 
 
 class Cause(NamedTuple):
-    """A cause, and a regular expression for AWS's words for it."""
+    """One cause of errors."""
 
-    words: str
-    sentence: str
-    next_step: str
+    words: str  # regular expression that recognizes it in AWS's text
+    sentence: str  # describes the cause
+    next_step: str  # tells the user what to do
     kind: FailureKind = FailureKind.ERROR
 
 
-_CAUSES = (  # the first one that applies counts; an error of a request is its code and its message
+_CAUSES = (  # the first match wins; the text of a failed request is its error code, a colon and its message
     Cause(
         "^(?:ExpiredToken|InvalidClientTokenId|UnrecognizedClient|SignatureDoesNotMatch|InvalidSignature|AuthFailure"
         "|RequestExpired|RequestTimeTooSkewed)",
@@ -97,12 +97,12 @@ _CAUSES = (  # the first one that applies counts; an error of a request is its c
 
 
 def code(error: BaseException) -> str:
-    """Return AWS's error code, such as ResourceInUse; "" if it has none."""
+    """Return AWS's error code, such as ResourceInUse; "" if the error has none."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether to repeat the call later: throttling, a broken connection, or a fault inside AWS."""
+    """Return whether the call may succeed later, as after throttling, a broken connection or a fault inside AWS."""
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return code(error) in _THROTTLED or status >= 500
@@ -113,20 +113,23 @@ def is_transient(error: BaseException) -> bool:
 def was_heard(error: BaseException) -> bool:
     """Return whether AWS may have carried out the call without confirming it.
 
-    It has not if it throttled the first try. After that, boto reports only how its last try ended.
+    If AWS throttled boto's first try, it has not. After several tries it may have, because boto reports only the last.
     """
     metadata = error.response.get("ResponseMetadata", {}) if isinstance(error, ClientError) else {}
     return is_transient(error) and (code(error) not in _THROTTLED or bool(metadata.get("RetryAttempts")))
 
 
 def is_denied(error: BaseException) -> bool:
-    """Return whether this identity lacks the permission."""
+    """Return whether the identity lacks a permission."""
     return code(error) in _DENIED
 
 
 @contextmanager
 def refused_to(doing: str, kind: type[ParetuneError] = LaunchRefused) -> Iterator[None]:
-    """Raise an error of this kind, with the sentence of `explain`, for AWS's errors in the block."""
+    """Convert AWS's errors in the block to errors of this kind with the text of `explain`.
+
+    Without usable credentials or a region, LaunchRefused becomes NoAccount.
+    """
     try:
         yield
     except AWS_ERRORS as error:
@@ -135,15 +138,15 @@ def refused_to(doing: str, kind: type[ParetuneError] = LaunchRefused) -> Iterato
 
 
 def explain(error: BaseException, doing: str) -> str:
-    """Explain the error with the next step; `doing` names the attempt, such as "create the training job"."""
+    """Return a sentence with the cause and the next step; `doing` is what failed, as in "create the training job"."""
     if isinstance(error, exceptions.NoRegionError):
         return NO_REGION
     if isinstance(error, _NO_CREDENTIALS):
-        return f"no usable AWS credentials ({error}): `aws configure`, `aws sso login`, or set AWS_PROFILE"
+        return f"no usable AWS credentials ({error}): run `aws configure` or `aws sso login`, or set AWS_PROFILE"
     if isinstance(error, exceptions.EndpointConnectionError):
         return f"AWS does not answer ({error}): check the network, the region and AWS_ENDPOINT_URL"
     message = first_line(error)
-    if isinstance(error, exceptions.ParamValidationError):  # the lines after the first name the cause
+    if isinstance(error, exceptions.ParamValidationError):  # its cause is in the lines after the first
         message = " ".join(str(error).split())
     if isinstance(error, ClientError):
         message = str(error.response.get("Error", {}).get("Message", "")) or code(error)
@@ -158,11 +161,12 @@ def explain(error: BaseException, doing: str) -> str:
 def classify(reason: str) -> tuple[FailureKind, str]:
     """Return the kind and sentence of a training job's FailureReason.
 
-    A sentence of kind ERROR has the next step. For other kinds it depends on the job, and `jobs.outcome` adds it.
+    For kind ERROR, the sentence includes the next step. For other kinds, the next step depends on the job, and
+    `jobs.outcome` adds it.
     """
     text = " ".join(reason.split())
     kind, _, sentence = _WRAPPERS.sub("", text).strip().partition(": ")
-    with suppress(ValueError):  # it is not ours
+    with suppress(ValueError):  # the text is not from our own failure file
         return FailureKind(kind), sentence.strip()
     if cause := _named_cause(text):
         step = f": {cause.next_step}" if cause.kind is FailureKind.ERROR else ""

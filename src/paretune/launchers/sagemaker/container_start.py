@@ -1,7 +1,7 @@
-"""Prepares the container of a training job and becomes the job's command; runs in the job, without paretune.
+"""Prepares the container of a training job, then replaces itself with the job's command. It does not import paretune.
 
-    python3 container_start.py COMMAND... ML        set SageMaker's variables, install packages, check the GPU, run it
-    python3 container_start.py --install FILE ML    install a file of requirements
+    python3 container_start.py COMMAND... ML        set variables, install packages, check the GPU, run the command
+    python3 container_start.py --install FILE ML    install the requirements in a file
 
 ML is the folder /opt/ml of the job.
 """
@@ -31,12 +31,12 @@ except RuntimeError:  # such as no kernel for this GPU
     works = False
 print(torch.__version__, torch.version.cuda, works)
 """
-"""Prints versions and whether PyTorch can compute on the GPU. The image of a project may have no PyTorch."""
+"""Prints versions and whether PyTorch can use the GPU. A project's image may have no PyTorch."""
 
 
 def main(words: list[str]) -> None:
-    """Prepare and run the command."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by default, the first process of a container ignores it
+    """Prepare the container and run the command."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by default, a container's first process ignores SIGTERM
     if words[0] == "--install":
         install(["-r", words[1]])
         return
@@ -52,7 +52,7 @@ def main(words: list[str]) -> None:
 
 
 def variables() -> dict[str, str]:
-    """Return the variables from which SageMaker scripts read folders, hosts and hyperparameters."""
+    """Return the SM_* variables from which SageMaker scripts read folders, hosts and hyperparameters."""
     config = {
         name: json.loads((ML / "input" / "config" / f"{name}.json").read_text())
         for name in ("resourceconfig", "inputdataconfig", "hyperparameters")
@@ -115,8 +115,8 @@ def install(needed: list[str]) -> None:
         step = "check the versions in requirements.txt"
         if is_unreachable:
             step = (
-                "no package index could be reached from the job: give its subnets a route to a NAT gateway, or a "
-                "sagemaker.package_index that they reach, or a sagemaker.training_image that holds the packages"
+                "no package index could be reached from the job: give its subnets a route to a NAT gateway, set a "
+                "sagemaker.package_index that they can reach, or set a sagemaker.training_image that has the packages"
             )
         fail(f"bad_input: pip could not install what the job needs ({reason}): {step}")
 
@@ -127,7 +127,7 @@ def look_at_gpu() -> None:
         return
     driver = printed(["nvidia-smi", "--query-gpu=driver_version,name", "--format=csv,noheader"]).partition("\n")[0]
     torch, cuda, can_use = printed([sys.executable, "-c", LOOK]).split() or (None, None, None)
-    print(f"paretune: driver {driver}; PyTorch {torch} for CUDA {cuda}; it computes: {can_use}")
+    print(f"paretune: driver {driver}; PyTorch {torch} for CUDA {cuda}; can use the GPU: {can_use}")
     if can_use == "False" and ALLOW_NO_GPU not in os.environ:
         fail(
             f"bad_input: PyTorch {torch} for CUDA {cuda} cannot use the GPU of this instance (driver {driver}): "
@@ -136,7 +136,7 @@ def look_at_gpu() -> None:
 
 
 def printed(words: list[str]) -> str:
-    """Return the output of a program; "" if it is missing or fails."""
+    """Return the standard output of a program; "" if the program is missing."""
     try:
         return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""One SageMaker training job as a `Job`: described every 20 seconds, with its log, its warm pool and its results."""
+"""A SageMaker training job as a `Job`: its state (asked for every 20 seconds), log, warm pool and results."""
 
 import datetime
 import re
@@ -30,41 +30,44 @@ from paretune.specification.container import PROFILE, Event, FailureKind, JobRep
 if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
 
-RUN_VARIABLE = "PARETUNE_RUN"  # environment variable of a job: the run that records it
-OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # a command that is not a project's
-POLL_S = 20.0  # between two descriptions of a job; at first 2, and then a twentieth of the seconds since the first one
-_DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
+RUN_VARIABLE = "PARETUNE_RUN"  # environment variable of a job: id of the run that records it
+OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # the command of every job that is not a project
+POLL_S = 20.0  # most seconds between two descriptions of a job; before, 2, then a twentieth of the time since the first
+_DELETED = "Deleted"  # our own TrainingJobStatus and WarmPoolStatus of a job that AWS no longer knows
 _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}
 _KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
-_EXPIRED = "Expired"  # our own status of instances that AWS never mentioned, after their time
-_LATE_S = 60.0  # in which AWS may add to the description of a job that has ended
+_EXPIRED = "Expired"  # our own WarmPoolStatus after the keep-alive period, if AWS never reported one
+_LATE_S = 60.0  # how long after a job's end AWS may still complete its description
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
 _RESULT_FILE = re.compile(rf"report\.json|events\.jsonl|{PROFILE}/(trace\.json\.gz|profile\.(json|md))")
 _TOO_LONG = (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes")
-_NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within the longest wait")
+_NO_SPOT = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: no spot instance was free within the longest wait")
 _PENDING = (FailureKind.CAPACITY, "MaxPendingTimeExceeded: no instance was free within half an hour")
 _LIMITS = {"MaxRuntimeExceeded": _TOO_LONG, "MaxWaitTimeExceeded": _NO_SPOT, "MaxPendingTimeExceeded": _PENDING}
-_KEPT_LINES = 1000  # as many as `logs` shows
-_OVERLAP_MS = 60_000  # lines of an instance may arrive as late as this
+_KEPT_LINES = 1000  # most lines that `paretune logs` shows
+_OVERLAP_MS = 60_000  # CloudWatch may show lines of an instance this late
 _LAST_MS = 600_000  # how far back the last lines of all instances are read
-NOT_DESCRIBED = cast("Description", {})  # AWS does not describe the job now
+NOT_DESCRIBED = cast("Description", {})  # the answer of `described` if AWS cannot describe the job now
 _EVENT_START = '{"time"'
 _AFTER_EVENT = re.compile(r"(?:\s|\x1b\[[0-9;]*m|#015)+$")  # CloudWatch's export writes a carriage return as #015
 _TRACE = re.compile(r"\++ ")
 
 
 class JobLog:
-    """The log of one job in CloudWatch: lines, and events unless it runs a project's command."""
+    """Reads a job's log in CloudWatch: its lines and events. The lines of a project are never read as events."""
 
     def __init__(self, client: Any, job_name: str, *, is_project: bool) -> None:
         self._client, self._job_name, self._is_project = client, job_name, is_project
-        self._newest_ms = 0  # of the first instance, which has the events
-        self.events: list[Event] = []  # the events read and not taken yet, those of the last minute again and again
+        self._newest_ms = 0  # time of the newest line of the first instance, which writes the events
+        self.events: list[Event] = []  # events that nobody took yet; each `read` adds those of the last minute again
         self.unreadable = ""  # why this identity may not read logs; "" if it may
 
     def read(self) -> None:
-        """Read the first instance from its last minute on. Raises boto's errors, but a denied access."""
+        """Read the log of the first instance, starting one minute before its newest line.
+
+        Raises boto's errors, except denied access, which is kept in `unreadable`.
+        """
         newest_ms = self._newest_ms
         for entry in self._entries("algo-1-", newest_ms - _OVERLAP_MS):
             newest_ms = max(newest_ms, entry["timestamp"])
@@ -73,9 +76,10 @@ class JobLog:
         self._newest_ms = newest_ms
 
     def tail(self, lines: int, reason: str = "") -> list[str]:
-        """Return the last lines of one instance, without empty ones and a shell script's trace.
+        """Return the last lines of one instance, without empty lines and a shell script's trace.
 
-        It is the first one, but after a failure the one that has printed its `reason`, or that went silent first.
+        Without a `reason`, it is the first instance. After a failure, it is the instance that printed the `reason`, or
+        the first one that stopped printing.
         """
         tails: dict[str, deque[str]] = {}  # by stream
         last_ms: dict[str, int] = {}
@@ -87,7 +91,7 @@ class JobLog:
         if not tails:
             return [self.unreadable] if self.unreadable else []
         streams = sorted(tails, key=lambda name: (len(name), name))
-        latest = {name.rpartition("-")[0]: name for name in streams}  # host to its newest stream
+        latest = {name.rpartition("-")[0]: name for name in streams}  # the newest stream of each host
         matching = [name for name in latest.values() if any(reason in line for line in tails[name])]
         chosen = min(matching or latest.values(), key=last_ms.__getitem__) if reason else next(iter(latest.values()))
         return [line for line in tails[chosen] if line.strip() and not _TRACE.match(line)][-lines:]
@@ -108,36 +112,36 @@ class JobLog:
     def _parsed(self, entry: Mapping[str, Any]) -> tuple[str, Event | None]:
         line = entry["message"].rstrip("\n")
         before, start, rest = line.partition(_EVENT_START)
-        is_indented = before and not before.strip()  # which we do not do
+        is_indented = before and not before.strip()  # our own events are not
         event = None if self._is_project or is_indented else read_event(_AFTER_EVENT.sub("", start + rest))
         return (line, None) if event is None else (before, event)
 
 
 class SageMakerJob(Job):
-    """A training job, seen from the process that created it or from any other.
+    """A training job, created by this process or any other.
 
-    `description` is an answer of DescribeTrainingJob, or the request whose members such answers repeat. It names the
-    bucket with the results and the command: that of a project leaves no report, as our training does.
+    `description` is an answer of DescribeTrainingJob, or the request that created the job: both name the command and
+    the bucket of the results in the same members. A project's command writes no report, unlike our training.
     """
 
     def __init__(self, name: str, account: Account, clock: Clock, description: "Description") -> None:
         self.name, self._account, self._clock = name, account, clock
-        self.description = description  # the last answer, or the request before there is one
-        self._prefix = f"{PREFIX}/jobs/{name}/output/"  # of the keys of its results, which SageMaker uploads at its end
-        self._files: Mapping[str, bytes] | None = None  # report, events and profile; None before they are read
-        self._model = ""  # URI of the trained model, read with them
+        self.description = description  # the last answer, or before the first one the request
+        self._prefix = f"{PREFIX}/jobs/{name}/output/"  # S3 prefix of the results, which SageMaker uploads at the end
+        self._files: Mapping[str, bytes] | None = None  # report, events and profile by name; None before they are read
+        self._model = ""  # URI of the trained model, read together with `_files`
         self._log = JobLog(account.client("logs"), name, is_project=self._is_project)
         self._created, self._began = clock.now(), clock.monotonic()
         self._due = self._began + (2.0 if "TrainingJobStatus" in description else 0.0)
-        self._end_seen: float | None = None  # since when it has ended, and AWS has not reported its billed seconds
-        self._missing_since: float | None = None  # since when AWS says that it does not know the job
+        self._end_seen: float | None = None  # when the end was first seen without the billed seconds
+        self._missing_since: float | None = None  # when AWS first answered that it does not know the job
         self._asked_to_stop = False
         self._must_stop_again = False
-        self._seen_lines: set[str] = set()  # of events, which come more than once from log, results and description
+        self._seen_lines: set[str] = set()  # events returned so far: log, results and description repeat them
 
     @property
     def run_id(self) -> str:
-        """The run that its creator has named in its environment."""
+        """Id of the run that the job's creator wrote into its environment variables."""
         return str(self.description.get("Environment", {}).get(RUN_VARIABLE, "")) or job_of(self.name)
 
     @property
@@ -152,28 +156,28 @@ class SageMakerJob(Job):
 
     @property
     def has_ended(self) -> bool:
-        """Whether SageMaker says that the job has ended."""
+        """Whether the job has ended according to SageMaker, or no longer exists."""
         return self.description.get("TrainingJobStatus") in _TERMINAL
 
     @property
     def ended_at(self) -> float:
-        """When the job ended, in seconds since the epoch; now, while it has not."""
+        """When the job ended, in seconds since the epoch; the current time if it has not."""
         end = self.description.get("TrainingEndTime") or self.description.get("LastModifiedTime")
         return float(end.timestamp()) if end and self.has_ended else self._clock.now()
 
     def state(self) -> JobState:
-        """Return the state as SageMaker last described it, asking again when due."""
+        """Return the state, after describing the job again if its last description is too old."""
         self._look()
         if self._must_stop_again and not self.has_ended:
             self._request_stop()
         status = self.description.get("TrainingJobStatus", "InProgress")
         if self.has_ended and (not self._is_complete or self._results() is None):
-            return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING  # its events are still to be read
+            return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING  # until its results are readable
         if status in {"Completed", *_GONE}:
             has_completed = status == "Completed" if self._is_project else self._report() is not None
             return JobState.COMPLETED if has_completed else JobState.FAILED
         if status == "Failed" and STOPPED_ITSELF in self.description.get("FailureReason", ""):
-            return JobState.STOPPED  # the container has ended the job at its deadline, which AWS calls a failure
+            return JobState.STOPPED  # the training stopped itself at its deadline, which AWS reports as a failure
         state = _STATES.get(status, JobState.RUNNING)
         return JobState.STOPPING if state is JobState.RUNNING and self._asked_to_stop else state
 
@@ -185,7 +189,7 @@ class SageMakerJob(Job):
         self._look()
         self._drain()
         events, self._log.events = self._log.events, []
-        if self.has_ended and not self._is_project:  # whose files are not trusted
+        if self.has_ended and not self._is_project:  # files that a project wrote are not trusted
             lines = (self._results() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
             events = events + [event for event in map(read_event, lines) if event is not None]
         fresh = []
@@ -196,7 +200,7 @@ class SageMakerJob(Job):
         return fresh
 
     def stop(self) -> None:
-        """Call StopTrainingJob: SIGTERM, and two minutes to write a checkpoint."""
+        """Call StopTrainingJob, which sends SIGTERM and gives the job two minutes to write a checkpoint."""
         if not self.has_ended:
             self._asked_to_stop = True
             self._request_stop()
@@ -205,7 +209,7 @@ class SageMakerJob(Job):
         return str(self.description.get("ResourceConfig", {}).get("SelectedInstanceType", ""))
 
     def status(self) -> JobStatus:
-        """Return state and results; without BillableTimeInSeconds, the time since the training started."""
+        """Return state, seconds and results. Until AWS reports billed seconds, those since TrainingStartTime count."""
         state, description = self.state(), self.description
         created, started = description.get("CreationTime"), description.get("TrainingStartTime")
         billed = max(0.0, self.ended_at - started.timestamp()) if started else 0.0
@@ -224,7 +228,7 @@ class SageMakerJob(Job):
         )
 
     def _failure(self, state: JobState) -> tuple[FailureKind, str] | None:
-        """Return SageMaker's reason, which the first failed instance gave, or the limit that stopped the job."""
+        """Return why the job failed (SageMaker's reason, from the first failed instance), or which limit stopped it."""
         status = self.description.get("TrainingJobStatus")
         if state is JobState.STOPPED:
             limit = None if self._asked_to_stop else _LIMITS.get(self.detail())
@@ -244,7 +248,7 @@ class SageMakerJob(Job):
         description = self.description
         facts: dict[str, str | None] = {"job_arn": description.get("TrainingJobArn"), "secondary_status": self.detail()}
         facts["image_uri"] = description.get("AlgorithmSpecification", {}).get("TrainingImage")
-        trained = description.get("TrainingTimeInSeconds")  # what on demand would have billed
+        trained = description.get("TrainingTimeInSeconds")  # seconds that would be billed on demand
         if description.get("EnableManagedSpotTraining") and trained:
             facts |= {"spot_saving": f"{1 - billed / float(trained):.0%}", "training_seconds": str(trained)}
         return {name: text for name, text in facts.items() if text}
@@ -274,7 +278,7 @@ class SageMakerJob(Job):
         return folder / name
 
     def clean_up(self) -> None:
-        """Remove our training's checkpoints from S3, which cost by the month."""
+        """Remove the checkpoints of our own training from S3, which bills them by the month."""
         checkpoints = str(self.description.get("CheckpointConfig", {}).get("S3Uri", ""))
         prefix = checkpoints.removeprefix(self._storage.uri(""))
         if not self._is_project and prefix.startswith(f"{PREFIX}/checkpoints/"):
@@ -282,9 +286,9 @@ class SageMakerJob(Job):
                 self._storage.remove(prefix)
 
     def warm_pool(self) -> WarmPoolStatus | None:
-        """Return WarmPoolStatus, asked again while instances are kept, or None if there never were any.
+        """Return the job's warm pool, described again while instances are kept, or None if there never was one.
 
-        The seconds of a job that was deleted, which AWS allows once no instances are kept, are unknown.
+        Its seconds are unknown after the job has been deleted. AWS allows that once no instances are kept.
         """
         self._look()
         if not (status := self._pool_status):
@@ -305,9 +309,9 @@ class SageMakerJob(Job):
         try:
             sagemaker.update_training_job(TrainingJobName=self.name, ResourceConfig={"KeepAlivePeriodInSeconds": 0})
         except AWS_ERRORS as error:
-            if code(error) != "ValidationException":  # they have been reused, or have expired, this moment
+            if code(error) != "ValidationException":  # which means that they were reused or have expired meanwhile
                 raise LostContact(
-                    f"{explain(error, f'give back the warm pool of {self.name}')}\nits instances are billed for up to "
+                    f"{explain(error, f'release the warm pool of {self.name}')}\nits instances are billed for up to "
                     f"sagemaker.keep_alive_minutes after it: `aws sagemaker update-training-job --training-job-name "
                     f"{self.name} --resource-config KeepAlivePeriodInSeconds=0 --region {self._account.region}`"
                 ) from error
@@ -315,10 +319,13 @@ class SageMakerJob(Job):
 
     @property
     def _pool_status(self) -> str:
-        """WarmPoolStatus; until AWS gives one, that of instances kept as long as was asked for; "" if none are."""
+        """WarmPoolStatus; "" if the job keeps no instances.
+
+        Until AWS reports a status, the instances are assumed to be kept for the requested period.
+        """
         description = self.description
         if status := str(description.get("WarmPoolStatus", {}).get("Status", "")):
-            return status  # stays when another process has given the instances back
+            return status  # AWS keeps reporting it after another process has released the instances
         kept_s = description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds", 0)
         if not kept_s or not description.get("TrainingStartTime"):
             return ""
@@ -326,16 +333,16 @@ class SageMakerJob(Job):
 
     @property
     def _is_complete(self) -> bool:
-        """Return whether AWS has reported all of an ended job; its billed seconds may follow a moment later."""
+        """Whether AWS has completed the description of an ended job. Its billed seconds may follow a moment later."""
         if "BillableTimeInSeconds" in self.description or not self.description.get("TrainingStartTime"):
             return True
         self._end_seen = self._clock.monotonic() if self._end_seen is None else self._end_seen
         return self._clock.monotonic() - self._end_seen > _LATE_S
 
     def _results(self) -> Mapping[str, bytes] | None:
-        """Return report, events and profile of the ended job, read once; None while S3 does not answer.
+        """Return report, events and profile of the ended job, read once; None if S3 does not answer now.
 
-        Raises LostContact if they may not be read.
+        Raises LostContact if this identity may not read them.
         """
         if self._files is None:
             storage = self._storage
@@ -357,7 +364,10 @@ class SageMakerJob(Job):
         return JobReport(metrics={}) if report is None and self._is_project else report
 
     def _look(self) -> None:
-        """Describe the job and read its log, if it is time; waits out trouble, raises LostContact if AWS refuses."""
+        """Describe the job and read its log, if the last description is too old.
+
+        Transient errors are ignored, because the next call tries again. Raises LostContact for all others.
+        """
         now = self._clock.monotonic()
         if now < self._due or (self.has_ended and self._is_complete and self._pool_status not in _KEPT):
             return
@@ -365,7 +375,7 @@ class SageMakerJob(Job):
         try:
             if self.has_ended:
                 without_pool: dict[str, object] = {"WarmPoolStatus": {"Status": _DELETED}}
-                gone = cast("Description", {**self.description, **without_pool})  # its end is already known
+                gone = cast("Description", {**self.description, **without_pool})  # keep what is known about its end
                 answer = described(self._account, self.name)
                 self.description = gone if answer is None else answer or self.description
                 return
@@ -380,7 +390,7 @@ class SageMakerJob(Job):
                 ) from error
 
     def _describe(self) -> None:
-        """Ask for the description. The job is gone when nothing has shown it for GONE_AFTER_S."""
+        """Describe the job. It counts as deleted if AWS has not known it for GONE_AFTER_S."""
         now, description = self._clock.monotonic(), described(self._account, self.name)
         self.description = description or self.description
         if description is not None:
@@ -414,21 +424,21 @@ class SageMakerJob(Job):
         try:
             self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
-            is_refused = code(error) == "ValidationException"  # it has ended, or stops already, or is not known yet
+            # It has ended, is already stopping, or is not visible yet.
+            is_refused = code(error) == "ValidationException"
             self._must_stop_again = is_transient(error) or (is_refused and "TrainingJobStatus" not in self.description)
             if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
                     f"`aws sagemaker stop-training-job --training-job-name {self.name} --region {self._account.region}`"
                 ) from error
-        self._began = self._due = self._clock.monotonic()  # look soon
+        self._began = self._due = self._clock.monotonic()  # describe it again soon
 
 
 def described(account: Account, name: str) -> "Description | None":
-    """Return DescribeTrainingJob's answer; NOT_DESCRIBED, or None if there is no such job.
+    """Return DescribeTrainingJob's answer, NOT_DESCRIBED if AWS gives none now, or None if there is no such job.
 
-    One answer of one service does not prove that there is no job, and an empty answer is no answer. Raises boto's
-    errors.
+    If DescribeTrainingJob does not know the job, ListTrainingJobs must not show it either. Raises boto's errors.
     """
     sagemaker = account.client("sagemaker")
     try:

@@ -1,4 +1,4 @@
-"""The launcher of SageMaker training jobs: checks, uploads, creates and finds jobs; `request.py` builds their requests.
+"""The SageMaker launcher, which checks, uploads, creates and finds training jobs. `request.py` builds their requests.
 
 Images and their versions come from the list in the SageMaker SDK (sagemaker-core 2.27.0), read 2026-11-20.
 """
@@ -61,27 +61,27 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_sagemaker.type_defs import DescribeTrainingJobResponseTypeDef as Description
 
 _STARTERS = [Path(__file__).with_name(name) for name in ("container_start.sh", "container_start.py", "with_secrets.py")]
-_OURS = "pydantic>=2.10"  # needed by paretune's own code in a job; AWS's images have it as part of the SageMaker SDK
-_READS_SECRETS = "boto3"  # reads secrets in a job; AWS's images have it
-_PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # the part of an address where a password could stand
-_MOST_PREFERENCES = 5  # AWS, InstancePreferences
+_OURS = "pydantic>=2.10"  # paretune's own code in a job needs it; AWS's images have it as part of the SageMaker SDK
+_READS_SECRETS = "boto3"  # a job needs it to read secrets; AWS's images have it
+_PORT_OR_VARIABLE = re.compile(r":(\d+(?=/)|\$\{\w+\})")  # parts of an address that look like a password but are none
+_MOST_PREFERENCES = 5  # limit of AWS, InstancePreferences
 _CPU = {"version": "2.9.0", "py_version": "py312"}  # there is no Hugging Face image for CPUs
 # The newest Hugging Face image for CUDA 12, which needs driver 525 or CUDA's compatibility package. The next image,
 # with transformers 5.3 for CUDA 13, needs driver 580, but AWS documents only 470 to 550 (SageMaker Developer Guide,
 # inference-gpu-drivers, read 2026-11-25).
 _HUGGING_FACE = {"version": "4.56.2", "base_framework_version": "pytorch2.8.0", "py_version": "py312"}
-# The image that it is built on, for regions where the SDK lists no Hugging Face image.
+# The PyTorch image on which the Hugging Face image is built, for regions where the SDK does not list the latter.
 _PYTORCH = {"version": "2.8.0", "py_version": "py312"}
 # The newest image that has kernels for Volta (V100, compute capability 7.0) according to both PyTorch's build script
 # and its release notes. If a user's own image lacks kernels for its GPU, container_start.py ends the job in seconds.
 _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
-# The newest images that hold AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
+# The newest images that have AWS's own libraries: SMDDP 2.5.0 and SMP 2.7.0 in the first, SMP 2.8.0 in the second.
 # Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
 _AWS_LIBRARIES = {
     "smddp": {"version": "2.4.1", "py_version": "py311"},
     "smp": {"version": "2.5.1", "py_version": "py311"},
 }
-_OLDEST_TRANSFORMERS = (5, 3)  # the oldest version that our training is tested with
+_OLDEST_TRANSFORMERS = (5, 3)  # the oldest version with which our training is tested
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
 _NEWER_TRANSFORMERS = (
     "transformers",
@@ -92,7 +92,7 @@ _TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # for torch 2.4 and 2.5; new
 
 
 class Image(NamedTuple):
-    """A training image, and the packages that pip installs when the job starts (in billed time)."""
+    """A training image, and the packages that pip installs when the job starts, in billed time."""
 
     uri: str
     requirements: tuple[str, ...]
@@ -103,7 +103,7 @@ class SageMakerSetup(JobSetup):
     """A job's role, bucket and network (in `spec`), and its images and volume.
 
     Attributes:
-        images: instance type to its image, for the job's own type and its fallbacks.
+        images: the image for each instance type, the job's own and its fallbacks.
         types: the instance types of the first request, best first.
         volume_gib: GiB that the job needs on an instance; 0 until its inputs are known.
     """
@@ -146,7 +146,11 @@ class SageMakerLauncher(Launcher):
         return {"account": self.account.identity["Account"], "region": self.account.region}
 
     def check(self, spec: JobSpec) -> SageMakerSetup:
-        """Check strategy, image and instance type, then credentials, role and bucket, and AWS's limits on a request."""
+        """Return the job's role, bucket, network and images.
+
+        Raises BadInput if strategy, image, instance type, role or bucket are wrong, or if the request breaks a limit of
+        AWS, and LaunchRefused if AWS does not accept the credentials.
+        """
         faults, made = launch_faults(spec), list[SageMakerSetup]()
         of_account = account_faults(spec, self.account)
         if not faults:
@@ -159,7 +163,7 @@ class SageMakerLauncher(Launcher):
         return made[0]
 
     def _setup(self, spec: JobSpec, *, is_sound: bool) -> SageMakerSetup:
-        """Choose a job's role, bucket, network and images; placeholders replace a faulty role and bucket."""
+        """Choose a job's role, bucket, network and images, with placeholders for role and bucket if not `is_sound`."""
         of_any = {"role": ANY_ROLE, "sagemaker.s3_bucket": ANY_BUCKET}
         settings = self.account.settings(spec) if is_sound else {**self.account.usual(spec), **of_any}
         recorded = {name: settings[name] for name in ("sagemaker.s3_bucket", "tags")}
@@ -171,13 +175,17 @@ class SageMakerLauncher(Launcher):
         return SageMakerSetup(spec=spec, images=images, types=_types_of_one_request(spec, images))
 
     def check_inputs(self, setup: JobSetup, inputs: JobInputs) -> SageMakerSetup:
-        """Check that data in S3 exist, that everything fits on the disks, and that an isolated job needs no network."""
+        """Return the setup with the size of the volume.
+
+        Raises BadInput if data in S3 do not exist, if the inputs do not fit on the disks, or if a job with
+        sagemaker.network_isolation needs the network.
+        """
         addresses = inputs.code.in_s3.items() if inputs.code is not None else ()
         refuse([fault for name, address in addresses if (fault := absent(self.account, name, address))])
         return self._with_volume(setup, inputs)
 
     def _with_volume(self, setup: JobSetup, inputs: JobInputs) -> SageMakerSetup:
-        """Choose the size of a job's volume, if not yet chosen. Raises BadInput if it cannot run with its inputs."""
+        """Choose the size of a job's volume, if not yet chosen. Raises BadInput if the inputs do not suit the job."""
         setup = setup if isinstance(setup, SageMakerSetup) else self._images(setup.spec)
         if setup.volume_gib:
             return setup
@@ -199,7 +207,7 @@ class SageMakerLauncher(Launcher):
                     "know how much is enough"
                 )
         refuse(faults)
-        # A later job can use kept instances only if it requests the same volume.
+        # A later job can reuse kept instances only if it requests a volume of the same size.
         pooled = spec.sagemaker.keep_alive_minutes > 0
         return replace(setup, volume_gib=pooled_volume_gib(spec, inputs) if pooled else needed_gib)
 
@@ -208,9 +216,9 @@ class SageMakerLauncher(Launcher):
         return request_faults(request, model.shape_for("CreateTrainingJobRequest"))
 
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
-        """Upload what is not in S3 yet and create the job, or adopt the existing job with this name.
+        """Upload what is not in S3 yet and create the job, or return the existing job with this name.
 
-        A later attempt uses the role, bucket and network of the first one, whatever the settings of this process.
+        A later attempt uses the role, bucket and network of the first one. This process's settings do not matter.
 
         Raises:
             BadInput, LaunchRefused: no job was created.
@@ -230,7 +238,8 @@ class SageMakerLauncher(Launcher):
     def attach(self, job_name: str) -> SageMakerJob | None:
         until = self._clock.monotonic() + GONE_AFTER_S
         with refused_to(f"look at the training job {job_name}"):
-            while (description := described(self.account, job_name)) == NOT_DESCRIBED:  # its owner is still unknown
+            # Without a description, nobody knows which run owns the job.
+            while (description := described(self.account, job_name)) == NOT_DESCRIBED:
                 if self._clock.monotonic() > until:
                     raise LaunchRefused(
                         f"AWS has not described the training job {job_name} for {GONE_AFTER_S:g} s: try again in a "
@@ -246,17 +255,21 @@ class SageMakerLauncher(Launcher):
         return self.account.region
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
-        """Return the most seconds to stop, save and upload after the limit, from the bytes of what the job may save."""
+        """Return the most seconds for stopping, saving and uploading after the limit. They grow with the model."""
         return billed_after_limit_s(spec, self._environment)
 
     def deadline_s(self, document: JobDocument) -> float:
-        """Return the job's seconds after its container starts, less the billed seconds of earlier attempts."""
+        """Return the seconds after its container's start at which the attempt stops itself.
+
+        The billed seconds of earlier attempts are already subtracted.
+        """
         return deadline_s(document.spec, self._environment) - document.spent_seconds
 
     def types_of_request(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return the types for InstancePreferences: at most five, on demand, that one request suits.
+        """Return the types for InstancePreferences: the job's own, then fallbacks that the same request fits.
 
-        They have the same image, batch and kind of disk. A job with a warm pool has only one type.
+        They have the same image, batch, RDMA support and kind of disk. There are at most five of them, and only one on
+        spot or with a warm pool.
         """
         return self._images(spec).types
 
@@ -277,7 +290,7 @@ class SageMakerLauncher(Launcher):
             program = inputs.code.program if inputs.code is not None else ""
             command = shell_words(f"python3 {program} /opt/ml" if program else OUR_TRAINING)
             volume_gib = chosen.volume_gib
-        else:  # later attempts run what the first one sent
+        else:  # later attempts run the code that the first one uploaded
             chosen = self._images(document.spec.replace(**_settings_of(first.description)))
             command = first.description["AlgorithmSpecification"]["ContainerArguments"]
             volume_gib = int(first.document["volume_gib"])
@@ -297,11 +310,11 @@ class SageMakerLauncher(Launcher):
             job = {**details, "deadline_s": deadline}
         else:
             packages += [*chosen.images[spec.instance_type].requirements, _OURS]
-            # The training does not get the parameters of account, network and cost.
+            # The training does not get the parameters of the user's account, network and budget.
             inner_spec = spec.replace(**dict.fromkeys(affecting(JobSpec, "ownership")), **details["spec"])
             job = replace(document, spec=inner_spec, deadline_s=deadline).as_json()
             job["script_options"] = details["script_options"]
-        job["packages"] = packages  # apart from the code, because another instance type may have another image
+        job["packages"] = packages  # not part of the code, because another instance type may have another image
         job |= {"request_key": _request_key(document), "volume_gib": volume_gib}
         if first is not None and spec.instance_type == _type_that_ran(first):
             job["packages"] = first.document["packages"]
@@ -325,7 +338,7 @@ class SageMakerLauncher(Launcher):
         )
 
     def _uploaded(self, inputs: JobInputs, storage: Storage) -> tuple[dict[str, str], dict[str, Any]]:
-        """Upload data and code; returns their channels, and entries for the job's document: a command, or paths."""
+        """Upload data and code. Returns their channels, and the entries that they add to the job's document."""
         channels, code = dict[str, str](), inputs.code or UserCode()
         if inputs.dataset is not None:
             channels["dataset"] = storage.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
@@ -344,7 +357,8 @@ class SageMakerLauncher(Launcher):
     def _first_attempt(self, document: JobDocument) -> "_FirstAttempt":
         """Read a job's first attempt from AWS. Raises LaunchRefused if it was launched with other parameters.
 
-        Anyone with write access to MLflow can change a run; AWS and the job's own document record what was launched.
+        Everyone with write access to MLflow can change a run, but not the job's description in AWS and its document in
+        S3.
         """
         name = job_name(job_of(document.job_name), 1)
         if (job := self.attach(name)) is None:
@@ -358,13 +372,16 @@ class SageMakerLauncher(Launcher):
         if launched.get("request_key") != _request_key(document):
             raise LaunchRefused(
                 f"the parameters or tags of {document.job_name} are not those that its first attempt was launched "
-                f"with: somebody has changed the tags of run {document.run_id} in MLflow, so it is not tried again; "
+                f"with: somebody changed the tags of run {document.run_id} in MLflow, so the job is not retried; "
                 f"`{command_line('stop', {'run': document.run_id})}` records its cost and closes its run"
             )
         return _FirstAttempt(job.description, launched)
 
     def _adopt_after(self, error: Exception, name: str) -> Job:
-        """Return the job that exists although its creation failed: an earlier job, or one whose response was lost."""
+        """Return the job with this name after its creation failed: an older job, or the new one if AWS created it.
+
+        Raises LaunchRefused if there is no job, and LostContact if there may be one.
+        """
         is_in_use, reason = code(error) == "ResourceInUse", explain(error, "create the training job")
         if not (is_in_use or was_heard(error)):
             raise LaunchRefused(reason) from error
@@ -377,7 +394,7 @@ class SageMakerLauncher(Launcher):
             return job
         if is_in_use:
             raise LaunchRefused(
-                f"AWS says that the name {name} is in use, but has shown no such job for {GONE_AFTER_S:g} s: "
+                f"AWS says that the name {name} is in use, but has not shown the job for {GONE_AFTER_S:g} s: "
                 "it is probably being deleted; try again in a few minutes"
             ) from error
         raise LostContact(f"{reason}\n{hint}") from error
@@ -391,7 +408,7 @@ class _FirstAttempt(NamedTuple):
     """The first attempt of a job."""
 
     description: "Description"  # the response of DescribeTrainingJob
-    document: Mapping[str, Any]  # the job.json that was sent with it
+    document: Mapping[str, Any]  # the job.json that was uploaded for it
 
 
 def _settings_of(description: "Description") -> dict[str, Any]:
@@ -409,7 +426,7 @@ def _settings_of(description: "Description") -> dict[str, Any]:
 
 
 def _launched(document: JobDocument, first: _FirstAttempt) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return channels and document of the first attempt; retries reuse its code and data."""
+    """Return the channels of the first attempt and entries of its document, because retries reuse its code and data."""
     channels = {
         channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3Uri"]
         for channel in first.description["InputDataConfig"]
@@ -428,7 +445,7 @@ def _request_key(document: JobDocument) -> str:
 
 
 def choose_image(spec: JobSpec, region: str) -> Image:
-    """Choose the image for a job. Raises ValueError if AWS has no suitable one."""
+    """Choose the image for a job, and the packages to install in it. Raises ValueError if AWS has no suitable image."""
     added = pinned(("bitsandbytes",)) if spec.fine_tuning == "qlora" and not spec.runs_user_code else ()
     if spec.sagemaker.training_image is not None:
         return Image(spec.sagemaker.training_image, () if spec.sagemaker.network_isolation else added)
@@ -452,14 +469,14 @@ def choose_image(spec: JobSpec, region: str) -> Image:
 
 @cache
 def _image_uri(framework: str, **options: str) -> str:
-    """Return the SDK's image. Cached, because each call reads all of AWS's endpoints, which takes 12 ms."""
+    """Return an image's address from the SDK's list. Cached, because each call takes 12 ms to read AWS's endpoints."""
     from sagemaker.core import image_uris
 
     return str(image_uris.retrieve(framework, image_scope="training", **options))
 
 
 def images_of(spec: JobSpec, region: str) -> dict[str, Image]:
-    """Choose an image for each instance type of a job. Raises BadInput if strategy, type and image do not match."""
+    """Choose an image for each instance type of a job. Raises BadInput if AWS has none, or the user's is unsuitable."""
     images, faults = dict[str, Image](), list[str]()
     for cluster in spec.clusters():
         try:
@@ -475,7 +492,7 @@ def images_of(spec: JobSpec, region: str) -> dict[str, Image]:
 
 
 def own_image_faults(spec: JobSpec, region: str) -> list[str]:
-    """Return reasons why the user's own image does not suit the job; empty if it does or if there is none."""
+    """Return the reasons why the user's own image does not suit the job; empty if it does or if there is none."""
     faults, uri = list[str](), spec.sagemaker.training_image
     if uri is None:
         return []
@@ -512,7 +529,7 @@ def _types_of_one_request(spec: JobSpec, images: Mapping[str, Image]) -> tuple[s
 
 
 def isolation_faults(setup: SageMakerSetup, inputs: JobInputs) -> Iterator[str]:
-    """Return reasons why a job with sagemaker.network_isolation needs the network."""
+    """Yield the reasons why a job with sagemaker.network_isolation needs the network."""
     spec, settings, needed = setup.spec, setup.spec.sagemaker, list[str]()
     if not settings.network_isolation:
         return
@@ -524,14 +541,14 @@ def isolation_faults(setup: SageMakerSetup, inputs: JobInputs) -> Iterator[str]:
         needed += inputs.code.requirements if inputs.code is not None else ()
     if names := ", ".join(dict.fromkeys(filter(None, map(str.strip, needed)))):
         image = "set a sagemaker.training_image that has them, or remove network_isolation"
-        yield f"sagemaker.network_isolation cuts the job off the network, but pip must install {names}: {image}"
+        yield f"sagemaker.network_isolation cuts the job off from the network, but pip must install {names}: {image}"
     for name, text in spec.environment.items():
         if text.startswith(IN_SECRETS_MANAGER):
-            read = f"environment.{name} is read from Secrets Manager by the job"
-            yield f"{read}, which has no network with sagemaker.network_isolation: remove one of them"
+            read = f"the job reads environment.{name} from Secrets Manager"
+            yield f"{read}, but has no network with sagemaker.network_isolation: remove one of them"
 
 
 def _type_that_ran(first: "_FirstAttempt") -> str:
-    """Return the instance type of a job, or "" if AWS has not chosen one of its types."""
+    """Return the instance type on which the first attempt ran, or "" if AWS has not chosen one of several."""
     resources = first.description["ResourceConfig"]
     return str(resources.get("SelectedInstanceType", resources.get("InstanceType", "")))

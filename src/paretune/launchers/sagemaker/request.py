@@ -1,4 +1,4 @@
-"""Builds the CreateTrainingJob request of a job from its document; `request_rules.py` finds its faults."""
+"""Builds the CreateTrainingJob request of a job from its document. `request_rules.py` checks it."""
 
 import json
 import math
@@ -18,15 +18,15 @@ from paretune.specification.job import JobSpec
 # Placeholders in a request that is checked but not sent; `account_faults` checks the real role and bucket.
 ANY_ROLE, ANY_BUCKET = "arn:aws:iam::123456789012:role/any", "any-bucket"
 _ANY_CHANNELS = {"code": f"s3://{ANY_BUCKET}/code"}
-_WHOLE = ("code", "job", "model")  # channels that are downloaded before the start, whatever sagemaker.input_mode is
+_WHOLE = ("code", "job", "model")  # channels that are downloaded before the start with every sagemaker.input_mode
 _CODE = f"{CHANNELS}/code"
-_SPOT_WAIT_S = 3600.0  # longest wait for spot instances, besides the time that the job runs
-_PENDING_S = 1800  # AWS, StoppingCondition: the shortest value of MaxPendingTimeInSeconds
-_LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
+_SPOT_WAIT_S = 3600.0  # longest wait for spot instances, in addition to the time that the job runs
+_PENDING_S = 1800  # AWS, StoppingCondition: the smallest allowed MaxPendingTimeInSeconds
+_LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take at most 28 days
 RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
-# Variables for EFA, as the SDK's driver sets them.
+# The variables that the SageMaker SDK sets for EFA.
 _RDMA = {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
-_SMP = {  # parameter to its name in SMP v2
+_SMP = {  # our parameters and their names in SMP v2
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
     "seed": "random_seed",
@@ -42,25 +42,25 @@ def build_request(
     needed_gib: int,
     environment: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return a job's request; its channels are placeholders, which the launcher replaces after the upload.
+    """Return a job's request. Its channels are placeholders that the launcher replaces after the upload.
 
     Args:
         document: the job, with its complete specification.
         image: address of the training image.
         types: instance types that AWS may choose from, best first.
-        command: arguments of bash, from `shell_words`.
+        command: the arguments of bash that `shell_words` returned.
         needed_gib: GiB that the job needs on each instance.
-        environment: variables of this process, of which a few reach the job.
+        environment: environment variables of this process; a few of them are sent to the job.
     """
     spec, settings = document.spec, document.spec.sagemaker
     smp = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
     smp = {name: value for name, value in smp.items() if value is not None and value is not False}
     runtime_s = max(1, math.ceil(document.max_seconds))
-    wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # waiting and running together
+    wait_s = max(runtime_s, int(min(_LONGEST_WAIT_S, runtime_s + _SPOT_WAIT_S)))  # includes the running time
     # AWS provisions no volume for an instance with its own NVMe disks (ResourceConfig, botocore 1.44.5).
     most_gib = min(spec.instance(name).local_storage_gib or LARGEST_VOLUME_GIB for name in types)
-    if settings.keep_alive_minutes and spec.instance().local_storage_gib:  # all of them, so that kept instances match
-        needed_gib = most_gib
+    if settings.keep_alive_minutes and spec.instance().local_storage_gib:
+        needed_gib = most_gib  # equal for all jobs, so that they can reuse kept instances
     volume_gib = settings.volume_size_in_gb or min(needed_gib, most_gib)
     network = {"Subnets": list(settings.subnets), "SecurityGroupIds": list(settings.security_group_ids)}
     own = {f"{AWS_PREFIX}run": document.run_id, f"{AWS_PREFIX}spec": spec.spec_hash()}
@@ -75,7 +75,7 @@ def build_request(
             "ContainerArguments": [*command],
         },
         "HyperParameters": {"mp_parameters": json.dumps(smp) if spec.strategy == "smp" else None},
-        # Everyone who may call DescribeTrainingJob sees these variables.
+        # Everyone who may call DescribeTrainingJob can see these variables.
         "Environment": {
             **_environment(spec, environment),
             **spec.environment,
@@ -97,13 +97,14 @@ def build_request(
             "InstanceCount": spec.instance_count,
             "VolumeSizeInGB": volume_gib,
             "KeepAlivePeriodInSeconds": int(settings.keep_alive_minutes * 60),
-            # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
+            # CreateTrainingJob refuses a key for local disks, which the instance's hardware encrypts.
             "VolumeKmsKeyId": None if spec.instance().local_storage_gib else settings.kms_key_id,
         },
         "StoppingCondition": {
             "MaxRuntimeInSeconds": runtime_s,
             "MaxWaitTimeInSeconds": wait_s if spec.spot else None,
-            # A GPU job waits for capacity as Pending: as short as AWS allows if there are other types to try after it.
+            # Without capacity, a GPU job waits as Pending. If there are other types to try, it waits as little as AWS
+            # allows.
             "MaxPendingTimeInSeconds": _PENDING_S if types != spec.instance_types() and not spec.spot else None,
         },
         "EnableManagedSpotTraining": spec.spot,
@@ -113,16 +114,19 @@ def build_request(
         "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
     }
     whole: dict[str, Any] = _without_unset(request)
-    return {**whole, "Environment": request["Environment"]}  # values of variables may be empty
+    return {**whole, "Environment": request["Environment"]}  # an empty environment variable stays
 
 
 def shell_words(program: str) -> list[str]:
-    """Return the arguments of bash that unpack the code and run a program in its folder, which receives SIGTERM."""
+    """Return the arguments with which bash unpacks the code and runs a program in the code's folder.
+
+    The program replaces bash, so it receives SIGTERM.
+    """
     return ["-c", f"cd {_CODE} && tar -xzf {archive.NAME} && exec bash container_start.sh {program}"]
 
 
 def owner_tags(document: JobDocument) -> dict[str, str]:
-    """Return the AWS tags that name the job's owner, and the user's own tags."""
+    """Return the AWS tags that name the job's run and owner, and the user's own tags."""
     return {f"{AWS_PREFIX}run": document.run_id, **document.attribution.aws_tags(), **document.spec.tags}
 
 
@@ -136,14 +140,14 @@ def _environment(spec: JobSpec, environment: Mapping[str, str]) -> dict[str, str
     if ALLOW_NO_GPU in environment:
         variables[ALLOW_NO_GPU] = environment[ALLOW_NO_GPU]
     if spec.entry_script is None:
-        variables["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
+        variables["HF_HUB_OFFLINE"] = "1"  # because model and data are uploaded with the job
     if spec.strategy == "smddp":
         variables["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
     return variables
 
 
 def channels_of(uris: Mapping[str, str], data_mode: str) -> list[dict[str, Any]]:
-    """Return the channels of a request from their addresses in S3; data are read as `data_mode` says."""
+    """Return the channels of a request from their addresses in S3. `data_mode` is the input mode of data."""
 
     def channel(name: str, uri: str) -> dict[str, Any]:
         source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
@@ -154,7 +158,7 @@ def channels_of(uris: Mapping[str, str], data_mode: str) -> list[dict[str, Any]]
 
 
 def _without_unset(value: Any) -> Any:
-    """Leave out members that are None, zero or empty, but not those that are False."""
+    """Return the value without members that are None, zero or empty. False is kept."""
     if not isinstance(value, dict):
         return value
     members = {name: _without_unset(member) for name, member in value.items()}

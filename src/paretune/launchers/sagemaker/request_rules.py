@@ -1,7 +1,6 @@
-"""Finds what AWS would certainly reject in a CreateTrainingJob request, before anything is uploaded.
+"""Finds what AWS is certain to reject in a CreateTrainingJob request, before anything is uploaded.
 
-The limits come from the API's own model in botocore. boto itself checks only types, required members and
-minimums.
+The limits come from the API's model in botocore. boto itself checks only types, required members and minimums.
 """
 
 import re
@@ -10,7 +9,7 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StringShape, StructureShape
 
-_PARAMETERS = {  # request member to the job parameter that sets it
+_PARAMETERS = {  # members of the request, and the job parameters that set them
     "RoleArn": "role",
     "AlgorithmSpecification.TrainingImage": "sagemaker.training_image",
     "Environment": "environment",
@@ -27,11 +26,11 @@ _PARAMETERS = {  # request member to the job parameter that sets it
     "VpcConfig.SecurityGroupIds": "sagemaker.security_group_ids",
     "Tags": "tags",
 }
-_ADDED = {"environment": "variables", "tags": "tags"}  # parameters to which paretune adds entries of its own
+_ADDED = {"environment": "variables", "tags": "tags"}  # parameters to which paretune adds its own entries
 # An older boto may not list every instance type; the parameter `instance_type` is checked elsewhere.
 _NOT_CHECKED = "InstanceType"
 _UNITS = {"string": "characters", "list": "entries", "map": "entries"}
-_CLASSES = {  # Java character classes to Python equivalents
+_CLASSES = {  # Java's character classes and their Python equivalents
     r"\p{L}": r"\w",
     r"\p{N}": r"\w",
     r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
@@ -41,7 +40,7 @@ _SHOWN = 60  # most characters of a value that a message quotes
 
 
 def request_faults(request: Mapping[str, Any], shape: Shape) -> list[str]:
-    """Return a request's faults, with the user's parameter names; `shape` is the request's shape in botocore."""
+    """Return a request's faults, with the user's names of parameters. `shape` is the request's shape in botocore."""
     faults = list(_faults(shape, request, ()))
     if request.get("EnableManagedSpotTraining") and request["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
         faults.append(
@@ -90,7 +89,7 @@ def _of_members(shape: Shape, value: Any, path: tuple[str, ...]) -> Iterator[str
 
 
 def _name(path: tuple[str, ...]) -> str:
-    """Return the user's name for a request member, such as environment.MODE, or else the member's own name."""
+    """Return the name of the parameter that sets a request member, such as environment.MODE, or the member's own."""
     for length in range(len(path), 0, -1):
         if parameter := _PARAMETERS.get(".".join(path[:length])):
             rest = [part[:_SHOWN] for part in path[length:] if part not in ("Key", "Value")]

@@ -1,14 +1,14 @@
-"""S3: uploads keyed by the hash of their content, results of jobs, and objects that a user names.
+"""Storage in S3: uploads keyed by the hash of their content, results of jobs, and objects that a user names.
 
-s3://BUCKET/paretune/code/HASH/            the code that travels
+s3://BUCKET/paretune/code/HASH/            code of jobs
 s3://BUCKET/paretune/datasets/KEY/         prepared data sets
 s3://BUCKET/paretune/models/HASH/          pretrained models
 s3://BUCKET/paretune/files/HASH/           files that a user's own script reads
 s3://BUCKET/paretune/checkpoints/RUN/      checkpoints of a run's attempts
 s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 
-An object or prefix of any bucket that may be read becomes FOLDER/DIGEST/NAME on this machine. The digest is made of
-names and ETags, so that only changed objects are downloaded again.
+`fetch` downloads an object or prefix of any readable bucket to FOLDER/DIGEST/NAME on this machine. The digest is
+computed from names and ETags, so that only changed objects are downloaded again.
 """
 
 import hashlib
@@ -33,24 +33,27 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ObjectIdentifierTypeDef, ObjectTypeDef
 
-LARGEST_READ = 2**28  # bytes: events of a million steps, or the confusion matrix of 5,000 classes
-_LARGE = 2**24  # bytes, which take milliseconds to hash: more than a step of the file system's clock
+LARGEST_READ = 2**28  # bytes, enough for the events of a million steps or the confusion matrix of 5,000 classes
+_LARGE = 2**24  # bytes; hashing them takes milliseconds, which is longer than a step of the file system's clock
 _OUTPUT_FOLDER = re.compile("(output/)?(data/)?")
-"""Prefix of an output's files. AWS documents that they are loose files, and not where below output/."""
+"""Possible prefix of output files. AWS documents that the files are uploaded singly, but not their folder."""
 
 
 @dataclass
 class Storage:
-    """One bucket."""
+    """Reads and writes objects in one bucket."""
 
     s3: "S3Client"
     bucket: str
-    kms_key: str | None = None  # encrypts the uploads; None leaves that to the bucket
-    dry: bool = False  # return the URIs, but send nothing
-    check: Callable[[], None] = lambda: None  # called before and while files are sent; raises to cancel the upload
+    kms_key: str | None = None  # KMS key of the uploads; None for the bucket's own setting
+    dry: bool = False  # whether to return the URIs without sending anything
+    check: Callable[[], None] = lambda: None  # called before and during uploads; raises an error to cancel them
 
     def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
-        """Upload a file or folder and return its S3 URI, of a folder with a slash; `digest` replaces its own hash."""
+        """Upload a file or folder, unless it is there, and return its S3 URI. That of a folder ends with a slash.
+
+        The key contains `digest`, or by default a hash of names and contents.
+        """
         is_folder = path.is_dir()
         parts = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [path]
         files = {part.relative_to(path if is_folder else path.parent).as_posix(): part for part in parts}
@@ -59,7 +62,7 @@ class Storage:
             with refused_to(f"use the bucket {self.bucket}"):
                 there = self.sizes(prefix)
                 sizes = {name: part.stat().st_size for name, part in files.items()}
-                # The smallest last: a data set is complete when its description exists.
+                # Upload the smallest file last: a data set is complete once its small description exists.
                 for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
                     if there.get(prefix + name) != sizes[name]:
                         self.check()
@@ -73,7 +76,7 @@ class Storage:
         return self.uri(prefix if is_folder else prefix + path.name)
 
     def text(self, key: str, text: str) -> str:
-        """Write a small text, each time again, and return its S3 URI."""
+        """Write a small text, replacing an earlier one, and return its S3 URI."""
         if not self.dry:
             self.check()
             with refused_to(f"use the bucket {self.bucket}"):
@@ -86,23 +89,26 @@ class Storage:
         return content
 
     def entries(self, prefix: str) -> dict[str, tuple[int, float]]:
-        """Return size and time of writing of the keys that start with `prefix`. Raises LaunchRefused."""
+        """Return the keys that start with `prefix`, with their bytes and times of writing in epoch seconds.
+
+        Raises LaunchRefused if they cannot be listed.
+        """
         with refused_to(f"list the bucket {self.bucket}"):
             listed = _objects(self.s3, self.bucket, prefix)
         return {entry["Key"]: (entry["Size"], entry["LastModified"].timestamp()) for entry in listed}
 
     @property
     def keeps_versions(self) -> bool:
-        """Whether removed objects stay as earlier versions, which are billed; False if S3 does not say so."""
+        """Whether removed objects stay as earlier versions, which are billed; False if unknown."""
         with suppress(*AWS_ERRORS):
             return bool(self.s3.get_bucket_versioning(Bucket=self.bucket).get("Status") == "Enabled")
         return False
 
     def remove(self, prefix: str) -> None:
-        """Delete all objects whose keys start with `prefix`; raises LaunchRefused if S3 refuses one."""
+        """Delete all objects whose keys start with `prefix`. Raises LaunchRefused if S3 does not delete one."""
         with refused_to(f"remove objects of the bucket {self.bucket}"):
             keys = list(self.sizes(prefix))
-            for start in range(0, len(keys), 1000):  # as many as one DeleteObjects takes
+            for start in range(0, len(keys), 1000):  # the limit of one DeleteObjects request
                 objects: list[ObjectIdentifierTypeDef] = [{"Key": key} for key in keys[start : start + 1000]]
                 answer = self.s3.delete_objects(Bucket=self.bucket, Delete={"Objects": objects, "Quiet": True})
                 for error in answer.get("Errors", [])[:1]:
@@ -113,7 +119,7 @@ class Storage:
         return f"s3://{self.bucket}/{key}"
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Return keys and bytes of the objects whose keys start with `prefix`. Raises boto's errors."""
+        """Return the keys that start with `prefix`, with their bytes. Raises boto's errors."""
         return {entry["Key"]: entry["Size"] for entry in _objects(self.s3, self.bucket, prefix)}
 
     def _encryption(self) -> dict[str, Any]:
@@ -121,20 +127,20 @@ class Storage:
 
 
 def output_of(storage: Storage, prefix: str) -> tuple[dict[str, str], str]:
-    """Map names in a job's /opt/ml/output/data to S3 keys, and return the model's URI, "" without one.
+    """Return the S3 keys of the files in a job's /opt/ml/output/data, by name, and the URI of its model ("" without).
 
-    SageMaker uploads both at the end below `prefix`, file by file. Raises boto's errors.
+    SageMaker uploads both below `prefix` when the job ends, file by file. Raises boto's errors.
     """
     keys, model = list(storage.sizes(prefix)), f"{prefix}model/"
     output = [key for key in keys if not key.startswith(model)]
     names = {_OUTPUT_FOLDER.sub("", key.removeprefix(prefix), count=1): key for key in output}
-    # S3 allows any text as a key, so no file may land outside its folder.
+    # S3 allows any text as a key, so keys that would be written outside their folder are left out.
     files = {name: key for name, key in names.items() if not {"", ".", ".."} & set(name.split("/"))}
     return files, storage.uri(model) if len(output) < len(keys) else ""
 
 
 def _objects(s3: "S3Client", bucket: str, prefix: str) -> "list[ObjectTypeDef]":
-    """List all objects whose keys start with `prefix`. Raises boto's errors, also for an empty answer."""
+    """Return all objects whose keys start with `prefix`. Raises boto's errors, also for an answer without content."""
     pages = [*s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)]
     if not all("KeyCount" in page for page in pages):
         raise ResponseParserError("S3 has not answered")
@@ -147,7 +153,7 @@ def _digest(files: dict[str, Path]) -> str:
     for name, path in sorted(files.items()):
         status = path.stat()
         digest.update(f"\0{name}\0{status.st_size}\0".encode())
-        # A small file may change again within the same step of the file system's clock, and is read each time.
+        # A small file may change twice within one step of the file system's clock, so it is read each time.
         read = _content_digest if status.st_size >= _LARGE else _content_digest.__wrapped__
         digest.update(read(path.absolute(), status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns))
     return digest.hexdigest()[:32]
@@ -155,24 +161,24 @@ def _digest(files: dict[str, Path]) -> str:
 
 @lru_cache(maxsize=1024)
 def _content_digest(path: Path, *_state: int) -> bytes:
-    """Return a hash of a file, which is not read again while its state is the same, as by each trial of a study."""
+    """Return a hash of a file. The trials of a study share the result while the file's state does not change."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
 def absent(account: Account, parameter: str, address: str) -> str:
-    """Return the fault of an address in S3 with nothing there; empty if there is something, or AWS does not answer."""
+    """Return a fault if there is no object at an address in S3; "" if there is one, or if AWS does not answer."""
     bucket, _, key = address.removeprefix(IN_S3).partition("/")
     if not bucket:
         return f"{parameter} must be s3://BUCKET/KEY or s3://BUCKET/PREFIX/, got {address}"
-    with suppress(*AWS_ERRORS):  # the bucket of another account, which the role of the job may read
+    with suppress(*AWS_ERRORS):  # as for a bucket of another account, which the role of the job may be able to read
         if account.client("s3").list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("KeyCount") == 0:
             return f"{parameter} {address} is neither an object nor a prefix of objects: see `aws s3 ls {address}`"
     return ""
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> "S3Client":
-    """Create a client with this machine's credentials. Raises BadInput if there are none."""
+    """Return an S3 client with this machine's credentials. Raises BadInput if there are none."""
     try:
         return client_of(boto3.Session(region_name=region or environment.get("AWS_REGION")), "s3")
     except AWS_ERRORS as error:
@@ -190,9 +196,11 @@ def fetch(
 ) -> Path:
     """Download `uri`, the value of a parameter, and return the file or folder below `folder`.
 
-    An object becomes a file. A prefix becomes a folder of the objects below it whose names have one of the `suffixes`
-    (all objects if there are none), or a file if there is only one. `check` is called now and then, and raises to
-    cancel. Raises BadInput if there is no such bucket or object, no permission, or too little disk space.
+    An object becomes a file. A prefix becomes a folder with the objects below it whose names have one of the
+    `suffixes`; without `suffixes`, with all objects. If there is only one, it becomes a file. `check` is called during
+    the download and raises an error to cancel it.
+
+    Raises BadInput if there is no such bucket or object, no permission, or too little disk space.
     """
     what, (bucket, _, key) = f"{parameter} {uri}", uri.removeprefix(IN_S3).partition("/")
     if not bucket:
@@ -210,7 +218,7 @@ def fetch(
             try:
                 draft.rename(made)
             except OSError:
-                if not made.is_dir():  # else it was there, or another process was faster
+                if not made.is_dir():  # otherwise it was there before, or another process was faster
                     raise
     except AWS_ERRORS as error:
         needed = "s3:GetObject on it is needed, and s3:ListBucket on the bucket for a prefix"
@@ -222,7 +230,7 @@ def fetch(
 
 
 def _listed(s3: "S3Client", bucket: str, key: str, suffixes: Collection[str], what: str) -> tuple[str, dict[str, str]]:
-    """Return a prefix, and the ETags by name of the objects to download. Raises BadInput if there are none."""
+    """Return a prefix, and the objects to download below it as names and ETags. Raises BadInput if there is none."""
     if key and not key.endswith("/"):
         try:
             folder, slash, name = key.rpartition("/")
@@ -246,5 +254,5 @@ def _listed(s3: "S3Client", bucket: str, key: str, suffixes: Collection[str], wh
         ends = f"ends in {', '.join(sorted(suffixes))}" if suffixes else "is a file"
         raise BadInput([f"{what} has {len(below)} objects, none of which {ends}: name another prefix, or one object"])
     if wrong := next((name for name in etags if "" in name.split("/")), None):
-        raise BadInput([f"{what} holds the key {prefix + wrong!a}, which is no path of a file: name another prefix"])
+        raise BadInput([f"{what} has the key {prefix + wrong!a}, which is not a file path: name another prefix"])
     return prefix, etags

@@ -1,11 +1,11 @@
-"""Runs the command of a job with the secrets that its variables name; runs in the job, without paretune.
+"""Runs the command of a job with the secrets that its environment variables name. It does not import paretune.
 
     python3 with_secrets.py COMMAND... ROOT
 
-A variable with the value `secret:ARN` gets the text of that secret of AWS Secrets Manager, or the entry of its own name
-if the text is a JSON object, as the console makes them. Only the command gets it. In the command's output, and in its
-failure reason in ROOT/output/failure, secrets are replaced by `...`, even if quoted for JSON, Python or an address, or
-in base64.
+A variable with the value `secret:ARN` gets the text of that secret in AWS Secrets Manager. If the text is a JSON
+object, as AWS's console creates them, the variable gets the entry with its own name. Only the command gets the secrets.
+In its output, and in its failure reason in ROOT/output/failure, secrets are replaced by `...`, even if they are quoted
+for JSON, Python or a URL, or encoded in base64.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from urllib.parse import quote, quote_plus
 
 MARK = "secret:arn:"
 FAILURE = Path(sys.argv[-1]) / "output" / "failure"
-LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
-SHORTEST = 4  # characters of a line of a secret that is masked
+LONGEST_READ = 2**16  # most bytes of a printed line that are read at a time
+SHORTEST = 4  # shorter lines of a secret are not masked (characters)
 
 
 def main(words: list[str]) -> int:
-    """Run the command and return its exit code, 128 + signal if a signal has ended it."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the first process of a container ignores it by default
-    starter = os.environ.get("PARETUNE_STARTER")  # the process on a user's machine that has started this one
+    """Run the command and return its exit code, or 128 + signal if a signal ended it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by default, a container's first process ignores SIGTERM
+    starter = os.environ.get("PARETUNE_STARTER")  # on a user's own machine, the process that started this one
     secrets = {name: read(name, text[len("secret:") :]) for name, text in os.environ.items() if text.startswith(MARK)}
     lines = {line for text in secrets.values() for line in text.splitlines() if len(line) >= SHORTEST}
     hidden = sorted({form for line in lines for form in forms(line)}, key=len, reverse=True)
@@ -42,16 +42,16 @@ def main(words: list[str]) -> int:
     reader.start()
     while process.poll() is None:
         if starter and os.getppid() != int(starter):
-            os._exit(1)  # and the command, which watches this process as its own starter, ends itself
+            os._exit(1)  # the command watches this process as its own starter, and then ends itself
         time.sleep(0.1)
-    reader.join(5.0)  # a process in the background may hold the pipe for longer
+    reader.join(5.0)  # a background process may keep the pipe open for longer
     if FAILURE.is_file():
         FAILURE.write_bytes(masked(FAILURE.read_bytes(), hidden))
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 def read(name: str, arn: str) -> str:
-    """Read the secret for a variable. End the job with the reason if that fails."""
+    """Return the secret for a variable. If it cannot be read, end the job with the reason."""
     try:
         import boto3
         from botocore.config import Config
@@ -59,10 +59,10 @@ def read(name: str, arn: str) -> str:
         limits = Config(connect_timeout=10, read_timeout=10, retries={"total_max_attempts": 4})
         client = boto3.client("secretsmanager", region_name=arn.split(":")[3], config=limits)
         text = client.get_secret_value(SecretId=arn)["SecretString"]
-    except Exception as error:  # of boto3, which may be missing; its text has no secret
+    except Exception as error:  # boto3 may be missing, or raise any error; none contains the secret
         fail(
             f"bad_input: environment.{name} cannot be read from AWS Secrets Manager ({type(error).__name__}: {error}): "
-            "the role of the job needs secretsmanager:GetSecretValue for it, and its subnets a way there"
+            "the role of the job needs secretsmanager:GetSecretValue for it, and its subnets a route to it"
         )
     try:
         values: dict[str, str] = json.loads(text)
@@ -72,11 +72,14 @@ def read(name: str, arn: str) -> str:
 
 
 def forms(secret: str) -> set[bytes]:
-    """Return how a secret may be printed: plain, in JSON, in Python, in an address, in base64 after other bytes."""
+    """Return the forms in which a secret may be printed: plain, in JSON, Python or a URL, or in base64.
+
+    In base64, the form depends on how many bytes come before the secret.
+    """
     texts = {secret, repr(secret)[1:-1], quote(secret), quote(secret, safe=""), quote_plus(secret)}
     texts |= {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     found, data = {text.encode(errors="replace") for text in texts}, secret.encode()
-    for before in range(3):  # bytes in front of the secret that share its first character in base64
+    for before in range(3):  # base64 encodes three bytes at a time, so the bytes before the secret shift its encoding
         bits = 8 * (before + len(data))
         encoded = b64encode(bytes(before) + data)[-(-8 * before // 6) : bits // 6]
         if len(encoded) >= SHORTEST:
@@ -92,14 +95,14 @@ def pass_on(stream: IO[bytes], hidden: list[bytes]) -> None:
 
 
 def masked(text: bytes, hidden: list[bytes]) -> bytes:
-    """Replace each form of a secret in a text with `...`."""
+    """Return the text with `...` in place of each form of a secret."""
     for secret in hidden:
         text = text.replace(secret, b"...")
     return text
 
 
 def fail(reason: str) -> NoReturn:
-    """Write the reason where the launcher looks for it, and end the job."""
+    """Write the reason to the file in which the launcher looks for it, and end the job."""
     print(f"paretune: {reason}", flush=True)
     FAILURE.parent.mkdir(parents=True, exist_ok=True)
     FAILURE.write_text(reason)

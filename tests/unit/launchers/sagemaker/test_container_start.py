@@ -120,7 +120,7 @@ def test_driver_and_cuda_are_printed_and_without_a_usable_gpu_the_job_ends_in_it
     done = run(ml, "echo", "it runs", PATH=path, PYTHONPATH=str(tools), **environment)
 
     works = is_available and computes
-    assert f"driver 470.57, Tesla T4; PyTorch 2.9 for CUDA 13.0; it computes: {works}" in done.stdout
+    assert f"driver 470.57, Tesla T4; PyTorch 2.9 for CUDA 13.0; can use the GPU: {works}" in done.stdout
     assert ("it runs" in done.stdout) is runs
     if not runs:
         reason = (ml / "output" / "failure").read_text()

@@ -107,7 +107,7 @@ def test_a_prefix_is_a_folder_of_the_files_with_rows(aws: Aws, tmp_path: Path) -
         assert names == {"train.csv", "sub/test.csv"}
 
     put(aws, "d//rows.csv")
-    with pytest.raises(BadInput, match=r"holds the key 'd//rows\.csv', which is no path of a file"):
+    with pytest.raises(BadInput, match=r"has the key 'd//rows\.csv', which is not a file path"):
         fetched(f"s3://{BUCKET}/d/", tmp_path)
 
 
