@@ -40,6 +40,6 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def aws(clock: FakeClock) -> Iterator[Aws]:
-    """Return the account that every boto session leads to."""
+    """Yield the account that every boto session uses."""
     with account(clock) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Bills as AWS exports them: lines in CUR 2.0, FOCUS or CUR before 2.0, and deliveries with their manifests."""
+"""Bills in AWS's formats: lines in CUR 2.0, FOCUS or CUR before 2.0, and deliveries with their manifests."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,10 @@ BEGIN = datetime(2026, 11, 3, 10, tzinfo=UTC)
 
 
 def line(job: str, usd: float, at: float = 0.0, **more: Any) -> dict[str, Any]:
-    """Return a line of CUR 2.0, by default an instance's usage `at` hours after `BEGIN`; `at` is also in its id."""
+    """Return a line of CUR 2.0, by default for the usage of an instance `at` hours after `BEGIN`.
+
+    The line's id contains `at`. Without a `job`, the line belongs to EC2.
+    """
     start = BEGIN + timedelta(hours=at)
     standard = {
         "bill_billing_period_start_date": start.replace(day=1, hour=0).isoformat(),
@@ -30,14 +33,14 @@ def line(job: str, usd: float, at: float = 0.0, **more: Any) -> dict[str, Any]:
 
 
 def of_month(kind: str, usd: float, job: str = "", **more: Any) -> dict[str, Any]:
-    """Return a line of tax, a fee or a discount: it covers the month, and names a job or none."""
+    """Return a line of this `kind`, such as a tax, fee or discount, that covers the month and may name a job."""
     resource = {"line_item_resource_id": ARN + job if job else ""}
     end = {"line_item_usage_end_date": "2026-12-01T00:00:00+00:00", "line_item_product_code": "AmazonSageMaker"}
     return {**line(job or kind, usd), **resource, **end, "line_item_line_item_type": kind, **more}
 
 
 def later(days: float = 3.0) -> dict[str, Any]:
-    """Return a line of another service some days later, which shows that the bill goes on."""
+    """Return a line of another service some days later, so that the bill does not end with the jobs."""
     return line("", 5.0, at=24 * days)
 
 
@@ -81,9 +84,10 @@ def write(rows: list[dict[str, Any]], path: Path) -> Path:
 def deliver(
     rows: list[dict[str, Any]], folder: Path, *, month: str = "2026-11", parts: int = 1, delivery: str = ""
 ) -> list[Path]:
-    """Write a month as Data Exports does, below `folder`, and return its parts; each row is in one of them.
+    """Write the bill of a month below `folder` as AWS Data Exports does, and return the paths of its parts.
 
-    An export that creates new files has a folder for each `delivery`, whose name begins with its time.
+    The rows are distributed over the parts. An export that creates new files has a folder for each `delivery`, whose
+    name begins with the time of the delivery.
     """
     place = f"BILLING_PERIOD={month}/{delivery}".rstrip("/")
     names = [f"data/{place}/cur-{number:05}.csv" for number in range(1, parts + 1)]
@@ -99,7 +103,10 @@ def deliver(
 
 
 def deliver_legacy(rows: list[dict[str, Any]], folder: Path, assembly: str, *, parts: int = 1) -> list[Path]:
-    """Write November as CUR before 2.0 does: a folder for each assembly, above which a manifest names the newest."""
+    """Write the bill of November as CUR before 2.0 does, and return the paths of its parts.
+
+    Each assembly has its own folder. The manifest above these folders names the newest assembly.
+    """
     period = folder / "20261101-20261201"
     names = [f"{assembly}/report-{number}.csv.gz" for number in range(1, parts + 1)]
     manifest = {

@@ -1,4 +1,4 @@
-"""The paretune command with an emulated AWS account, for tests of whole jobs."""
+"""Runs the paretune command with an emulated AWS account, for tests of whole jobs."""
 
 import io
 import json
@@ -45,17 +45,17 @@ class Cloud:
         )
 
     def run(self, *words: str, **job: object) -> "Done":
-        """Run a paretune command to its end; `job` are parameters."""
+        """Run a paretune command to its end. `job` are its parameters."""
         with self.start(*words, **job) as running:
             code = running.wait(WITHIN_S)
             return Done(code, running.text)
 
     def start(self, *words: str, **job: object) -> AbstractContextManager[Command]:
-        """Run a paretune command while the block runs."""
+        """Start a paretune command that is ended after the `with` block."""
         return command(paretune(*(words or ("train",)), *spelled(job)), cwd=self.folder, environment=self.environment)
 
     def start_and_kill(self, *words: str, **job: object) -> None:
-        """Run a paretune command, and kill it while its job trains."""
+        """Start a paretune command, and kill it while its job trains."""
         with self.start(*words, **job) as running:
             self.until_it_trains(running)
             running.process.kill()
@@ -95,10 +95,10 @@ class Cloud:
             "aws_access_key_id": "testing",
             "aws_secret_access_key": "testing",
         }
-        return boto3.client(service, **options)  # type: ignore[call-overload]  # its name is a plain str
+        return boto3.client(service, **options)  # type: ignore[call-overload]  # the stubs want a literal name
 
     def objects(self) -> Iterator[tuple[str, bytes]]:
-        """Yield key and content of every object in S3, and of each file in an archive, whose name follows the key."""
+        """Yield key and content of every object in S3. Files of archives follow, with their name after the key."""
         s3 = self.client_of("s3")
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.emulator.bucket):
             for entry in page.get("Contents", []):
@@ -116,7 +116,7 @@ class Cloud:
         return [request.body for request in requests if request.status == 200 and isinstance(request.body, dict)]
 
     def until_it_trains(self, running: Command, job_number: int = 0) -> str:
-        """Wait until the job makes steps, and return its name."""
+        """Wait until the training of a job makes steps, and return the job's name. Fail if the command ends first."""
 
         def trains() -> bool:
             names = self.emulator.jobs()

@@ -1,10 +1,10 @@
-"""A clock that only moves when a test sets it or sleeps on it."""
+"""A clock that moves only if a test sets it or sleeps on it."""
 
 EPOCH = 1_800_000_000.0
 
 
 class FakeClock:
-    """Seconds since the epoch, in January 2027."""
+    """A `Clock` that starts in January 2027 and moves only by `sleep` or by setting `time` (epoch seconds)."""
 
     def __init__(self) -> None:
         self.time = EPOCH

@@ -4,7 +4,7 @@ import re
 
 
 def has_policy(text: str) -> bool:
-    """Return whether a page loads nothing and runs only scripts with its nonce, and whether its scripts have it."""
+    """Check that a page's policy allows only scripts with its nonce and no loading; return if all scripts have it."""
     policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; ([^"]+)">', text)
     assert policy
     (nonce,) = re.findall(r"script-src 'nonce-([0-9a-f]{32})'", policy[1])

@@ -1,4 +1,4 @@
-"""SageMaker instances without SageMaker: each is a job folder and a process, on the loopback network."""
+"""The instances of a SageMaker job without SageMaker: each is a job folder and a process on the loopback network."""
 
 import json
 import os
@@ -24,7 +24,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 def make_job(root: Path, spec: JobSpec) -> JobFolder:
-    """Return a job folder with everything that the training wing reads, as a launcher would make it."""
+    """Return a job folder with everything that `paretune.training` reads, as a launcher would create it."""
     request, answer = root.with_suffix(".request"), root.with_suffix(".answer")
     request.write_text(json.dumps(spec.as_text()))
     words = [sys.executable, "-m", "paretune.training.prepare", str(request), str(root.parent / "data"), str(answer)]
@@ -40,7 +40,7 @@ def make_job(root: Path, spec: JobSpec) -> JobFolder:
 
 
 def instances_of(job: JobFolder, count: int) -> list[JobFolder]:
-    """Return the job's folder on each of `count` instances, whose names are addresses of this machine."""
+    """Return copies of the job's folder for `count` instances, whose host names are loopback addresses."""
     names = [f"127.0.0.{number + 1}" for number in range(count)]
     folders = []
     for number, name in enumerate(names):
@@ -54,7 +54,7 @@ def instances_of(job: JobFolder, count: int) -> list[JobFolder]:
 
 
 def copy_checkpoints_to_all(folders: Sequence[JobFolder]) -> None:
-    """Copy checkpoints as S3 does between two jobs: every instance gets all files, and none is removed."""
+    """Copy checkpoints as SageMaker does by S3 between two jobs: every instance gets all files, and none is removed."""
     for source in folders:
         for target in folders:
             if target != source and source.checkpoints.exists():
@@ -65,13 +65,13 @@ def copy_checkpoints_to_all(folders: Sequence[JobFolder]) -> None:
 def running(
     folders: Sequence[JobFolder], *, python: str = sys.executable, environment: Mapping[str, str] | None = None
 ) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """Yield the processes of the instances, and end them after the block."""
+    """Start the processes of the instances, yield them, and kill them after the block."""
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
     values = {name: value for name, value in os.environ.items() if not name.endswith("_SOCKET_IFNAME")}
     values |= {"SM_MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1"}
-    values["PARETUNE_STARTER"] = str(os.getpid())  # so that tests that are killed leave none behind
+    values["PARETUNE_STARTER"] = str(os.getpid())  # so that the processes end if the test is killed
     values |= environment or {}
     processes = []
     try:
@@ -79,7 +79,8 @@ def running(
             with folder.log.open("ab") as log:
                 words = [python, "-m", "paretune.training", str(folder.root)]
                 options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-                options["env"] = values | {"NCCL_HOSTID": folder.root.name}  # else NCCL refuses two on one GPU
+                # With the same host id, NCCL refuses two processes on one GPU.
+                options["env"] = values | {"NCCL_HOSTID": folder.root.name}
                 processes.append(subprocess.Popen(words, start_new_session=True, **options))
         yield processes
     finally:
@@ -97,12 +98,12 @@ def run(folders: Sequence[JobFolder], **options: Any) -> None:
 
 
 def wait_for_step(folder: JobFolder, step: int) -> None:
-    """Return when the training has done `step` steps."""
+    """Wait until the training has done `step` steps."""
     wait_until(lambda: any(at >= step for at, _ in curves(folder)), within_s=120, what=f"step {step} is done")
 
 
 def curves(folder: JobFolder) -> dict[tuple[int, str], float]:
-    """Map (step, name) to every recorded value except speed, load and the share of micro-batches done."""
+    """Return all recorded values by step and name, except speeds, epochs and the load of the machine."""
     return {
         (event.step, name): value
         for event in EventReader(folder.events).new()
@@ -112,12 +113,12 @@ def curves(folder: JobFolder) -> dict[tuple[int, str], float]:
 
 
 def messages(folder: JobFolder) -> list[str]:
-    """Return the messages of the job for people."""
+    """Return the messages that the job wrote for its user."""
     return [event.message for event in EventReader(folder.events).new() if event.message]
 
 
 def model_without_dropout(model: Path, folder: Path) -> Path:
-    """Copy a model without dropout, whose random numbers would differ between processes."""
+    """Copy a model to `folder` and turn off its dropout, whose random numbers would differ between processes."""
     shutil.copytree(model, folder)
     config = json.loads((folder / "config.json").read_text())
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob", "resid_pdrop", "embd_pdrop", "attn_pdrop")
@@ -126,12 +127,12 @@ def model_without_dropout(model: Path, folder: Path) -> Path:
 
 
 def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
-    """Return all weights of the model that a job has saved."""
+    """Return the weights of the model that a job saved, by name."""
     return {name: item for path in folder.model.glob("*.safetensors") for name, item in load_file(path).items()}
 
 
 def check_it_is_the_same_training(job: JobFolder, expected: JobFolder) -> None:
-    """Check that curves, results and weights are those of another job."""
+    """Check that a job has the same curves, results and weights as the expected one, within rounding errors."""
     assert curves(job) == pytest.approx(curves(expected), rel=2e-3, abs=1e-5)
     report, other = (JobReport.model_validate_json(folder.report.read_text()) for folder in (job, expected))
     for name in {"eval_loss", "f1", "trainable_parameters", "total_parameters"} & other.metrics.keys():
@@ -141,7 +142,7 @@ def check_it_is_the_same_training(job: JobFolder, expected: JobFolder) -> None:
 
 
 def check_weights(job: JobFolder, expected: JobFolder) -> None:
-    """Check that the weights are those of another job."""
+    """Check that a job has the same weights as the expected one, within rounding errors."""
     weights, others = weights_of(job), weights_of(expected)
     assert {name: item.shape for name, item in weights.items()} == {name: item.shape for name, item in others.items()}
     for name, item in weights.items():

@@ -1,4 +1,4 @@
-"""The contract of all launchers as tests. To run them, subclass `LauncherContract` and give it the fixture `place`."""
+"""The tests that every launcher must pass. To run them, subclass `LauncherContract` and define the fixture `place`."""
 
 import time
 from collections.abc import Callable
@@ -15,27 +15,27 @@ LAST_STEP = 5
 
 
 class Order(Protocol):
-    """Makes a job's document and inputs: `kind` selects the job, and `changes` are fields of its specification."""
+    """Returns the document and inputs of a new job of this `kind`. `changes` are fields of its specification."""
 
     def __call__(self, kind: str, **changes: object) -> tuple[JobDocument, JobInputs]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A launcher and the jobs that it can run.
+    """A launcher under test, and the jobs that it can run.
 
     Attributes:
         launcher: the launcher under test.
-        another: makes a second launcher of the same jobs, as another process would.
-        order: makes a job with its own name, of one of these kinds:
+        another: returns a second launcher for the same jobs, as another process would open it.
+        order: returns the document and inputs of a job with a new name, of one of these kinds:
             `quick` sends the event "started" at step 0 and {"train/loss": 1 / step} at the steps 1 to LAST_STEP, prints
             "line 1" to "line 40", and ends with the report {"f1": 0.75} and the fact job_name;
             `failing` sends "started" and fails with FAILURE;
-            `long` sends "started", works until it is stopped, and sends "stopped" at step 1 before it ends.
+            `long` sends "started", runs until it is stopped, and sends "stopped" at step 1 before it ends.
         let_time_pass: called between two polls of a job.
-        within_s: the longest time that a test waits.
-        shortest_runtime_minutes: a limit that a `long` job reaches while a test waits.
-        is_from_the_job: returns False for an event that the launcher itself adds, such as a status.
+        within_s: the longest time that a test waits for a job.
+        shortest_runtime_minutes: a maximum runtime that a `long` job reaches within this time.
+        is_from_the_job: returns False for events that the launcher adds itself, such as a status.
     """
 
     launcher: Launcher
@@ -51,7 +51,7 @@ class Place:
         return self.launcher.submit(*self.order(kind, **changes))
 
     def until(self, true: Callable[[], object], what: str) -> None:
-        """Wait until a condition is true."""
+        """Wait until a condition is true. Fail with `what` if it takes longer than `within_s`."""
         deadline = time.monotonic() + self.within_s
         while not true():
             assert time.monotonic() < deadline, f"not within {self.within_s:g} s: {what}"
@@ -63,15 +63,15 @@ class Place:
         return job.state()
 
     def events(self, job: Job) -> list[Event]:
-        """Return the new events that the job itself has sent."""
+        """Return the new events that the job itself sent."""
         return [event for event in job.events() if self.is_from_the_job(event)]
 
     def first_event(self, job: Job) -> list[Event]:
-        """Wait for the first events, and return them."""
+        """Wait until the job has sent an event, and return the events so far."""
         events: list[Event] = []
 
         def poll() -> bool:
-            job.state()  # a launcher may poll its jobs only when it is asked for their state
+            job.state()  # some launchers look at their jobs only in this call
             events.extend(self.events(job))
             return bool(events)
 
@@ -86,7 +86,7 @@ class Place:
 
 
 class LauncherContract:
-    """The conformance suite of launchers."""
+    """The tests that every launcher must pass."""
 
     def test_a_job_of_the_same_name_is_adopted_and_not_started_again(self, place: Place) -> None:
         document, inputs = place.order("long")
@@ -180,7 +180,7 @@ class LauncherContract:
         job = place.submit("long")
         seen = place.first_event(job)
 
-        for _ in range(2):  # stopping it twice is like stopping it once
+        for _ in range(2):  # a second stop changes nothing
             (place.attached(job.name) if elsewhere else job).stop()
 
         place.until(lambda: job.state() in {JobState.STOPPING, JobState.STOPPED}, "the job is about to stop")

@@ -1,4 +1,4 @@
-"""Commands in the pages of this project."""
+"""Reads the commands in the pages of this project."""
 
 import itertools
 import re
@@ -17,7 +17,7 @@ PAGES = [
 
 
 def commands_of(text: str) -> list[list[str]]:
-    """Return the words of every `mlflow run` and `paretune` line in fenced bash blocks, without variables."""
+    """Return the words of every `mlflow run` and `paretune` command in fenced bash blocks, without variables."""
     blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     result = []
@@ -25,7 +25,7 @@ def commands_of(text: str) -> list[list[str]]:
         words: list[str] = []
         for word in [*shlex.split(line.removeprefix("$ "), comments=True), ";"]:
             if word in {"&&", "||", ";", "|"}:
-                custom = "--backend" not in words  # with it, the project can be anybody's
+                custom = "--backend" not in words  # with --backend, the project need not be paretune
                 if (words[:2] == ["mlflow", "run"] and custom) or words[:1] == ["paretune"]:
                     result.append(words)
                 words = []
@@ -44,12 +44,12 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
         command, *rest = words[1:]
         if rest and not rest[0].startswith("-") and command in COMMANDS:
             rest[0] = f"--{COMMANDS[command].first_word}={rest[0]}"
-    parameters, _ = read_words(rest, ())  # a switch has an empty value
-    parameters.pop("json", None)  # every command takes it, with or without a value
+    parameters, _ = read_words(rest, ())  # a parameter without a value has an empty one
+    parameters.pop("json", None)  # every command accepts it, with or without a value
     return command, {name: text or "true" for name, text in parameters.items()}
 
 
 def fields_of(command: str) -> set[str]:
-    """Return the fields of a command's document according to the page."""
+    """Return the fields of the JSON document that a command prints, according to docs/api.md."""
     (cell,) = re.findall(rf"^\| {re.escape(command)} \| (.*) \|$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     return set(re.findall(r"`(\w+)`", cell.partition(";")[0].partition(":")[0]))

@@ -1,17 +1,16 @@
-"""A driver that is paused and then killed at each step of a trial.
+"""Pauses and then kills the driver of a study at each step of a trial.
 
-Run it by `python -m tests.support.paused_drivers` in an empty folder.
-
-Numbers of steps may follow; otherwise it takes one step after the other until the study ends first.
+Run it by `python -m tests.support.paused_drivers [STEP ...]` in an empty folder. Without numbers of steps, it starts at
+step 1 and goes on until a study ends before the next step.
 
 The study's first point runs out of memory. At each step:
 
-1. the driver is paused, so that it looks like a living process of another machine, and `sync` runs as cron would start
-   it: it may record the end of a job;
-2. the driver is killed, and `sync` runs on that machine, then on another one;
+1. the driver is paused, and `sync` runs as if cron had started it on another machine. It may record the end of a job,
+   but nothing else;
+2. the driver is killed, and `sync` runs on the driver's machine, then on another one;
 3. the same command continues the study to its end.
 
-It prints a line of JSON for each step: its name, and what is wrong with records and jobs.
+For each step, the program prints a line of JSON with the step's name and all that is wrong with records and jobs.
 """
 
 import contextlib
@@ -52,9 +51,9 @@ WORDS = ["study", "--study", "study.yaml", "--n_parallel", "1"]
 
 
 def main() -> None:
-    """Pause and kill a driver at each step."""
+    """Pause and kill a driver at each step, and print the results."""
     with user_s_folder(), contextlib.redirect_stdout(open(os.devnull, "w")), contextlib.redirect_stderr(sys.stdout):
-        command_line(WORDS)  # so that late imports are done before all forks
+        command_line(WORDS)  # so that late imports are done before the forks
         command_line(["sync"])
     gc.freeze()
     for step in [int(word) for word in sys.argv[1:]] or itertools.count(1):
@@ -66,7 +65,7 @@ def main() -> None:
 
 
 def at_step(step: int) -> tuple[str, list[str]]:
-    """Return the name of a step of the study and what goes wrong there; an empty name if the study ends before it."""
+    """Return the name of a step and everything that goes wrong there; an empty name if the study ends before it."""
     read_end, write_end = os.pipe()
     driver = fork(lambda: drive(step, write_end))
     os.close(write_end)
@@ -95,13 +94,16 @@ def at_step(step: int) -> tuple[str, list[str]]:
 
 
 def lowered(before: dict[str, tuple[str, float]]) -> list[str]:
-    """Return the runs whose dollars have become fewer."""
+    """Return a fault for each run whose recorded dollars are now less than before."""
     now = runs()
     return [f"run {run_id} was lowered to {now[run_id]}" for run_id, (_, usd) in before.items() if now[run_id][1] < usd]
 
 
 def drive(step: int, write_end: int) -> int:
-    """Run the command, which stops forever at a step: before or after one of its writes."""
+    """Run the command, and pause it forever at a step, which is just before or after one of its writes.
+
+    The step's name is written to `write_end`.
+    """
     from paretune.jobs import outcome
     from paretune.jobs.record import JobRecord
     from paretune.launchers.simulated.launcher import SimulatedLauncher
@@ -137,7 +139,7 @@ def drive(step: int, write_end: int) -> int:
 
 
 def sync(host: str) -> list[str]:
-    """Run `sync` on a machine, or on this one if the name is empty, and return what is wrong with how it ended."""
+    """Run `sync` as if on the machine `host` (this one if it is empty), and return a fault if it failed."""
 
     def command() -> int:
         if host:
@@ -162,7 +164,7 @@ def runs() -> dict[str, tuple[str, float]]:
 
 
 def final_faults() -> list[str]:
-    """Return what is wrong once the study has ended."""
+    """Return everything that is wrong with jobs, trials and dollars after the study has ended."""
     jobs = {job.name: job.usd or 0.0 for job in simulated_jobs(Path(".paretune"))}
     faults = [f"{sum(jobs.values())} USD were billed of {BUDGET_USD}"] if sum(jobs.values()) > BUDGET_USD else []
     faults += [f"{name} was launched after {name.rpartition('-')[0]}-1" for name in jobs if not name.endswith("-1")]
@@ -184,7 +186,7 @@ def final_faults() -> list[str]:
 
 
 def fork(command: Callable[[], int]) -> int:
-    """Run a command in a child whose output goes to the file `printed`, and return its process id."""
+    """Run a command in a child process, with its output in the file `printed`, and return the process id."""
     child = os.fork()
     if child:
         return child
@@ -204,13 +206,13 @@ def fork(command: Callable[[], int]) -> int:
 
 
 def end_of(child: int) -> int:
-    """Wait for the end of a child, and return its exit code."""
+    """Wait for the end of a child process, and return its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @contextlib.contextmanager
 def user_s_folder() -> Iterator[None]:
-    """Work in the folder of a user with a study and a store."""
+    """Work in a new folder with a study and a store."""
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, contextlib.chdir(folder):
         Path("runs.csv").write_text(TABLE)
         Path("study.yaml").write_text(STUDY)

@@ -1,4 +1,4 @@
-"""Real processes for tests, including MLflow servers, with deadlines, and without leaving any behind."""
+"""Real processes for tests, including MLflow servers, with deadlines. None of them outlives its `with` block."""
 
 import os
 import random
@@ -20,7 +20,7 @@ _SERVES_WITHIN_S = 120.0
 
 
 def wait_until(poll: Callable[[], Found], *, within_s: float, what: str) -> Found:
-    """Return the first true answer of `poll`, or fail if there is none in time."""
+    """Call `poll` until its result is true, and return the result. Fail with `what` if it takes too long."""
     deadline = time.monotonic() + within_s
     while True:
         answer = poll()
@@ -32,7 +32,7 @@ def wait_until(poll: Callable[[], Found], *, within_s: float, what: str) -> Foun
 
 
 def working_in(folder: Path) -> list[psutil.Process]:
-    """Return the living processes whose command line names something below `folder`."""
+    """Return the living processes whose command lines contain the path of `folder`."""
     result = []
     for process in psutil.process_iter():
         try:
@@ -45,7 +45,7 @@ def working_in(folder: Path) -> list[psutil.Process]:
 
 
 class Command:
-    """A command in a process; what it prints goes to a file."""
+    """A command in a process, whose output goes to a file."""
 
     def __init__(self, process: Any, log: Path) -> None:
         self.process = process
@@ -53,11 +53,11 @@ class Command:
 
     @property
     def text(self) -> str:
-        """What it has printed so far."""
+        """The text that it has printed so far."""
         return self._log.read_text(errors="replace")
 
     def wait(self, within_s: float) -> int:
-        """Wait for its end, and return its exit code."""
+        """Wait for its end, and return its exit code. Fail if it does not end in time."""
         try:
             return self.process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -74,7 +74,10 @@ def command(
     log: Path | None = None,
     **options: Any,
 ) -> Iterator[Command]:
-    """Run `words` while the block runs, then end it and every process that works in `home` (by default paretune's)."""
+    """Start a command, and after the block kill it and all processes of jobs in `home` (by default `cwd`/.paretune).
+
+    Its output goes to `log`, by default a new file in `cwd`.
+    """
     log = log or cwd / f"printed-{len(list(cwd.glob('printed-*')))}"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -98,7 +101,10 @@ def command(
 
 
 def use_one_core() -> None:
-    """Use one core, as `preexec_fn`: that means one thread, and more would wait for each other on a busy machine."""
+    """Restrict this process to one core, and so to one thread. To be used as `preexec_fn`.
+
+    On a busy machine, several threads would wait for each other.
+    """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {random.choice(sorted(os.sched_getaffinity(0)))})
 
@@ -117,14 +123,14 @@ def free_port() -> int:
 
 @contextmanager
 def tracking_server(folder: Path, port: int, python: str = sys.executable) -> Iterator[Command]:
-    """Run the MLflow server of `python` for the store in `folder`, and let it serve the artifacts itself.
+    """Run an MLflow server with this `python` for the store in `folder`; the server also serves the artifacts.
 
-    It is killed with its workers at the end of the block, but the store stays.
+    The server and its workers are killed at the end of the block, but the store stays.
     """
     words = [python, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     words += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--serve-artifacts"]
     words += ["--artifacts-destination", str(folder / "artifacts")]
-    # Without the settings of other environments, and without the extra processes that newer servers start.
+    # Remove settings of this environment, and do not start the additional processes of newer servers.
     custom = {name: text for name, text in os.environ.items() if not name.startswith(("MLFLOW_", "PYTHON"))}
     custom |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
     with command(words, home=folder / "nothing", cwd=folder, environment=custom, log=folder / "server.log") as server:

@@ -1,14 +1,14 @@
-"""A fixture that makes stores of MLflow and Optuna open faster, and a switch that leaves them unchanged.
+"""A fixture that makes stores of MLflow and Optuna open faster, and a variable that turns it off.
 
-Each test has its own stores, and each store that is opened reads all migrations and compiles all statements again. The
+Each test has its own stores. Every store reads all migrations and compiles all statements again when it is opened. The
 fixture `quick_databases` shares both between the stores of a process, and does not wait for the disk. To do this, it
-replaces methods of alembic and SQLAlchemy until the last test has ended. `PARETUNE_PLAIN_DATABASES=1` turns this off:
-set it to debug a migration or a statement. `.ci/full` sets it for `newest` and `pythons`.
+replaces methods of alembic and SQLAlchemy until the last test has ended. `PARETUNE_PLAIN_DATABASES=1` turns this off,
+for example to debug a migration or a statement. `.ci/full` sets it for `newest` and `pythons`.
 
-Without the fixture, a sixth of the default tests took 94 CPU s instead of 72 (2026-11-29, the same 482 tests, two cores
-of a Xeon at 2.1 GHz, MLflow 3.17, SQLAlchemy 2): mostly for the check of the migrations at each opening and for
-statements. Neither has a supported switch: MLflow's store checks its schema whenever it is opened and sets no
-`query_cache_size`, and a statement cache belongs to one engine, of which each file needs its own.
+With the fixture, a sixth of the default tests takes 72 CPU s instead of 94 (2026-11-29, the same 482 tests, two cores
+of a Xeon at 2.1 GHz, MLflow 3.17, SQLAlchemy 2). The rest is mostly spent on checking migrations and compiling
+statements. No setting avoids this. MLflow's store checks its schema whenever it is opened, and does not set
+`query_cache_size`. A statement cache belongs to one engine, and each file needs its own engine.
 """
 
 import os
@@ -24,7 +24,7 @@ PLAIN = os.environ.get("PARETUNE_PLAIN_DATABASES") == "1"
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_databases() -> Iterator[None]:
-    """Share migrations and compiled statements between all SQLite stores of this process."""
+    """Share migrations and compiled statements between all SQLite stores of this process, and skip disk syncs."""
     if PLAIN:
         yield
         return
@@ -52,7 +52,7 @@ def share_migrations(patch: pytest.MonkeyPatch) -> None:
 
 
 def share_statements(patch: pytest.MonkeyPatch) -> None:
-    """Let SQLAlchemy compile each statement once for all SQLite files, because their dialects are equal."""
+    """Let SQLAlchemy compile each statement once for all SQLite files, which all have the same dialect."""
     from sqlalchemy.dialects.sqlite.base import SQLiteDialect
     from sqlalchemy.util import LRUCache
 
@@ -70,6 +70,6 @@ def share_statements(patch: pytest.MonkeyPatch) -> None:
 
 
 def do_not_wait_for_the_disk(connection: Any, _: Any) -> None:
-    """Let SQLite return before a transaction is on the disk, because no test has to survive a power failure."""
+    """Let SQLite return before a transaction is on the disk. Tests need not survive a power failure."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")

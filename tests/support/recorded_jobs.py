@@ -1,4 +1,4 @@
-"""Completed jobs as their runs describe them, made up for tests of reports."""
+"""Invented runs of completed jobs, for tests of reports."""
 
 import itertools
 import os
@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 def recorded(
     *, tags: dict[str, str] | None = None, metrics: dict[str, float] | None = None, started: float = 1.7e9, **spec: Any
 ) -> RecordedRun:
-    """Return a completed measured job; `spec` are its parameters, and `tags` have names without the prefix."""
+    """Return the run of a completed, measured job. `spec` are its parameters; names in `tags` lack the prefix."""
     custom = {"origin": "measured", "state": "Completed"} | (tags or {})
     job = JobSpec(**spec)
     return RecordedRun(
@@ -33,7 +33,10 @@ def recorded(
 def put_run(
     store: MlflowClient, params: Mapping[str, str], tags: Mapping[str, str], metrics: Mapping[str, float], **run: Any
 ) -> str:
-    """Put a run into the store, and return its id; tag names lack the prefix, `run` are arguments of its creation."""
+    """Add a run to the store, and return its id.
+
+    Names in `tags` may lack the prefix. `run` are arguments of `create_run`.
+    """
     run_id = str(store.create_run(os.environ.get("MLFLOW_EXPERIMENT_ID", "0"), **run).info.run_id)
     store.log_batch(
         run_id,
@@ -45,7 +48,10 @@ def put_run(
 
 
 def on_p3(count: int, seconds: Sequence[float], f1: float = 0.9, **also: Any) -> list[RecordedRun]:
-    """Return jobs on ml.p3.2xlarge (one GPU each) at 3.6 USD per hour: 1000 seconds of an instance cost a dollar."""
+    """Return runs of jobs on `count` ml.p3.2xlarge (one GPU each), one run for each element of `seconds`.
+
+    The price is 3.6 USD per hour, so 1000 seconds of an instance cost a dollar.
+    """
     metrics = also.pop("metrics", {})
     return [
         recorded(

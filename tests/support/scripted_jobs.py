@@ -1,4 +1,4 @@
-"""Jobs that run for some polls and then end as a test wants, and a launcher of them."""
+"""Jobs that run for a number of polls and then end as a test decides, and a launcher for them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from paretune.specification.job import JobSpec
 
 SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
 PRICES = {SMALL: 1.0, LARGE: 2.0, OTHER: 4.0}
-SECONDS = 36.0  # of every job: 0.01 hours
+SECONDS = 36.0  # seconds that every job runs: 0.01 hours
 DONE, ENDLESS = "done", "endless"
 MEMORY = (FailureKind.OUT_OF_MEMORY, "CUDA out of memory")
 CAPACITY = (FailureKind.CAPACITY, "no capacity")
@@ -28,7 +28,7 @@ def pool(status: str = "Available", seconds: float = 9.0) -> WarmPoolStatus:
 
 @dataclass
 class ScriptedJob(Job):
-    """A job that runs for `runs` polls and then ends as `ending` says; its events come at the first poll."""
+    """A job that runs for `runs` polls and then ends as `ending` defines. Its events come with the first poll."""
 
     name: str
     document: JobDocument
@@ -41,7 +41,7 @@ class ScriptedJob(Job):
     f1: float = 0.75
     eval_loss: float = 0.5
     model: str = "model"
-    chosen: str = ""  # the instance type that the service has chosen of several
+    chosen: str = ""  # the instance type that the service chose from several
 
     @property
     def run_id(self) -> str:
@@ -97,7 +97,7 @@ class ScriptedJob(Job):
 
 
 class ScriptedLauncher(Launcher):
-    """Gives each new job the next ending; jobs outlive the launchers that watch them."""
+    """Gives each new job the next ending. Its jobs outlive the commands and drivers that watch them."""
 
     traits = SAGEMAKER
 
@@ -107,11 +107,11 @@ class ScriptedLauncher(Launcher):
         self.created: list[str] = []
         self.pools: dict[str, WarmPoolStatus] = {}
         self.keeps = False
-        self.lock = Lock()  # so that a name is used once
+        self.lock = Lock()  # so that only one job is created with a name
 
     @classmethod
     def open(cls, surroundings: Surroundings) -> "ScriptedLauncher":
-        raise NotImplementedError  # tests make it with its endings
+        raise NotImplementedError  # tests call the constructor, which takes the endings
 
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
         with self.lock:

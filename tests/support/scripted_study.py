@@ -1,4 +1,4 @@
-"""A driver whose jobs end as a test wants, on a clock that moves when it is slept on."""
+"""The driver of a study whose jobs end as a test decides, on a clock that moves only while it sleeps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,27 +28,27 @@ Judge = Callable[[JobSpec, int], Ending | Exception]
 
 
 def always_done(spec: JobSpec, times: int) -> Ending:
-    """Let every job complete."""
+    """Return the ending of a completed job, as the judge of a `JudgedLauncher`."""
     return DONE
 
 
 class QuickClock(FakeClock):
-    """Sleeps forty times as long, so that pauses of an hour pass in few steps."""
+    """A fake clock that sleeps forty times as long, so that pauses of an hour pass in few steps."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(40 * seconds)
 
 
 class JudgedLauncher(ScriptedLauncher):
-    """Ends each job as `judge` decides, from its specification and from how many jobs it has had."""
+    """Ends each job as `judge` decides from its specification and the number of earlier jobs with the same one."""
 
     reads_inputs = False
 
     def __init__(self, judge: Judge) -> None:
         super().__init__([])
         self.judge = judge
-        self.scatter = 0.0  # of F1 from one seed to the next
-        self.loss_scatter = 0.0
+        self.scatter = 0.0  # difference of F1 from one seed to the next
+        self.loss_scatter = 0.0  # the same for eval_loss
         self.asked: list[str] = []
 
     def submit(self, document: JobDocument, inputs: JobInputs, setup: JobSetup | None = None) -> Job:
@@ -62,19 +62,19 @@ class JudgedLauncher(ScriptedLauncher):
 
 
 def searched(driver: Driver) -> str:
-    """Let a driver try its points, and return why it ended."""
+    """Let a driver search, and return why the search ended."""
     return driver.run(Sampled(driver).propose)
 
 
 def until_ended(driver: Driver) -> None:
-    """Let a driver wait for the jobs that it has begun."""
+    """Let a driver wait for the jobs that it has started."""
     while driver.running:
         driver.poll()
         driver.workplace.clock.sleep(WATCH_INTERVAL_S)
 
 
 def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> tuple[int, dict[int, str]]:
-    """Let a driver repeat what is recommended; return the number of repeats, and why points get no more."""
+    """Let a driver repeat the recommended points. Return the number of repeats, and why points get no more of them."""
     verification = Verification(driver, recommended)
     driver.run(verification.propose)
     return sum(trial.repeats is not None for trial in driver.trials.values()), verification.reasons
@@ -82,15 +82,18 @@ def repeated(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> tuple
 
 @dataclass
 class Desk:
-    """What stays the same when a driver is started again.
+    """Everything that stays the same when the driver of a study is started again.
 
     Attributes:
-        folder: of the study's storage.
-        tracking: where runs are recorded.
-        clock: of tracking and launcher.
-        launcher: its jobs outlive drivers.
-        said: messages of drivers for people.
-        ended: trials, in the order in which drivers reported them.
+        folder: the folder of the study's storage.
+        clock: the clock of tracking and launcher.
+        tracking: the store in which runs are recorded.
+        launcher: its jobs outlive the drivers.
+        interruption: the Ctrl-C of the drivers.
+        said: the drivers' messages to their user.
+        ended: the ended trials, in the order in which drivers reported them.
+        run_id: the run of the study; "" before the first driver.
+        opened: the storages that drivers opened, for `close`.
     """
 
     folder: Path
@@ -109,7 +112,10 @@ class Desk:
         return f"sqlite:///{self.folder / 'studies.db'}"
 
     def driver(self, **terms: Any) -> Driver:
-        """Return a driver of a grid over learning rates, or of what `terms` say, as another process would make it."""
+        """Return a new driver, as another process would open it.
+
+        By default, its study is a grid over learning rates. `terms` change the keys of the study file.
+        """
         standard: dict[str, Any] = {
             "name": "scripted",
             "job": {"instance_type": SMALL, "max_runtime_minutes": 6},
@@ -141,7 +147,7 @@ class Desk:
         )
 
     def next_driver(self, **terms: Any) -> Driver:
-        """Return the next driver, once it has adopted what earlier ones have left."""
+        """Return a new driver that has adopted the jobs of earlier drivers."""
         driver = self.driver(**terms)
         driver.adopt()
         return driver

@@ -1,4 +1,4 @@
-"""A program that replaces the Python that trains. It keeps the container contract and needs no torch."""
+"""The text of a program that replaces the Python program of a job. It follows the container contract without torch."""
 
 TRAINING = """#!{python}
 import json, os, signal, sys, threading, time

@@ -1,4 +1,4 @@
-"""Labeled sentences whose words give their class away."""
+"""Labeled sentences whose words reveal their class."""
 
 import random
 from pathlib import Path
@@ -9,7 +9,7 @@ OTHER = tuple("the a film story actor scene music plot is was and with very quit
 
 
 def sentences(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Return `count` sentences, each with a class that its words give away."""
+    """Return `count` sentences, each with a class that its words reveal."""
     source = random.Random(seed)
     rows = []
     for number in range(count):

@@ -1,6 +1,6 @@
 """Runs several jobs in one process, one after another in one process group: `several_jobs.py FOLDER[@STEP] ...`.
 
-Importing torch and transformers takes longer than the tiny trainings. A job with a STEP is asked to stop before it.
+Importing torch and transformers takes longer than the tiny trainings. A job with a STEP is stopped at this step.
 """
 
 import sys
@@ -16,15 +16,15 @@ from paretune.training.job import train
 
 def run(root: str, step: str) -> None:
     folder = JobFolder(Path(root))
-    steps = count(1)  # a training checks after each
+    steps = count(1)  # a training checks after each step whether it must stop
     finished = train(JobDocument.read(folder.document), folder, lambda: bool(step) and next(steps) >= int(step))
     if finished == bool(step):
         raise AssertionError(f"{root} finished: {finished}")
 
 
 if __name__ == "__main__":
-    parallelism.PART_TOKENS = 1  # a pipeline has more parts than stages
-    meter.AGREE_STEPS = 1  # a job stops after the step that is asked for
+    parallelism.PART_TOKENS = 1  # so that a pipeline has more parts than stages
+    meter.AGREE_STEPS = 1  # so that a job stops exactly at the requested step
     for argument in sys.argv[1:]:
         run(*argument.partition("@")[::2])
     leave(0)

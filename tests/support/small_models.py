@@ -28,7 +28,7 @@ NAMES_OF = {
 
 
 def small(kind: str, task: str = "classification", attention: str = "sdpa", **more: Any) -> Any:
-    """Return a random model of two layers."""
+    """Return a random model with two layers, of this kind of architecture."""
     torch.manual_seed(0)
     values = {name: value for name, value in SMALL.items() if kind != "gpt2" or name in ("vocab_size", "num_labels")}
     config = AutoConfig.for_model(kind, **{**values, "pad_token_id": 0, **NAMES_OF.get(kind, {}), **more})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
-    """Return a file that `make` writes once for all workers of pytest-xdist; `folder` belongs to one worker."""
+    """Return a file that `make` writes once for all workers of pytest-xdist. `folder` is this worker's own folder."""
     path = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name
     with path.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
@@ -21,7 +21,7 @@ def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
 
 
 def copy_store(store: Path, folder: Path) -> str:
-    """Copy an MLflow store to `mlflow.db` in `folder`, which also holds its artifacts, and return its address."""
+    """Copy an MLflow store to `mlflow.db` in `folder`, where its artifacts will be, too, and return its address."""
     shutil.copy(store, folder / "mlflow.db")
     with sqlite3.connect(folder / "mlflow.db") as connection:
         connection.execute("UPDATE experiments SET artifact_location = ?", (str(folder / "mlruns" / "0"),))
@@ -29,7 +29,7 @@ def copy_store(store: Path, folder: Path) -> str:
 
 
 def user_s_own(folder: Path) -> dict[str, str]:
-    """Return environment variables that keep everything below `folder`, without network access."""
+    """Return environment variables that keep all files of a user below `folder` and avoid network access."""
     return {
         "PARETUNE_HOME": str(folder / ".paretune"),
         "HF_HOME": str(folder / "huggingface"),

@@ -1,4 +1,4 @@
-"""Trials of made-up studies, for tests of what is said about them."""
+"""Trials of invented studies, for tests of their answers."""
 
 import math
 import random
@@ -16,7 +16,7 @@ COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 
 
 def trial_of(number: int, cost: float, f1: float, **fields: Any) -> Trial:
-    """Return a completed trial with this cost and F1; each has its own batch size, and so its own seconds."""
+    """Return a completed trial with this cost in dollars and this F1. All but repeats differ in their batch sizes."""
     first = number if fields.get("repeats") is None else fields["repeats"]
     point = fields.pop("point", {"learning_rate": 1e-5 * (first + 1), "instance_type": "ml.g5.xlarge"})
     standard = {
@@ -42,7 +42,7 @@ def answer(
     quality: Objective | None = None,
     **more: Any,
 ) -> StudyAnswer:
-    """Return the answer of a study with these trials; `more` are attributes of the answer."""
+    """Return the answer of a study with these trials. `more` are further attributes of the answer."""
     front = StudyFront.of(trials, objectives, constraints, predicted=predicted, quality=quality)
     return StudyAnswer(front=front, **more)
 
@@ -86,6 +86,6 @@ LADDER = [  # each is more expensive than the one before
 
 
 def words(trials: list[Trial], objectives: Any = COST_AND_F1, constraints: Any = None) -> str:
-    """Return the opening sentences of the answer of a study of these trials."""
+    """Return the opening sentences of the answer of a study with these trials."""
     front = StudyFront.of(trials, objectives, constraints or {})
     return " ".join(StudyAnswer(name="s", front=front).opening())

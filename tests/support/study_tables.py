@@ -1,4 +1,4 @@
-"""A table of recorded runs by a formula, a study of it that meets all kinds of failures, and the records of a study."""
+"""A table of recorded runs computed by a formula, a study with all kinds of failures, and the records of a study."""
 
 import itertools
 from contextlib import closing
@@ -43,7 +43,7 @@ def write_table(path: Path) -> None:
 
 
 def write_study(folder: Path, **changes: Any) -> Path:
-    """Write study.yaml and its table; some jobs fail, find no capacity, or run out of memory."""
+    """Write study.yaml and its table. Some of its jobs fail, find no capacity, or run out of memory."""
     write_table(folder / "runs.csv")
     study = {
         "name": "survival",

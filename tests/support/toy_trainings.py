@@ -1,4 +1,4 @@
-"""Toy jobs for the sampler: formulas replace training and bill."""
+"""Toy jobs for tests of the sampler: formulas replace trainings and their bills."""
 
 import math
 from typing import Any
@@ -27,7 +27,10 @@ def f1_of(batch: float, rate: float) -> float:
 
 
 def outcome(trial: Trial) -> tuple[float, float] | None:
-    """Return the dollars and F1 of a job, None for a probe; several instances lose a fifth of each step."""
+    """Return the dollars and F1 of a job; None for a probe.
+
+    Each step takes a fifth longer on several instances.
+    """
     params, kind = trial.params, trial.params["instance_type"]
     batch, count = params["per_device_train_batch_size"], params.get("instance_count", 1)
     step_s = (0.05 + batch / SPEED[kind]) * (1.2 if count > 1 else 1.0)

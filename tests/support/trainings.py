@@ -1,4 +1,4 @@
-"""A small training in this process, from its document to its report."""
+"""Runs a small training in this process, from its document to its report."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ SPEC = JobSpec(
     per_device_train_batch_size=4,
     training_arguments={"warmup_steps": 2, "weight_decay": 0.01},
 )
-"""A training on the rows of `folder`, with six steps per epoch."""
+"""A small training; with the data set of the fixture `folder`, it has six steps per epoch."""
 
 
 def give(folder: JobFolder, prepared: PreparedDataset, model: Path) -> None:
-    """Give a job this data set and this model, instead of those that it has."""
+    """Replace the data set and the model in a job's folder."""
     for link, source in ((folder.dataset, prepared.folder), (folder.model_source, model)):
         link.unlink(missing_ok=True)
         link.symlink_to(source)

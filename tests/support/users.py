@@ -1,4 +1,4 @@
-"""A user who types commands for one account, each in another process."""
+"""A user who types commands for one account, each in its own process."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.support.workplaces import admitted, make_workplace
 
 
 class User:
-    """Somebody who types commands for one account, each in another process."""
+    """A user who types commands for one account. Each command behaves as if it ran in its own process."""
 
     def __init__(self, folder: Path) -> None:
         self.script = folder / "train.py"  # a job with its own script has nothing to prepare
@@ -36,17 +36,17 @@ class User:
         return JobSpec(**{"instance_type": SMALL, "entry_script": str(self.script), **changes})
 
     def type(self, opened: str = "", **changes: Any) -> JobOutcome:
-        """Run the command to its end; `opened` is the run that `mlflow run` has opened for it."""
+        """Run the command to its end. `opened` is the run that `mlflow run` opened for it."""
         environment = {"MLFLOW_RUN_ID": opened} if opened else {}
         return run_job(self.spec(**changes), self.place(environment))
 
     def place(self, environment: Mapping[str, str] = MappingProxyType({})) -> Workplace:
-        """Return the workplace of a process, where it finds the jobs."""
+        """Return the workplace of a new process, which finds all jobs of the user."""
         tracking = Tracking(environment, SystemClock())
         return make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock, messages=self.messages)
 
     def is_killed(self, *, before_creation: bool = False, watched_by: str = "", **changes: Any) -> str:
-        """Run a command that is killed while its job runs, or before the job is created, and return its run."""
+        """Run a command that is killed while its job runs, or before the job is created, and return its run's id."""
         spec, workplace = self.spec(**changes), self.place()
         if before_creation:
             record = JobRecord(spec, workplace)

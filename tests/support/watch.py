@@ -17,7 +17,7 @@ from paretune import cli
 from tests.support.stores import user_s_own
 
 MARK = "hostile-was-here"
-"""Name of the file that a text would create if something ran it."""
+"""Name of the file that hostile texts would create if something ran them."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.chmod", "os.truncate"}
 _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn"}
@@ -25,12 +25,12 @@ _CALLS = {"socket.connect", "socket.getaddrinfo", "urllib.Request"}
 
 
 class Gate(BaseException):
-    """Raised when a call is about to start a process or to reach a server: it has accepted its input, and ends here."""
+    """Ends a call that is about to start a process or to call a server: it has accepted its input by then."""
 
 
 @dataclass
 class Seen:
-    """The files and folders outside of `allowed` that a call changed, and the processes that it tried to start."""
+    """Notes which files and folders outside of `allowed` a call changes, and which processes it tries to start."""
 
     allowed: tuple[str, ...]
     written: list[str] = field(default_factory=list)
@@ -52,16 +52,19 @@ class Seen:
 
 
 _watching: list[Seen] = []
-# The hook stays for the life of the process.
+# Python cannot remove an audit hook, so it is added once and does nothing outside of `watching`.
 sys.addaudithook(lambda event, arguments: _watching[-1].look(event, arguments) if _watching else None)
 
 
 @contextlib.contextmanager
 def watching(*allowed: Path) -> Iterator[Seen]:
-    """Watch the block, which may write below `allowed`, and end it by `Gate` before it starts or calls anything."""
+    """Watch the block, which may write only below `allowed`.
+
+    Raises Gate in the block before it starts a process or calls a server.
+    """
     _watching.append(Seen(tuple(os.path.realpath(path) for path in allowed)))
     try:
-        with mock.patch.object(sys, "dont_write_bytecode", True):  # Python's module cache does not count
+        with mock.patch.object(sys, "dont_write_bytecode", True):  # otherwise Python's module cache would be noticed
             yield _watching[-1]
     finally:
         _watching.pop()
@@ -70,10 +73,10 @@ def watching(*allowed: Path) -> Iterator[Seen]:
 def give(
     words: Sequence[str], folder: Path, store: str, environment: Mapping[str, str] | None = None
 ) -> tuple[int | None, list[str]]:
-    """Run the command in `folder`, with the MLflow store at this address.
+    """Run the command in `folder`, with the MLflow store at the address `store`.
 
-    Return its exit code, or None if it was about to start a process or to call a server, and a sentence for each thing
-    that must not happen.
+    Return its exit code, and a sentence for everything that happened and must not. The exit code is None if the command
+    was about to start a process or to call a server.
     """
     custom = user_s_own(folder) | {"MLFLOW_TRACKING_URI": store, "HOME": str(folder)} | dict(environment or {})
     wrong, code, printed = list[str](), None, io.StringIO()

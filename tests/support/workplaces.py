@@ -1,4 +1,4 @@
-"""A `Workplace` for tests, made of the parts that a test wants to watch, and the driver of a simulated study."""
+"""A `Workplace` with parts that a test can watch, and the driver of a simulated study."""
 
 import os
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ def make_workplace(
     interruption: Interruption | None = None,
     messages: list[str] | None = None,
 ) -> Workplace:
-    """Return a workplace with these parts; by default a local launcher, the machine's clock, and MLflow's own store.
+    """Return a workplace with these parts. By default, it has a local launcher, the machine's clock and MLflow's store.
 
-    What it says to its user is added to `messages`.
+    Messages to its user are added to `messages`.
     """
 
     def keep(events: list[Event]) -> None:
@@ -51,7 +51,7 @@ def make_workplace(
 
 
 def admitted(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = None) -> Admitted:
-    """An admitted job with these inputs, none by default, and without an estimate."""
+    """Return an admitted job with these inputs, by default none, and without an estimate."""
     launcher = workplace.launcher
     return Admitted(
         spec=spec,
@@ -68,7 +68,7 @@ def admitted(spec: JobSpec, workplace: Workplace, inputs: JobInputs | None = Non
 
 
 def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:
-    """Return a driver as the command makes one, with its storage and its store in `folder`; it prints no messages."""
+    """Return a driver like that of the command `study`, with its storage below `folder`. It prints no messages."""
     file = StudyFile.read(path, overrides)
     home = folder / ".paretune"
     home.mkdir(exist_ok=True)

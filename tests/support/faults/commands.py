@@ -1,6 +1,6 @@
-"""Commands that tests begin, kill and wait for: forks of a process that has imported everything.
+"""Commands that tests start, kill and wait for, as forks of a process that has imported everything.
 
-A command begins within a tenth of a second instead of three seconds, so that many can be killed.
+A command starts within a tenth of a second instead of three seconds, so that a test can kill many of them.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ class Forked:
     """A running command.
 
     Attributes:
-        signals: how many signals it got while it ran.
+        signals: how many signals it received while it ran.
     """
 
     process: Any
@@ -36,7 +36,7 @@ class Forked:
 
     @property
     def text(self) -> str:
-        """What it has printed so far."""
+        """The text that it has printed so far."""
         return self.log.read_text(errors="replace")
 
     @property
@@ -45,7 +45,7 @@ class Forked:
         return self.process.exitcode  # type: ignore[no-any-return]
 
     def has_ended_within(self, seconds: float) -> bool:
-        """Return whether it ends by itself within that time."""
+        """Wait for at most so many seconds, and return whether it has ended."""
         self.process.join(seconds)
         return self.code is not None
 
@@ -57,7 +57,7 @@ class Forked:
                 self.signals += 1
 
     def wait(self, within_s: float = 1200.0) -> int:
-        """Wait for its end, and return its exit code."""
+        """Wait for its end, and return its exit code. Fail if it does not end in time."""
         if not self.has_ended_within(within_s):
             self.send(signal.SIGABRT)
             raise AssertionError(f"{' '.join(self.words)}: not ended within {within_s:g} s:\n{self.text}")
@@ -67,14 +67,14 @@ class Forked:
 def begin(
     words: list[str], *, cwd: Path, environment: Mapping[str, str], pace: float = 1.0, ahead_s: float = 0.0
 ) -> Forked:
-    """Begin a command of paretune or mlflow.
+    """Start a command of paretune or mlflow.
 
-    In a real second, `pace` seconds pass for paretune's clock, and for boto's pauses and limits. The time of day is
-    ahead by `ahead_s`.
+    Paretune's clock and boto's pauses and limits run `pace` times as fast as real time. The time of day is `ahead_s`
+    ahead.
     """
     log = cwd / f"printed-{len(list(cwd.glob('printed-*'))):04}"
     log.touch()
-    with contextlib.chdir(REPOSITORY):  # so that a fork server that begins now finds its modules
+    with contextlib.chdir(REPOSITORY):  # so that a fork server that is started here finds its modules
         forkserver.ensure_running()
         arguments = (words, str(cwd), dict(environment), str(log), pace, ahead_s)
         process = FORKS.Process(target=_run, args=arguments, daemon=True)
@@ -83,7 +83,7 @@ def begin(
 
 
 def _run(words: list[str], cwd: str, environment: dict[str, str], log: str, pace: float, ahead_s: float) -> None:
-    """Become the command; this never returns."""
+    """Turn this process into the command. Never returns."""
     os.setsid()
     code: Any = 70
     try:
@@ -111,7 +111,7 @@ def _run(words: list[str], cwd: str, environment: dict[str, str], log: str, pace
 
 
 def _change_time(pace: float, ahead_s: float) -> None:
-    """Speed up paretune's clock and boto's pauses and limits, and shift the time of day."""
+    """Speed up paretune's clock and boto's pauses and limits by `pace`, and shift the time of day by `ahead_s`."""
     import botocore.config
     import botocore.endpoint
 

@@ -1,4 +1,4 @@
-"""Imports what commands import late, once for all forks, by running a simulated job to its end in a separate folder."""
+"""Imports everything that commands import late, once for all forks. It runs a simulated job in a separate folder."""
 
 import contextlib
 import gc

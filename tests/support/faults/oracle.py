@@ -1,6 +1,7 @@
-"""What really happened, counted without paretune's own records, and compared with what MLflow holds.
+"""Compares the runs in MLflow with what really happened, which is counted without paretune's own records.
 
-A world lists its jobs, their bill, and the events that they have written; `faults_of` compares them with the runs.
+The functions for each launcher return its jobs with their bills and the events that they wrote. `faults_of` compares
+these jobs with the runs.
 """
 
 import json
@@ -27,13 +28,13 @@ class Created:
     """A job that was created.
 
     Attributes:
-        state: `Completed`, `Failed` or `Stopped`; another word while it runs.
-        seconds: what is billed, per instance.
-        usd: what it cost; None if its price is unknown.
-        points: curve and step of each metric that it has written.
-        tolerance_s: by how much `seconds` may be wrong.
-        begun: how many processes have run its command, according to their own notes.
-        may_fail: whether its run may be FAILED although the job is not.
+        state: `Completed`, `Failed` or `Stopped`; any other word while it runs.
+        seconds: billed seconds per instance.
+        usd: its cost in dollars; None if its price is unknown.
+        points: name and step of each metric value that it wrote.
+        tolerance_s: largest allowed error of recorded seconds.
+        begun: how many processes ran its command, according to a file that they write.
+        may_fail: whether its run may be FAILED although the job did not fail.
     """
 
     name: str
@@ -47,9 +48,9 @@ class Created:
 
 
 def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, attempts: int = 1) -> list[str]:
-    """Return every difference between the runs and what happened; empty if there is none.
+    """Return every difference between the runs and the jobs that were created; empty if there is none.
 
-    `attempts`: how many jobs a run may have, because the first ones ran out of memory or found no capacity.
+    A run may have up to `attempts` jobs, because the first ones may run out of memory or find no capacity.
     """
     jobs, owned = defaultdict(list), set[str]()
     for job in created:
@@ -67,12 +68,12 @@ def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, 
 
 
 def _without_attempt(name: str) -> str:
-    """Return the common beginning of the names of all attempts of a run's job."""
+    """Return a job's name without the number of its attempt."""
     return name.rpartition("-")[0]
 
 
 def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts: int) -> Iterator[str]:
-    is_untouched = not any(name.startswith("paretune.") for name in run.data.tags)  # its launcher never came that far
+    is_untouched = not any(name.startswith("paretune.") for name in run.data.tags)  # killed before paretune wrote a tag
     if run.info.status == "RUNNING" and (jobs or not is_untouched):
         yield f"is left RUNNING, with the state {run.data.tags.get('paretune.state')}"
     yield from (f"{job.name} was begun {job.begun} times" for job in jobs if job.begun > 1)
@@ -117,13 +118,13 @@ def _faults_of_points(run: Run, jobs: list[Created], client: MlflowClient) -> It
 
 
 def price_of(instance_type: str, region: str = "us-east-1") -> float | None:
-    """Return the dollars per hour of an instance, according to the price list."""
+    """Return the price of an instance in dollars per hour, or None if the price list does not have it."""
     price = PriceList.read({}).price(instance_type, region)
     return None if price is None else price.usd_per_hour
 
 
 def points_of(path: Path) -> Counter[tuple[str, int]]:
-    """Return curve and step of every complete event in a file of events; other lines are skipped."""
+    """Return name and step of every metric value in the complete events of a file. Other lines are skipped."""
     result: Counter[tuple[str, int]] = Counter()
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         with suppress(ValueError, KeyError, TypeError, AttributeError):
@@ -136,7 +137,7 @@ def points_of(path: Path) -> Counter[tuple[str, int]]:
 
 
 def points_of_store(path: Path) -> Counter[tuple[str, int]]:
-    """Return curve and step of every metric that a project's command has recorded in its job."""
+    """Return name and step of every metric value that a project's command recorded in the store of its job."""
     if not path.exists():
         return Counter()
     with closing(sqlite3.connect(path)) as database:
@@ -145,7 +146,7 @@ def points_of_store(path: Path) -> Counter[tuple[str, int]]:
 
 
 def simulated_jobs(home: Path) -> list[Created]:
-    """Return the jobs of the simulated launcher, read from its files, which hold the course of each."""
+    """Return the jobs of the simulated launcher, computed from the timelines in its files."""
     return [_simulated_job(path) for path in sorted(home.glob("simulated/jobs/*.json")) if ".stop" not in path.name]
 
 
@@ -172,7 +173,7 @@ def _simulated_job(path: Path) -> Created:
 
 
 def local_jobs(home: Path) -> list[Created]:
-    """Return the jobs of the local launcher, read from their folders; the last write to a folder ends its job."""
+    """Return the jobs of the local launcher, read from their folders. The last write to a folder is the job's end."""
     return [_local_job(path.parent) for path in sorted(home.glob("jobs/*/process.json"))]
 
 
@@ -195,7 +196,7 @@ def _local_job(folder: Path) -> Created:
 
 
 def sagemaker_job(described: Mapping[str, Any], folder: Path) -> Created:
-    """Return a job of the emulator, read from its description and the files of its instances."""
+    """Return a job of the emulator, read from its description and from the files of its instances."""
     resources = described["ResourceConfig"]
     seconds = float(described.get("BillableTimeInSeconds", 0.0))
     price = price_of(resources["InstanceType"])

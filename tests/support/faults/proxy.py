@@ -1,4 +1,4 @@
-"""A proxy between paretune and a server, which answers as badly as a test wants."""
+"""A proxy between paretune and a server, which disturbs calls as a test wants."""
 
 import http.client
 import socket
@@ -14,11 +14,11 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from tests.support.stand_ins.sagemaker.calls import Request, content_of
 
 TROUBLES = ("reset", "lost", "hang", "slow", "429", "500", "503", "garbage")
-"""What `Proxy.disturb` can do to a call.
+"""The ways in which `Proxy.disturb` can disturb a call.
 
-reset: the connection breaks before the server gets the call. lost: the server gets it, and the connection breaks before
-the answer. hang: no answer for a long time. slow: an answer after SLOW_S. A number: an answer with that status.
-garbage: a page of HTML.
+reset: the connection breaks before the server gets the call. lost: the server gets the call, and the connection breaks
+before the answer. hang: no answer comes for _HANG_S, then the connection breaks. slow: the answer comes after SLOW_S. A
+number: the proxy answers with that HTTP status. garbage: the proxy answers with a page of HTML.
 """
 SLOW_S = 1.5
 _HANG_S = 20.0
@@ -26,12 +26,12 @@ _HOP = {"connection", "transfer-encoding", "content-length", "host", "expect", "
 
 
 class Proxy:
-    """Stands in front of a server of this machine while its `with` block runs.
+    """Passes calls on to a server of this machine while its `with` block runs.
 
     Attributes:
-        url: its address.
+        url: the proxy's address.
         heard: AWS operations or paths that were called, in order.
-        disturbed: calls that were disturbed since `disturb` was last called.
+        disturbed: how many calls were disturbed since `disturb` was last called.
     """
 
     def __init__(self, backend: str) -> None:
@@ -53,7 +53,7 @@ class Proxy:
         self._server.server_close()
 
     def disturb(self, how: str, fits: Callable[[str], bool] = lambda _: True, times: int = 1_000_000) -> None:
-        """From now on, disturb the next `times` calls whose operation or path fits."""
+        """Disturb the next `times` calls whose operation or path `fits`, in one of the ways in TROUBLES."""
         self._calm.clear()
         self._how, self._fits, self._left, self.disturbed = how, fits, times, 0
 

@@ -1,4 +1,4 @@
-"""The environments in which jobs run, each with a user, a store, commands that can be killed, and an oracle."""
+"""Environments in which jobs run, each with a user, a store, commands that can be killed, and checks of its records."""
 
 import os
 import random
@@ -52,8 +52,8 @@ for step in range(5):
     mlflow.log_metric("loss", 1 / (step + 1), step=step)
     time.sleep(0.1)
 """
-_TRACEBACK = re.compile("^Traceback", re.MULTILINE)  # of paretune, because those of jobs are indented
-NEVER_CREATED_S = 700.0  # after so long, `sync` closes the run of a job that is not there
+_TRACEBACK = re.compile("^Traceback", re.MULTILINE)  # only paretune's own, because the lines of jobs are indented
+NEVER_CREATED_S = 700.0  # after this time, `sync` closes the run of a job that was never created
 
 
 @dataclass
@@ -65,7 +65,10 @@ class World:
         job: parameters of the job.
         emulator: the AWS account, if there is one.
         attempts: how many jobs a run may have.
-        may_fail: a run may be FAILED although its job is not, because its report cannot be read or its launcher failed.
+        may_fail: whether a run may be FAILED although its job did not fail, because its report cannot be read or its
+            launcher failed.
+        begun: the commands that were started.
+        known: the jobs, once `faults` has checked their records.
     """
 
     name: str
@@ -76,7 +79,7 @@ class World:
     attempts: int = 1
     may_fail: bool = False
     begun: list[Forked] = field(default_factory=list)
-    known: list[Created] = field(default_factory=list)  # its jobs, once its records have been checked
+    known: list[Created] = field(default_factory=list)
 
     @property
     def home(self) -> Path:
@@ -85,7 +88,7 @@ class World:
 
     @property
     def client(self) -> MlflowClient:
-        """Client of the store itself, whatever is between it and the commands."""
+        """Client of the store itself, even if a proxy is between the store and the commands."""
         return MlflowClient(f"sqlite:///{self.folder / 'mlflow.db'}")
 
     def open_run(self) -> str:
@@ -93,7 +96,7 @@ class World:
         return str(self.client.create_run("0").info.run_id)
 
     def begin(self, run_id: str | None = None, **options: Any) -> Forked:
-        """Begin the command, for an existing run or for a new one."""
+        """Start the job's command, for an existing run or for a new one."""
         custom = {"MLFLOW_RUN_ID": run_id} if run_id else {}
         return self.begin_words(["paretune", "train", *spelled(self.job)], custom, **options)
 
@@ -106,7 +109,10 @@ class World:
         return done.text
 
     def recover(self) -> None:
-        """Run `sync` until nothing is unfinished, and again when runs without a job are old enough to be closed."""
+        """Run `sync` until it has nothing to do.
+
+        If some runs never got a job, run it at a later time, when they are old enough to be closed.
+        """
         for _ in range(3):
             text = self.sync()
             if "nothing to do" in text or "another process" not in text:
@@ -118,7 +124,7 @@ class World:
 
     @property
     def aws(self) -> Emulator:
-        """The account."""
+        """The AWS account, in a world that has one."""
         assert self.emulator is not None
         return self.emulator
 
@@ -137,7 +143,7 @@ class World:
         return [run for run in result if not any(run.data.tags.get(name) for name in of_others)]
 
     def faults(self) -> list[str]:
-        """Return the errors in the records, and what commands have printed but must not print."""
+        """Return the errors in the records, and the output of commands that printed a traceback."""
         self.known = self.created()
         result = faults_of(self.known, self.runs(), self.client, attempts=self.attempts)
         return result + [f"{done.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)]
@@ -148,12 +154,12 @@ class World:
         (self.folder / "train.py").write_text(text)
 
     def end(self) -> None:
-        """End all commands that still run."""
+        """Kill all commands that still run."""
         for done in self.begun:
             done.send(signal.SIGKILL)
 
     def begin_words(self, words: list[str], more: dict[str, str] | None = None, **options: Any) -> Forked:
-        """Begin any command."""
+        """Start any command."""
         done = begin(words, cwd=self.folder, environment=self.environment | (more or {}), **options)
         self.begun.append(done)
         return done
@@ -161,11 +167,14 @@ class World:
 
 @dataclass
 class Trial:
-    """Numbers from which moments and cases are drawn, and worlds that each have their own store and account.
+    """One random trial of a test: worlds with their own stores and accounts, and the faults that were caused in them.
 
     Attributes:
-        faults: descriptions of those that have taken effect.
-        made: counts of kills, faults, jobs and runs in its worlds.
+        draw: the random numbers by which a test chooses moments and cases.
+        store: an empty MLflow store, which each world gets a copy of.
+        root: the folder of the worlds.
+        faults: descriptions of the faults that took effect.
+        made: counts of kills, faults, jobs and runs in the worlds.
     """
 
     draw: random.Random
@@ -182,10 +191,10 @@ class Trial:
 
     @contextmanager
     def world(self, name: str, disk_mib: int = 0, shown_after_s: float = 0.0) -> Iterator[World]:
-        """Yield a world whose records are checked after the block, when nothing of it runs any more.
+        """Yield a world. After the block, `sync` recovers it, and its records are checked.
 
-        `disk_mib`: the size of the disk that holds the user's folder; 0 for no separate disk. `shown_after_s`: the
-        delay after which AWS shows a new job.
+        `disk_mib` is the size of the disk with the user's folder; 0 for no separate disk. `shown_after_s` is the delay
+        after which AWS shows a new job.
         """
         folder = self.root / name
         folder.mkdir()
@@ -196,7 +205,7 @@ class Trial:
                 text: value for text, value in os.environ.items() if not text.startswith(("AWS_", "MLFLOW_"))
             }
             environment |= user_s_own(folder) | {"MLFLOW_TRACKING_URI": copy_store(self.store, folder)}
-            # A server's refusal is retried at once: pauses of seconds would only make the tests slower.
+            # MLflow retries at once, because pauses of seconds would only make the tests slower.
             environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
             world = World(name, folder, environment)
             if name in ("sagemaker", "project"):

@@ -1,8 +1,8 @@
-"""An AWS account in this process, for unit tests: S3 and IAM of moto, and training jobs that do what a test says.
+"""An AWS account in this process, for unit tests: S3 and IAM of moto, and training jobs that do what a test decides.
 
 Clients are boto's own, so that each request is checked against the API model. The rules of training jobs are those of
-`stand_ins.sagemaker`, but no job runs. Calls are recorded, and fail if a test wants it (`Aws.refuse`, `Aws.deny`); boto
-does not retry such a call. Time passes on `FakeClock` only.
+`stand_ins.sagemaker`, but no job runs. Calls are recorded. A test can let calls fail by `Aws.refuse` and `Aws.deny`;
+boto does not retry these calls. Time passes only on a `FakeClock`.
 """
 
 import datetime
@@ -35,7 +35,7 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
 BUCKET = "models"
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
 _ACTIONS = {"ListObjectsV2": "ListBucket", "HeadBucket": "ListBucket", "DeleteObjects": "DeleteObject"}
-"""Calls of S3 whose action has another name in policies."""
+"""Operations of S3 whose actions have other names in policies."""
 _CONNECT = boto3.Session.client
 
 
@@ -48,7 +48,7 @@ class Call:
 
 
 def error(code: str, message: str = "", status: int = 400, **metadata: Any) -> ClientError:
-    """Return what boto raises for an answer with an error code."""
+    """Return the error that boto raises for an answer with this error code."""
     answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status, **metadata}}
     return ClientError(answer, "Operation")
 
@@ -58,14 +58,15 @@ class Aws:
 
     Attributes:
         training: the training jobs.
-        overrides: by job name, members that DescribeTrainingJob returns instead of the truth; None leaves a member out.
+        overrides: by job name, members that DescribeTrainingJob returns instead of the real ones; None removes a
+            member.
         foreign: descriptions of jobs that paretune did not create, by name.
-        objects: content of S3, by key.
-        log: entries of CloudWatch's log, in pages of `page_size`.
+        objects: the contents of all objects in S3, by key.
+        log: entries of CloudWatch's log, which are returned in pages of `page_size`.
         products: the price list.
         quotas: values of SageMaker's quotas, by name.
-        conditions: keys of a request that policies require and that IAM's simulation does not know.
-        arn: the identity that calls.
+        conditions: condition keys that policies use and whose values IAM's simulation lacks.
+        arn: the ARN of the caller.
     """
 
     def __init__(self, clock: FakeClock) -> None:
@@ -103,7 +104,7 @@ class Aws:
         self.s3.create_bucket(name, "us-east-1")
 
     def put(self, key: str, body: bytes, days: float = 0.0) -> None:
-        """Put an object that was written so many days ago."""
+        """Put an object into BUCKET, as if it had been written so many days ago."""
         moment = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
         self.s3.put_object(BUCKET, key, body).last_modified = moment.replace(tzinfo=None)
 
@@ -118,17 +119,17 @@ class Aws:
         return str(role.arn)
 
     def trust(self, *statements: dict[str, Any]) -> None:
-        """Change who may assume the role Trainer."""
+        """Replace the statements that define who may assume the role Trainer."""
         self.iam.get_role("Trainer").assume_role_policy_document = json.dumps({"Statement": statements})
 
     def enter(self, name: str, secondary: str) -> None:
-        """Move a job on to its next status."""
+        """Move a job to its next secondary status."""
         job = self.training.jobs[name]
         job.enter(secondary)
         job.started = self.clock.now() if secondary == "Training" and job.started is None else job.started
 
     def end(self, name: str, status: str = "Completed", secondary: str = "", reason: str = "", **more: Any) -> None:
-        """End a job; `more` are members of its description."""
+        """End a job. `more` are members of its description."""
         job = self.training.jobs[name]
         job.training_s = 0.0 if job.started is None else self.clock.now() - job.started
         job.keep(is_healthy=True)
@@ -136,12 +137,12 @@ class Aws:
         self.overrides[name] |= more
 
     def show(self, name: str) -> None:
-        """Show a job of this name, as if it had just been created."""
+        """Add a job with this name, as if it had just been created."""
         request = {"TrainingJobName": name, "ResourceConfig": {"InstanceCount": 1}}
         self.training.jobs[name] = Job({**request, "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/x"}})
 
     def say(self, stream: str, *lines: str) -> None:
-        """Add lines to one stream of the log, each a second after the one before."""
+        """Add lines to one stream of the log, one second apart."""
         for line in lines:
             number = len(self.log)
             entry = {"eventId": f"{number:05d}", "timestamp": int(EPOCH + number) * 1000, "logStreamName": stream}
@@ -156,15 +157,15 @@ class Aws:
         self._denied.add(action)
 
     def count(self, *operations: str) -> int:
-        """Return how often operations were called; without names, count all calls."""
+        """Return how often these operations were called; without names, return the number of all calls."""
         return len(self.of(*operations))
 
     def of(self, *operations: str) -> list[Call]:
-        """Return the calls of operations, or all calls if none is named."""
+        """Return the calls of these operations; without names, return all calls."""
         return [call for call in self.calls if not operations or call.operation in operations]
 
     def note(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
-        """Record a call, and raise the error that it must fail with, if any."""
+        """Record a call, and raise the error with which it must fail, if any."""
         context["parameters"] = dict(params)
         self.calls.append(Call(model.name, dict(params)))
         self.meet(model.name)
@@ -174,12 +175,12 @@ class Aws:
             raise error(kind, f"User: {self.arn} is not authorized to perform: {action}", 403)
 
     def meet(self, operation: str) -> None:
-        """Raise the error that this call must fail with, if any."""
+        """Raise the next error that `refuse` ordered for this operation, if any."""
         if waiting := self._refusals[operation]:
             raise waiting.pop(0)
 
     def answer(self, model: Any, context: dict[str, Any], **_: Any) -> tuple[Any, Any] | None:
-        """Answer a call that moto does not answer."""
+        """Return the response to a call that moto does not answer; None for other calls."""
         if model.name not in self._own:
             return None
         try:
@@ -225,13 +226,13 @@ class Aws:
 
 @cache
 def _client(service: str, region: str) -> Any:
-    """Return a client that all accounts of a process share, because making one takes a third of a second."""
+    """Return a client that all accounts of a process share, because creating one takes a third of a second."""
     client = _CONNECT(boto3.Session("testing", "testing"), service, region_name=region)
     client.meta.events.register("provide-client-params", lambda **call: _ACCOUNTS[-1].note(**call))
     client.meta.events.register("before-call", lambda **call: _ACCOUNTS[-1].answer(**call))
-    # What a client itself adds to its requests is tested with another one, in test_account.
+    # The parameters that an `Account` adds to its clients' requests are tested with another client, in test_account.
     client.meta.events.register = lambda *_: None
-    if service == "s3":  # so that it stays in this thread and has no parts
+    if service == "s3":  # replace transfers, which would use threads and several parts
 
         def upload(path: str, bucket: str, key: str, ExtraArgs: Any = None, Callback: Any = None) -> None:  # noqa: N803
             body = Path(path).read_bytes()
@@ -251,7 +252,7 @@ _ACCOUNTS: list[Aws] = []
 
 @contextmanager
 def account(clock: FakeClock) -> Iterator[Aws]:
-    """Yield an account that every boto session leads to."""
+    """Yield an account that every boto session uses."""
     with mock_aws(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.support.stand_ins.sagemaker.jobs.time", SimpleNamespace(time=clock.now))
         patch.setattr(
@@ -259,7 +260,7 @@ def account(clock: FakeClock) -> Iterator[Aws]:
             "client",
             lambda session, service, region_name=None, **_: _client(service, region_name or session.region_name),
         )
-        patch.setattr(boto3.Session, "resource", lambda *_, **__: None)  # the SDK makes one and does not use it
+        patch.setattr(boto3.Session, "resource", lambda *_, **__: None)  # the SDK creates one, but does not use it
         _ACCOUNTS.append(Aws(clock))
         yield _ACCOUNTS[-1]
         _ACCOUNTS.pop()

@@ -1,11 +1,11 @@
-"""A Hugging Face hub on this machine, with as much of its HTTP protocol as loading models and data sets needs.
+"""A Hugging Face hub on this machine, with the part of the HTTP protocol that loading models and data sets needs.
 
     ROOT/models/<id>/<files>        <id> has one segment or two
     ROOT/datasets/<id>/<files>
 
 Its answers follow the real hub, as the client libraries (huggingface_hub 2.4, datasets 5.2) read them: a file with its
-ETag and its commit, parts of a file, lists of files, error codes in headers, and a redirect for a name that moved. It
-does not cover authentication, large file storage and xet.
+ETag and commit, parts of a file, lists of files, error codes in headers, and redirects for names that moved. It does
+not cover authentication, large file storage and xet.
 """
 
 import hashlib
@@ -28,16 +28,17 @@ _API = re.compile(
 
 
 class Hub:
-    """Serves the folder `root` while its `with` block runs; HF_ENDPOINT has to be `url`.
+    """Serves the folder `root` while its `with` block runs. HF_ENDPOINT must be `url`.
+
+    The id of a commit is computed from names and times of files. Requests for an earlier commit get the current files.
 
     Args:
         root: folder with `models` and `datasets`.
-        moved: maps old ids to new ones; requests for an old one are redirected.
-        gated: ids whose files are only for people who accepted terms.
-
-    A commit is made from names and times of files. Requests for an earlier one get the files as they are now.
+        moved: new ids by old ids; requests for an old one are redirected.
+        gated: ids whose files are only for users who accepted terms.
 
     Attributes:
+        url: the hub's address.
         requests: (method, path, status) of all requests, in order.
     """
 
@@ -98,11 +99,11 @@ class Hub:
 
 class _Quiet(WSGIRequestHandler):
     def log(self, *_: object) -> None:
-        """Print nothing, because `Hub.requests` is the log."""
+        """Print nothing. `Hub.requests` is the log."""
 
 
 def _about(request: Request, match: re.Match[str], folder: Path, commit: str) -> Response:
-    """Answer with the repository's own description, its files below a path, or some of them."""
+    """Return the description of a repository, the list of its files below a path, or the entries of some files."""
     place = folder / (match["path"] or "").strip("/")
     answer: Any = {"id": match["name"], "modelId": match["name"], "sha": commit}
     answer |= {"private": False, "gated": False, "tags": [], "downloads": 0, "likes": 0}
@@ -119,14 +120,14 @@ def _about(request: Request, match: re.Match[str], folder: Path, commit: str) ->
 
 
 def _entry(path: Path, folder: Path) -> dict[str, Any]:
-    """Return a file or a folder as lists show it."""
+    """Return the entry of a file or folder in lists."""
     name = path.relative_to(folder).as_posix()
     kind, size = ("directory", 0) if path.is_dir() else ("file", path.stat().st_size)
     return {"type": kind, "path": name, "rfilename": name, "size": size, "oid": _digits(name)}
 
 
 def _refusal(status: int, code: str, commit: str | None = None) -> Response:
-    """Return a refusal, with the code that gives the client the reason."""
+    """Return an error response, with the code that names the reason for the client."""
     return Response(status=status, headers={"X-Error-Code": code} | ({"X-Repo-Commit": commit} if commit else {}))
 
 

@@ -1,4 +1,4 @@
-"""An MLflow store that refuses an operation, as SageMaker's managed MLflow does by the policies of an identity."""
+"""An MLflow store that denies an operation, as SageMaker's managed MLflow does if a policy does not allow it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 @contextmanager
 def denying_batches(*, has_code: bool = True) -> Iterator[list[str]]:
-    """Make the store deny LogBatch while the block runs, and yield the answers so far.
+    """Make the store deny LogBatch while the block runs, and yield the list of its answers.
 
-    Without `has_code`, the answer is that of IAM, which MLflow's clients take for an internal error.
+    Without `has_code`, the answer has no error code, like IAM's. MLflow's clients mistake it for an internal error.
     """
     answers: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests: a cluster in a temporary folder, on a free port of this machine only."""
+"""A PostgreSQL server for tests: a cluster in a temporary folder, on a free loopback port."""
 
 import os
 import pwd
@@ -17,7 +17,7 @@ _SERVER = "postgres"
 
 
 def what_is_missing() -> str:
-    """Return why there can be no server here and what to do about it, or an empty string if there can be one."""
+    """Return why no server can run here and what to do about it, or an empty string if one can."""
     if _programs() is None:
         return "PostgreSQL is not installed: apt-get install postgresql (Debian), then run this test again"
     if find_spec("psycopg") is None:
@@ -32,14 +32,14 @@ class Cluster:
     """A server that can be restarted.
 
     Attributes:
-        address: of an empty database, as a study file takes it.
+        address: the address of an empty database, in the form that a study file takes.
     """
 
     address: str
     control: tuple[object, ...]
 
     def restart(self) -> None:
-        """Break all connections, as a crash does, and start the server again."""
+        """Stop the server like a crash, which breaks all connections, and start it again."""
         _run(*self.control, "-m", "immediate", "-w", "restart")
 
 
@@ -80,7 +80,7 @@ def _run(*words: object) -> None:
         [str(word) for word in words],
         cwd="/",
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # the server keeps what it inherits, so a pipe would never end
+        stdout=subprocess.DEVNULL,  # the server inherits it, so a pipe would never end
         stderr=subprocess.DEVNULL,
         timeout=60,
         check=False,
@@ -90,7 +90,7 @@ def _run(*words: object) -> None:
 
 
 def _server_user() -> pwd.struct_passwd | None:
-    """Return the user for the server if this process is root; None if it runs as this user, or cannot run."""
+    """Return the user for the server if this process is root; None if it is not, or if there is no such user."""
     if os.getuid() != 0:
         return None
     try:
@@ -100,7 +100,7 @@ def _server_user() -> pwd.struct_passwd | None:
 
 
 def _programs() -> Path | None:
-    """Return the folder of programs of the newest installed version."""
+    """Return the folder with the programs of the newest installed version, or None if there is none."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
     result = str(debian[-1]) if debian else shutil.which("initdb")
     return None if result is None else Path(result).resolve().parent

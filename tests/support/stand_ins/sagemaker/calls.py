@@ -1,4 +1,4 @@
-"""Requests as they arrive, and errors in the form that their service uses."""
+"""Requests to AWS as the emulator reads them, and errors in the form of each service."""
 
 import io
 import json
@@ -14,7 +14,7 @@ _SERVICES = {
     "Logs_20140328": "logs",
     "secretsmanager": "secretsmanager",
 }
-_PARTS = {  # of S3: method and a word of the query, with a key in the path or without
+_PARTS = {  # operations of S3 by method, a word of the query, and whether the path has a key
     ("POST", "uploads", True): "CreateMultipartUpload",
     ("PUT", "partNumber", True): "UploadPart",
     ("POST", "uploadId", True): "CompleteMultipartUpload",
@@ -43,13 +43,13 @@ def invalid(message: str) -> Refusal:
 
 @dataclass
 class Request:
-    """A request that has arrived.
+    """A request that the emulator received.
 
     Attributes:
-        operation: its name in the API.
-        body: the JSON of JSON requests, single values by name for forms (iam, sts), and empty for S3 requests.
+        operation: the name of the operation in the API.
         path: `/bucket/key` for S3 requests.
-        status: of the answer, once there is one.
+        body: the JSON of a JSON request, the values of a form by name (iam, sts), or empty for an S3 request.
+        status: the HTTP status of the answer; 0 until there is one.
     """
 
     service: str
@@ -62,7 +62,7 @@ class Request:
 
     @classmethod
     def read(cls, environ: dict[str, Any]) -> "Request":
-        """Read the request of a WSGI environment, whose body stays readable."""
+        """Read the request in a WSGI environment. Its body can be read again."""
         path, prefix, operation, body = environ.get("PATH_INFO", "/"), "", "", {}
         names = ("User-Agent", OWNER)
         headers = {name: environ.get(f"HTTP_{name.upper().replace('-', '_')}", "") for name in names}
@@ -79,7 +79,7 @@ class Request:
         return cls(service, operation, path, body, headers)
 
     def error(self, code: str, message: str) -> tuple[str, bytes]:
-        """Return the content type and the body of an error, as this service writes it."""
+        """Return the content type and the body of an error, in the form of this request's service."""
         if self.service not in ("s3", "iam", "sts"):
             return "application/x-amz-json-1.1", json.dumps({"__type": code, "message": message}).encode()
         text = f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"
@@ -89,7 +89,7 @@ class Request:
 
 
 def content_of(environ: dict[str, Any]) -> bytes:
-    """Return the body of a request, which can be read again."""
+    """Return the body of a request, and let it be read again."""
     length = int(environ.get("CONTENT_LENGTH") or 0)
     content: bytes = environ["wsgi.input"].read(length) if length else b""
     environ["wsgi.input"] = io.BytesIO(content)

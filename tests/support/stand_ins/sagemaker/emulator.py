@@ -1,4 +1,4 @@
-"""What a test uses of the SageMaker emulator."""
+"""The part of the SageMaker emulator that a test uses."""
 
 import ctypes
 import importlib
@@ -44,22 +44,22 @@ def namespaces_are_missing() -> str | None:
 
 
 class Emulator:
-    """A SageMaker with S3, CloudWatch Logs, IAM and STS, in another process, while a `with` block runs.
+    """Runs SageMaker, S3, CloudWatch Logs, IAM and STS in another process while a `with` block runs.
 
-    In addition to these attributes, it has the public methods of `service.Service`. It skips the test if instances
-    cannot run here.
+    It also has the public methods of `service.Service`. It skips the test if instances cannot run on this machine.
 
     Args:
         root: folder for logs and for the files of the jobs.
-        images: maps a pattern of an image URI to the virtual environment that replaces it; the first match counts.
-        keep: folders below /tmp that an image needs in addition to its own; the rest of /tmp is missing.
-        upload_s: seconds that are billed for Uploading although it does not take them, for tests of long uploads.
-        grace_s: seconds between SIGTERM and SIGKILL of a job that is stopped or interrupted.
-        shown_after_s: how long DescribeTrainingJob, ListTrainingJobs and StopTrainingJob do not know a new job.
+        images: virtual environments that replace images, by patterns of image URIs; the first match is used.
+        keep: folders below /tmp that an image needs in addition to its own; jobs do not see the rest of /tmp.
+        upload_s: seconds that are billed for Uploading, even if it is faster, for tests of long uploads.
+        grace_s: seconds between SIGTERM and SIGKILL for a job that is stopped or interrupted.
+        shown_after_s: seconds during which DescribeTrainingJob, ListTrainingJobs and StopTrainingJob do not know a new
+            job.
 
     Attributes:
-        url: its address.
-        environment: variables that send AWS clients to it.
+        url: the emulator's address.
+        environment: variables that make AWS clients use the emulator.
     """
 
     account = ACCOUNT
@@ -105,7 +105,7 @@ class Emulator:
     def __exit__(self, *_: object) -> None:
         self._service.abandon()
         self._manager.shutdown()
-        for log in self.root.glob("jobs/*/trouble.log"):  # pytest shows it with a test that fails
+        for log in self.root.glob("jobs/*/trouble.log"):  # pytest shows the output of a failed test
             print(f"the stand-in failed, as an internal error of AWS:\n{log.read_text()}", file=sys.stderr)
 
     def __getattr__(self, name: str) -> Any:
@@ -114,18 +114,18 @@ class Emulator:
         return getattr(self._service, name)
 
     def job_folder(self, name: str) -> Path:
-        """Return the folder of a job: `<attempt>/<host>/ml` is /opt/ml, `<attempt>/<host>/log` is what it printed."""
+        """Return the folder of a job. `<attempt>/<host>/ml` is /opt/ml, and `<attempt>/<host>/log` is its output."""
         return self.root / "jobs" / name
 
 
 class _Manager(BaseManager):
-    """The service's process."""
+    """Starts the process of the service."""
 
 
 def _service(settings: dict[str, Any]) -> Any:
     service = importlib.import_module(
         "tests.support.stand_ins.sagemaker.service"
-    )  # only that process needs it, and moto
+    )  # imported here, because only this process needs it and moto
     return service.Service(settings)
 
 
@@ -133,7 +133,7 @@ _Manager.register("Service", _service)
 
 
 def _leave_no_trace(log: Path) -> None:
-    """End with the process that has started this one, and print to a file."""
+    """End this process together with the one that started it, and send its output to a file."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     warnings.simplefilter("ignore")
     output = os.open(log, os.O_WRONLY | os.O_CREAT)

@@ -1,4 +1,4 @@
-"""The training jobs of the account, and the API's operations on them."""
+"""The training jobs of the emulated account, and the operations of the API on them."""
 
 import json
 import re
@@ -29,18 +29,19 @@ MESSAGES = {
 }
 SPOT_SHARE = 0.4  # billable time as a share of training time on spot
 LONGEST_REASON = 1024  # characters of FailureReason
-_SAME = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")  # in the jobs of a warm pool
+# Members of ResourceConfig and of the request that must be equal if a job uses the warm pool of another one.
+_SAME = ("InstanceType", "InstanceCount", "VolumeSizeInGB", "VolumeKmsKeyId")
 _SAME_REQUEST = ("RoleArn", "VpcConfig", "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption")
 
 
 class Job:
-    """A training job: its request, and what has happened to it.
+    """A training job: its request, and everything that has happened to it.
 
     Attributes:
-        orders: what tests and the API have asked for and is not yet done: `stop`, `interrupt`, `kill <host>`.
-        pool: its WarmPoolStatus, if it asked for a warm pool.
+        orders: orders of tests and the API that have not been carried out yet: `stop`, `interrupt`, `kill <host>`.
+        pool: its WarmPoolStatus; None if it requested no warm pool.
         is_warm: whether it starts on instances of a warm pool.
-        kept_since: when its warm pool began to keep its instances; None while it does not.
+        kept_since: since when its warm pool keeps instances (epoch seconds); None if it keeps none.
     """
 
     thread: Any
@@ -50,7 +51,7 @@ class Job:
         self.name: str = request["TrainingJobName"]
         self.arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-job/{self.name}"
         self.resources = dict(request["ResourceConfig"])
-        if preferences := self.resources.get("InstancePreferences"):  # the last one has capacity here
+        if preferences := self.resources.get("InstancePreferences"):  # here only the last one has capacity
             self.resources["SelectedInstanceType"] = preferences[-1]["InstanceType"]
             self.resources["SelectedInstanceCount"] = self.resources["InstanceCount"]
         self.is_spot = bool(request.get("EnableManagedSpotTraining"))
@@ -71,7 +72,7 @@ class Job:
 
     @property
     def period_s(self) -> int:
-        """Seconds that its instances are kept."""
+        """For how many seconds its instances are kept."""
         return int(self.resources.get("KeepAlivePeriodInSeconds") or 0)
 
     @property
@@ -98,18 +99,18 @@ class Job:
         self.status, self.ended = status, self.modified
 
     def take(self, what: str) -> str | None:
-        """Remove and return the oldest order that begins with `what`, so that it is carried out only once."""
+        """Remove the oldest order that begins with `what`, and return it. Return None if there is none."""
         result = next((order for order in self.orders if order.startswith(what)), None)
         if result is not None:
             self.orders.remove(result)
         return result
 
     def warm_key(self) -> list[Any]:
-        """Return what the next job must have in common with it to get its instances."""
+        """Return the values that the next job must share to get this job's instances."""
         return [self.resources.get(name) for name in _SAME] + [self.request.get(name) for name in _SAME_REQUEST]
 
     def keep(self, is_healthy: bool) -> None:
-        """Keep its instances if it requested that and if they can be used again."""
+        """Keep its instances if it requested a warm pool and they `is_healthy`."""
         if self.pool is not None:
             self.pool = {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0}
             self.kept_since = time.time() if is_healthy and self.period_s else None
@@ -126,7 +127,7 @@ class Job:
             self.kept_since = None if is_over else self.kept_since
 
     def summary(self) -> Answer:
-        """Return its summary, as ListTrainingJobs shows it."""
+        """Return the job's summary in the form of ListTrainingJobs."""
         output = {
             "TrainingJobName": self.name,
             "TrainingJobArn": self.arn,
@@ -140,7 +141,7 @@ class Job:
         return {name: value for name, value in output.items() if value is not None}
 
     def describe(self) -> Answer:
-        """Return its description, as DescribeTrainingJob shows it."""
+        """Return the job's description in the form of DescribeTrainingJob."""
         view = {name: value for name, value in self.request.items() if name != "Tags"} | self.summary()
         view["ResourceConfig"] = self.resources
         view["SecondaryStatusTransitions"] = [dict(transition) for transition in self.transitions]
@@ -155,7 +156,7 @@ class Job:
 
 
 class Jobs:
-    """All training jobs of the account; `train` makes the thread that runs a job."""
+    """All training jobs of the account. `train` returns the thread that runs a job."""
 
     def __init__(self, train: Callable[[Job], threading.Thread], shown_after_s: float = 0.0) -> None:
         self.jobs: dict[str, Job] = {}
@@ -197,7 +198,7 @@ class Jobs:
         return job.describe()
 
     def select(self, request: Answer) -> Answer:
-        """List jobs by a part of their names, newest first, as ListTrainingJobs does."""
+        """List the jobs whose names contain a text, newest first, as ListTrainingJobs does."""
         shown = [job for job in list(self.jobs.values())[::-1] if self._is_shown(job)]
         jobs = [job for job in shown if request["NameContains"].lower() in job.name.lower()]
         for job in jobs:
@@ -205,7 +206,7 @@ class Jobs:
         return {"TrainingJobSummaries": [job.summary() for job in jobs[: request.get("MaxResults", 10)]]}
 
     def stop(self, request: Answer) -> Answer:
-        """Stop a job as StopTrainingJob does; its status is Stopping at once."""
+        """Stop a job, as StopTrainingJob does. Its status becomes Stopping at once."""
         job = self._find(request)
         if job.is_over:
             raise invalid(
@@ -230,7 +231,7 @@ class Jobs:
         return {"TrainingJobArn": job.arn}
 
     def order(self, name: str, what: str) -> None:
-        """Ask the thread of a job for something."""
+        """Add an order for the thread of a job, such as `interrupt`."""
         self.jobs[name].orders.append(what)
 
     def _find(self, request: Answer) -> Job:
@@ -249,14 +250,14 @@ def _input_of(operation: str) -> Any:
 
 
 def check(operation: str, request: Answer) -> None:
-    """Raise for a request that violates the API model; a boto client has already checked types and required members."""
+    """Raise Refusal if a request breaks a rule. Boto's client has already checked types and required members."""
     faults = [*_faults(_input_of(operation), request, ""), *_broken_rules(request)]
     if faults:
         raise invalid(f"{len(faults)} validation errors detected: {'; '.join(faults)}")
 
 
 def _faults(shape: Any, value: Any, place: str) -> Iterator[str]:
-    """Yield what violates a length, a bound, a choice or a pattern."""
+    """Yield a message for each value that violates a length, a bound, a choice or a pattern."""
     rules: list[str] = []
     if shape.type_name == "structure":
         for name, member in value.items():
@@ -283,7 +284,7 @@ def _faults(shape: Any, value: Any, place: str) -> Iterator[str]:
 
 
 def _broken_rules(request: Answer) -> Iterator[str]:
-    """Yield what violates rules that the API model does not contain."""
+    """Yield a message for each violated rule that is not in the API model."""
     names = [channel["ChannelName"] for channel in request.get("InputDataConfig", [])]
     if len(names) != len(set(names)):
         yield "Channel names must be unique."

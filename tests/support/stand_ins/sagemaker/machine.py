@@ -1,4 +1,4 @@
-"""The instances of one attempt at a training job: what they contain, and the processes that act as them."""
+"""The instances of one attempt of a training job: their folders, and the processes that act as instances."""
 
 import contextlib
 import json
@@ -16,10 +16,10 @@ import psutil
 from tests.support.stand_ins.sagemaker.jobs import Job
 
 CHECKPOINTS = "/opt/ml/checkpoints"
-_SOURCE = Path(__file__).parents[4] / "src"  # a job must bring it
+_SOURCE = Path(__file__).parents[4] / "src"  # hidden from jobs, which must bring their own copy of paretune
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# The first word ends everything together with the thread that runs this, and so with the service, however it ends. A
-# job has its own network and process namespace, so that nothing of the job is left when its first process ends.
+# `setpriv` kills the job when the thread that started it ends, and so also when the service ends in any way. A job has
+# its own network and process namespaces, so that none of its processes is left when its first process ends.
 _JOB = [
     "setpriv",
     "--pdeathsig",
@@ -32,7 +32,7 @@ _JOB = [
     "bash",
     "-c",
 ]
-_PORT = 8321  # of Secrets Manager inside a job, which has no other way out
+_PORT = 8321  # the port of Secrets Manager inside a job; the job reaches nothing else outside
 _ROLE = {
     "AWS_ENDPOINT_URL_SECRETS_MANAGER": f"http://127.0.0.1:{_PORT}",
     "AWS_ACCESS_KEY_ID": "role",
@@ -56,7 +56,7 @@ _HOST = "unshare -mupf --kill-child --propagation private bash"
 
 
 def furnish(folder: Path, job: Job, host: str, image: Path, keep: list[Path], *, has_secrets: bool = False) -> None:
-    """Make the folders and the configuration of an instance, and the script that turns a process into it."""
+    """Create the folders and the configuration of an instance, and the script that turns a process into it."""
     for part in ("input/config", "input/data", "model", "output/data", "checkpoints", "code"):
         (folder / "ml" / part).mkdir(parents=True)
     for part in ("tmp", "image", "changes/image/upper", "changes/image/work", "changes/opt/upper", "changes/opt/work"):
@@ -85,7 +85,10 @@ def furnish(folder: Path, job: Job, host: str, image: Path, keep: list[Path], *,
 
 
 def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path], has_secrets: bool) -> list[str]:
-    """Return lines that set up names, image, /opt/ml, home and temporary files, then start the container."""
+    """Return the lines of the script that sets up an instance and then runs the command of the container.
+
+    They set up host names, the image, /opt/ml, the home folder and temporary files.
+    """
     path = f"{image}/bin:{_SYSTEM_PATH}"
     algorithm = job.request["AlgorithmSpecification"]
     command = [*algorithm.get("ContainerEntrypoint", []), *algorithm.get("ContainerArguments", [])] or ["train"]
@@ -94,7 +97,7 @@ def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path], has
         "HOME": "/opt/home",
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": "1",  # if there are more threads than cores, they busy-wait for each other
+        "OMP_NUM_THREADS": "1",  # if threads outnumber cores, they busy-wait for each other
         "TRAINING_JOB_NAME": job.name,
         "TRAINING_JOB_ARN": job.arn,
         "CURRENT_HOST": host,
@@ -119,7 +122,7 @@ def _lines(folder: Path, job: Job, host: str, image: Path, keep: list[Path], has
         f"mkdir -p {checkpoints} && mount --bind {folder}/ml/checkpoints {checkpoints}",
         "mount -t tmpfs none /dev/shm",
         f"mount -t tmpfs none {_SOURCE}",
-        *(f"mount --bind {folder}/nothing {tool}" for tool in tools if tool.exists()),  # no graphics
+        *(f"mount --bind {folder}/nothing {tool}" for tool in tools if tool.exists()),  # hide this machine's GPUs
         *(f"mkdir -p {at} && mount --rbind {source} {at}" for source, at in inside.items()),
         "" if image.is_relative_to(tmp) else f"mount --bind {folder}/image {image}",
         "mount --rbind {} {}".format(folder / "tmp", tmp),
@@ -148,7 +151,7 @@ def _overlay(changes: Path, lower: Path, at: Path) -> str:
 
 
 class Instances:
-    """The running containers of folders that `furnish` has made."""
+    """The running containers of one attempt, in folders that `furnish` created."""
 
     def __init__(self, folder: Path, hosts: list[str], secrets: str = "") -> None:
         self._places = {host: folder / host for host in hosts}
@@ -163,7 +166,7 @@ class Instances:
 
     @property
     def exits(self) -> dict[str, int | None]:
-        """Exit code by host, in the order in which they ended; None if the machine itself broke."""
+        """Exit codes by host, in the order in which they ended; None if an instance ended without one."""
         files = [path for place in self._places.values() if (path := place / "exit").exists() and path.read_text()]
         files.sort(key=lambda path: path.stat().st_mtime_ns)
         result = {path.parent.name: int(path.read_text()) if self._number(path.parent.name) else None for path in files}
@@ -192,7 +195,7 @@ class Instances:
         """End all containers."""
         with contextlib.suppress(psutil.NoSuchProcess):
             for first in psutil.Process(self._process.pid).children():
-                first.kill()  # process 1 of the job: the kernel ends all others before this one is gone
+                first.kill()  # process 1 of the job; the kernel ends all others before this one is gone
         self._process.wait()
 
     def _number(self, host: str) -> int:

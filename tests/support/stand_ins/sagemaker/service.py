@@ -1,4 +1,4 @@
-"""The HTTP service: our own training jobs, and everything else from moto."""
+"""The HTTP service of the emulator: training jobs of its own, and everything else from moto."""
 
 import json
 import logging
@@ -19,12 +19,14 @@ from tests.support.stand_ins.sagemaker.emulator import REGION, ROLE_NAME, Emulat
 from tests.support.stand_ins.sagemaker.jobs import Jobs
 from tests.support.stand_ins.sagemaker.training import GROUP, Training
 
-_QUIET = "stand-in"  # in the user agent of the service's own calls, which are not recorded and never fail on request
+_QUIET = (
+    "stand-in"  # marks the user agent of the service's own calls, which are not recorded and cannot be made to fail
+)
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
 
 
 class Service:
-    """Serves an account with a bucket, a role and a log group; its public methods offer tests what AWS does not."""
+    """Serves an account with a bucket, a role and a log group. Its public methods let tests query and control it."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -32,7 +34,7 @@ class Service:
         server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=MotoRequestHandler)
         self._address = f"http://127.0.0.1:{server.port}"
         threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-        settings["secrets"] = ""  # where jobs reach Secrets Manager, once it has a secret
+        settings["secrets"] = ""  # the socket by which jobs reach Secrets Manager; "" until there is a secret
         self._settings = SimpleNamespace(**settings)
         s3, logs, iam = (self._client(name) for name in ("s3", "logs", "iam"))
         s3.create_bucket(Bucket=Emulator.bucket)
@@ -76,7 +78,7 @@ class Service:
             status, kind = 200, "application/x-amz-json-1.1"
             content = json.dumps(own(request.body)).encode()
         except Refusal as refusal:
-            content_of(environ)  # otherwise the answer cannot be sent
+            content_of(environ)  # the answer can be sent only after the body was read
             *words, status = refusal.args
             kind, content = request.error(*words)
         headers = [("Content-Type", kind), ("Content-Length", str(len(content))), ("x-amzn-RequestId", "1")]
@@ -89,7 +91,7 @@ class Service:
             raise Refusal(code, f"User: {Emulator.account} is not authorized to perform: {action}", 403)
 
     def _create(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Create a job as CreateTrainingJob does, which also needs a role that exists."""
+        """Create a job, as CreateTrainingJob does. The role must exist."""
         self._authorize("iam:PassRole")
         role = request["RoleArn"]
         if role not in {each["Arn"] for each in self._iam.list_roles()["Roles"]}:
@@ -97,11 +99,11 @@ class Service:
         return self._jobs.create(request)
 
     def deny(self, *actions: str) -> None:
-        """From now on, deny actions such as `iam:PassRole` or `s3:PutObject` to everybody."""
+        """From now on, deny everybody these actions, such as `iam:PassRole` or `s3:PutObject`."""
         self._denied |= {*actions}
 
     def address(self) -> str:
-        """Return its address."""
+        """Return the address of the service."""
         return self._address
 
     def requests(self, operation: str | None = None) -> list[Request]:
@@ -113,19 +115,19 @@ class Service:
         self._requests.clear()
 
     def inject(self, operation: str, error: str, message: str, times: int = 1, status: int = 400) -> None:
-        """Let the next calls of an operation of any service fail, such as `PutObject` or `CreateTrainingJob`."""
+        """Let the next `times` calls of an operation fail, such as `PutObject` or `CreateTrainingJob`."""
         self._injected[operation] += [Refusal(error, message, status)] * times
 
     def clear_injections(self) -> None:
-        """Forget errors that no call has met yet."""
+        """Remove the injected errors that no call has got yet."""
         self._injected.clear()
 
     def interrupt(self, job_name: str) -> None:
-        """Take the spot instances of a job away once it trains, and give it new ones."""
+        """Once the job trains, take its spot instances away and give it new ones."""
         self._jobs.order(job_name, "interrupt")
 
     def kill_instance(self, job_name: str, host: str) -> None:
-        """Kill the container of one host once the job trains, as broken hardware would."""
+        """Once the job trains, kill the container of one host, as broken hardware would."""
         self._jobs.order(job_name, f"kill {host}")
 
     def jobs(self) -> list[str]:
@@ -133,13 +135,13 @@ class Service:
         return list(self._jobs.jobs)
 
     def described(self, name: str) -> dict[str, Any]:
-        """Return the truth about a job, with times in seconds since the epoch."""
+        """Return a job's description even if it is not shown yet, with times in seconds since the epoch."""
         return self._jobs.jobs[name].describe()
 
     def secret(self, name: str, text: str) -> str:
-        """Put a secret into Secrets Manager, which jobs reach from now on, and return its ARN."""
+        """Put a secret into Secrets Manager, and return its ARN. Jobs that start later can read it."""
         if not self._settings.secrets:
-            self._settings.secrets = f"{tempfile.mkdtemp()}/aws"  # short: a socket has at most 107 characters
+            self._settings.secrets = f"{tempfile.mkdtemp()}/aws"  # a short path: a socket's has at most 107 characters
             server = make_server(f"unix://{self._settings.secrets}", 0, self._answer, threaded=True)
             threading.Thread(target=server.serve_forever, name="secrets", daemon=True).start()
         answer = self._client("secretsmanager").create_secret(Name=name, SecretString=text)

@@ -1,4 +1,4 @@
-"""The life of one training job."""
+"""The life of one training job in the emulator."""
 
 import contextlib
 import itertools
@@ -22,19 +22,21 @@ GROUP = "/aws/sagemaker/TrainingJobs"
 INTERNAL = "InternalServerError: We encountered an internal error. Please try again."
 NO_DATA = "ClientError: Data download failed: no S3 objects found under S3 URL {} given in input data source."
 TURN_S = 0.1
-START_DELAY_S = 0.05  # until instances are there
-FAILURE_GRACE_S = 0.3  # how long the other instances go on after one has failed
+START_DELAY_S = 0.05  # seconds until instances have started
+FAILURE_GRACE_S = 0.3  # seconds for which the other instances go on after one has failed
 
 
 class Ended(Exception):
-    """Raised to end the job now, with its status, its secondary status, and the reason of a failure."""
+    """Ends the job. Its arguments are the job's status, its secondary status, and the reason of a failure or None."""
 
 
 class Training(threading.Thread):
     """Runs one job from its start to its final status.
 
     Args:
+        job: the job.
         settings: the settings of the emulator.
+        s3, logs: boto's clients of these services.
     """
 
     def __init__(self, job: Job, settings: Any, s3: Any, logs: Any) -> None:
@@ -47,8 +49,8 @@ class Training(threading.Thread):
         self._folder: Path = settings.root / "jobs" / job.name
         self._attempt = self._folder
         self._instances: Instances | None = None
-        self._spent_s = 0.0  # training time of earlier attempts
-        self._since: float | None = None  # when this attempt began to count
+        self._spent_s = 0.0  # training time of earlier attempts, downloads included
+        self._since: float | None = None  # when the training time of this attempt began; None if it is already added
 
     def run(self) -> None:
         end: tuple[str, str, str | None] = ("Failed", "Failed", INTERNAL)
@@ -65,7 +67,7 @@ class Training(threading.Thread):
         self._job.end(*end)
 
     def abandon(self) -> None:
-        """End all of its processes; the service calls this at its end."""
+        """Kill all processes of the job. The service calls this when it ends."""
         if self._instances is not None:
             self._instances.end()
 
@@ -87,7 +89,7 @@ class Training(threading.Thread):
         raise Ended("Completed", "Completed", None) if reason is None else Ended("Stopped", reason, None)
 
     def _start(self, attempt: int) -> None:
-        """Get instances and fill them."""
+        """Start the instances of an attempt, and download their inputs and checkpoints."""
         job = self._job
         if attempt > 1:
             job.enter("Starting")
@@ -110,7 +112,7 @@ class Training(threading.Thread):
                 )
 
     def _may_go_on(self) -> bool:
-        """Return True, or raise if the job is stopped or waits for too long."""
+        """Return True. Raises Ended if the job was stopped or has waited for too long."""
         if self._job.take("stop"):
             self._job.enter("Stopping")
             raise Ended("Stopped", "Stopped", None)
@@ -123,16 +125,19 @@ class Training(threading.Thread):
         return longest_s is not None and time.time() - self._job.created > longest_s
 
     def _train(self) -> tuple[str | None, str | None]:
-        """Run the containers once; return why they were ended from outside, and why the job has failed."""
+        """Run the containers once.
+
+        Return the reason if they were stopped from outside, or else the FailureReason if one of them failed.
+        """
         job = self._job
-        checkpoints = dict(self._changed({}))  # those of earlier attempts
+        checkpoints = dict(self._changed({}))  # the downloaded checkpoints of earlier attempts
         self._instances = instances = Instances(self._attempt, job.hosts, self._settings.secrets)
         tails = [
             _tail(self._logs, f"{job.name}/{host}-{time.time_ns()}", self._attempt / host / "log") for host in job.hosts
         ]
         reason: str | None = None
         killed: str | None = None
-        deadline: float | None = None  # of SIGKILL to all that still run
+        deadline: float | None = None  # when all containers that still run get SIGKILL
         looked = time.monotonic()
         try:
             while not instances.are_over:
@@ -170,7 +175,7 @@ class Training(threading.Thread):
         return reason, None if reason else self._failure(exits)
 
     def _why_to_stop(self, reason: str | None) -> str | None:
-        """Return the secondary status of a stop that is due now, or `Interrupted`."""
+        """Return the secondary status of a stop or interruption that is due now; None if nothing is."""
         if reason in (None, "Interrupted") and self._job.take("stop"):
             return "Stopped"
         if reason is not None:
@@ -196,14 +201,14 @@ class Training(threading.Thread):
         return text[: LONGEST_REASON - len(ending)] + ending
 
     def _count(self) -> None:
-        """Add the attempt that ends now to the training time."""
+        """Add the time of the attempt, which ends now, to the job's training time."""
         if self._since is not None:
             self._spent_s += time.monotonic() - self._since
             self._job.training_s = self._spent_s
             self._since = None
 
     def _download(self, uri: str, folder: Path) -> bool:
-        """Put the objects at an address into a folder, and return whether there are any."""
+        """Download the objects at an address into a folder, and return whether there are any."""
         bucket, prefix = _split(uri)
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", []) if not entry["Key"].endswith("/")]
@@ -217,10 +222,12 @@ class Training(threading.Thread):
 
     def _put(self, path: Path, uri: str) -> None:
         bucket, key = _split(uri)
-        self._s3.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())  # at once: a job may empty it later
+        self._s3.put_object(
+            Bucket=bucket, Key=key, Body=path.read_bytes()
+        )  # read whole, because a job may empty the file
 
     def _upload(self, name: str, folder: str) -> None:
-        """Upload the files in a folder of all instances, one by one; the first instance wins."""
+        """Upload the files in a folder of all instances, one by one. Of files with the same name, the first is used."""
         files: dict[str, Path] = {}
         for host in self._job.hosts:
             root = self._attempt / host / "ml" / folder
@@ -230,9 +237,9 @@ class Training(threading.Thread):
             self._put(path, f"{self._job.output}/{name}/{below}")
 
     def _changed(self, before: dict[Path, int]) -> Iterator[tuple[Path, int]]:
-        """Yield checkpoint files that have changed, with their modification times."""
+        """Yield the checkpoint files that have changed since `before`, with their modification times."""
         for host in self._job.hosts:
-            for folder, _, names in os.walk(self._attempt / host / "ml" / "checkpoints"):  # skips what is gone
+            for folder, _, names in os.walk(self._attempt / host / "ml" / "checkpoints"):  # skips removed folders
                 for path in (Path(folder) / name for name in names):
                     with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                         moment = path.stat().st_mtime_ns
@@ -240,7 +247,7 @@ class Training(threading.Thread):
                             yield path, moment
 
     def _save_checkpoints(self, saved: dict[Path, int]) -> None:
-        """Copy changed files to S3; nothing is ever deleted there."""
+        """Copy changed checkpoint files to S3, where nothing is ever deleted."""
         if "CheckpointConfig" not in self._job.request:
             return
         uri = self._job.request["CheckpointConfig"]["S3Uri"].rstrip("/")
@@ -266,7 +273,10 @@ def _split(uri: str) -> tuple[str, str]:
 
 
 def _tail(logs: Any, stream: str, path: Path) -> Generator[None, bool | None, None]:
-    """Send the new lines of a file to a stream of the log at each step; `True` also sends an incomplete line."""
+    """Send new lines of a file to a stream of the log, each time the generator is advanced.
+
+    Sending `True` also sends an incomplete last line, and ends the generator.
+    """
     logs.create_log_stream(logGroupName=GROUP, logStreamName=stream)
     with path.open("rb") as file:
         rest, is_last = b"", None
