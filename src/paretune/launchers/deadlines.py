@@ -1,4 +1,4 @@
-"""When a paid training must stop itself, and how long it may be billed after its limit. All results are bounds.
+"""When a paid training must stop itself, and how long it may be billed after its limit: bounds, not estimates.
 
 AWS's MaxRuntimeInSeconds does not count the upload of a job's results, which is billed, so the training must stop in
 time:

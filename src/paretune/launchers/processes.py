@@ -1,4 +1,4 @@
-"""Processes of this machine, identified by process id and start time: whether they run, and how to end them."""
+"""Names of this machine's processes, from process id and start time, and whether these processes still run."""
 
 import socket
 from contextlib import suppress

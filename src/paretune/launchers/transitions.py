@@ -24,7 +24,8 @@ def read_phases(description: Mapping[str, Any], now: float | None = None) -> dic
 
     Times may be datetimes, seconds since the epoch or ISO 8601 texts. A transition without a start is left out. One
     that starts before its predecessor is counted from the predecessor's start. One with an unknown status belongs to
-    the phase before it. If the last transition has no end, it lasts until `now` (seconds since the epoch).
+    the phase before it. If the last transition has no end, it lasts until `now` (seconds since the epoch), or 0 s
+    without `now`.
     """
     entries = description.get("SecondaryStatusTransitions") or ()
     dated = [(begin, item) for item in entries if (begin := seconds_since_epoch(item.get("StartTime"))) is not None]

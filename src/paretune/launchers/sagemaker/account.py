@@ -67,7 +67,7 @@ def client_of(session: boto3.Session, service: Any) -> Any:
 class Account:
     """An AWS identity in one region. It calls AWS only when it must.
 
-    Raises LaunchRefused if no region is set.
+    Raises NoAccount if no region is set.
     """
 
     def __init__(self, region: str | None, environment: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ from paretune.specification.container import FailureKind
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError, S3UploadFailedError)
 """Errors of boto (1.44) if a proxy answers instead of AWS (with an HTML page or in another encoding), if every attempt
-to download an object is cut off, and if an upload is."""
+to download an object is cut off, and if an upload is cut off."""
 AWS_ERRORS = (BotoCoreError, ClientError, *_NOT_AWS)  # everything boto raises
 
 _NO_CREDENTIALS = (

@@ -32,7 +32,9 @@ if TYPE_CHECKING:  # boto3-stubs, for mypy only
 
 RUN_VARIABLE = "PARETUNE_RUN"  # environment variable of a job: id of the run that records it
 OUR_TRAINING = "python3 -m paretune.training /opt/ml"  # the command of every job that is not a project
-POLL_S = 20.0  # most seconds between two descriptions of a job; before, 2, then a twentieth of the time since the first
+POLL_S = 20.0
+"""Most seconds between two descriptions of a job. The pause is a twentieth of the seconds that this process has watched
+the job, but at least 2 s."""
 _DELETED = "Deleted"  # our own TrainingJobStatus and WarmPoolStatus of a job that AWS no longer knows
 _GONE = {"Deleting", _DELETED}
 _TERMINAL = {"Completed", "Failed", "Stopped", *_GONE}

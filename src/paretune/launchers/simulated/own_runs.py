@@ -49,8 +49,7 @@ class OwnRuns:
     def answer(self, spec: JobSpec, *, draw: int = 0, startup_seconds: float = 0.0) -> ReplayedJob:
         """Return how the job ends. Raises BadInput if no row has its settings.
 
-        If several rows have its settings, the one with its seed is used. If there is none, `draw` and the seed select
-        one.
+        Among several such rows, those with the job's seed are preferred. `draw` and the seed select one of them.
         """
         given = {name: _value(spell(value)) for name, value in _settings(spec).items()}
         asked = {name: value for name, value in given.items() if name in self.rows[0][1]}
@@ -72,7 +71,7 @@ class OwnRuns:
 
 
 def _settings(spec: JobSpec) -> dict[str, object]:
-    # Not these two: the table's runs were made with other launchers and seeds than the simulated job has.
+    # Launcher and seed need not match, because the table's runs have other ones.
     given = {name: value for name, value in spec.given().items() if name not in ("launcher", "seed")}
     return {"instance_count": 1, **given, "instance_type": spec.instance_type, **spec.training_arguments}
 
