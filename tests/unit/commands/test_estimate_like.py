@@ -104,7 +104,7 @@ def test_what_no_record_has_must_be_typed(answer: Answer, aws: Aws, typed: Run) 
     code, _, err = typed("estimate", "--like=silent", "--region=us-east-1")
 
     assert code == 2
-    assert "training job silent does not show model and max_seq_length: type" in err
+    assert "training job silent does not show its model and max_seq_length: add" in err
     assert answer("silent", instance_type="ml.g5.2xlarge", model="bert-base-uncased", max_seq_length="256")["rows"]
 
 
@@ -136,4 +136,4 @@ def test_a_job_that_no_account_may_be_asked_for_or_that_nobody_knows_is_refused(
 
     aws.refuse("DescribeTrainingJob", NoCredentialsError())
     code, _, err = typed(*words)
-    assert (code, "SageMaker was not asked for a training job their-job" in err) == (2, True)
+    assert (code, "training job their-job could not be looked up on SageMaker" in err) == (2, True)

@@ -24,12 +24,12 @@ MAY_BE_LISTS = (
     *("model", "fine_tuning", "precision", "max_seq_length", "max_train_samples", "num_train_epochs"),
     *DIVISIONS,
 )
-LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # those that name clusters
+LISTED_CLUSTERS = MAY_BE_LISTS[:3]  # those that choose the cluster
 OF_THE_DATA = affecting(JobSpec, "data")  # parameters that decide which rows a job gets, and how they are prepared
 
 
 class EstimateOptions(Parameters):
-    """The options of the command; others are parameters of a job."""
+    """The command's own option. The others are parameters of a job."""
 
     like: str = parameter("")
     """estimate a finished training on other clusters: a run in the store, or one of your SageMaker training jobs"""
@@ -40,12 +40,12 @@ class EstimateRequest:
     """The jobs to estimate, in the order in which they were typed."""
 
     specs: tuple[JobSpec, ...]
-    like: str = ""  # a training that has run; then `texts` holds the typed changes, and `specs` is empty
+    like: str = ""  # a finished training; then `texts` has the options that change it, and `specs` is empty
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
-        """Read jobs and choices from typed text; `instance_type=a,b` makes two rows. Raises BadInput."""
+        """Return the request that the options describe; `instance_type=a,b` makes two rows. Raises BadInput."""
         single = {name: text for name, text in texts.items() if name != "like"}
         if like := texts.get("like", "").strip():
             return cls(specs=(), like=like, texts=single)
@@ -61,7 +61,10 @@ class EstimateRequest:
     def of(
         cls, jobs: Sequence[Mapping[str, str]], choices: Mapping[str, Sequence[object]], faults: Sequence[str] = ()
     ) -> "EstimateRequest":
-        """Combine every job with every combination of `choices`, which override it. Raises BadInput with all faults."""
+        """Return a request for every job with every combination of `choices`, which override the job's parameters.
+
+        Raises BadInput with all faults.
+        """
         faults = [*faults, *([] if jobs else ["there must be at least one job to estimate"])]
         faults += [f"{name} must have at least one value" for name, values in choices.items() if not values]
         lists = {name: tuple(dict.fromkeys(map(spell, values))) for name, values in choices.items() if values}

@@ -1,4 +1,7 @@
-"""A table of estimates: of paretune's own training, and of a user's own from its earlier runs; as text and as CSV."""
+"""The table of estimates, as text and as CSV.
+
+paretune's own training is estimated by a model of its work, and a user's own training from its earlier runs.
+"""
 
 import math
 import os
@@ -55,12 +58,12 @@ COLUMNS = (
     "largest_batch_that_fits",
     *("project", "entry_point", "entry_script"),
 )
-"""Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
+"""The columns of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
 
-The columns of a phase are empty for a job on this machine; waiting and starting are not billed. PART_COLUMNS say what
-the seconds go to (`paretune.estimating.timing.PARTS`), and sum to them. Tokens are those of a causal-lm, counted as
-often as they are trained on; days and dollars those of the whole job. The largest batch is a power of two of rows per
-device, 0 if not even one row fits.
+The columns of a phase are empty for a job on this machine; waiting and starting are not billed. PART_COLUMNS divide the
+seconds among the parts of the work (`paretune.estimating.timing.PARTS`). Tokens are those of a causal-lm, counted as
+often as they are trained on. Days and dollars are those of the whole job. The largest batch is a power of two, in rows
+per device; it is 0 if not even one row fits.
 """
 MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
@@ -74,17 +77,17 @@ class EstimateTable(Result):
     """Estimates of jobs that have not run, one row each."""
 
     jobs: Sequence[tuple[JobSpec, Estimate | None]]
-    """Each job with its estimate, None for a training of the user's own that has never run on its cluster."""
+    """Each job with its estimate, or None if it is the user's own training and has never run on its cluster."""
     region: str
-    remarks: Sequence[str] = ()  # sentences about dollars and intervals
-    warnings: Sequence[str] = ()  # sentences to read before such a job is paid for
-    run_id: str | None = None  # of the MLflow run that holds the table, if it was recorded
+    remarks: Sequence[str] = ()  # sentences about data, dollars and intervals
+    warnings: Sequence[str] = ()  # sentences to read before paying for such a job
+    run_id: str | None = None  # id of the MLflow run that has the table, if it was recorded
     open_command: str | None = None  # command or address that shows the run
-    like: str = ""  # the training of the first row, which has run, in words
+    like: str = ""  # with `--like`, the name of the finished training in the first row
 
     @property
     def title(self) -> str:
-        """Says what of it has run."""
+        """Whether any of the rows has run, in words."""
         if self.like:
             return f"estimated from {self.like}, which ran on the cluster of the first row"
         return "estimated, none of these has run"
@@ -99,7 +102,7 @@ class EstimateTable(Result):
         return csv_text(COLUMNS, [{name: _cell(value) for name, value in row.items()} for row in self.rows()])
 
     def to_dict(self) -> dict[str, object]:
-        """Run, region, rows, remarks and warnings."""
+        """Return the run, region, rows, remarks and warnings."""
         return {
             "run_id": self.run_id,
             "region": self.region,
@@ -116,14 +119,14 @@ class EstimateTable(Result):
         if not any(spec.has_instances for spec, _ in self.jobs):
             return sentences
         dates = dates_of(item.price for _, item in self.jobs if item is not None)
-        of = f"prices of {self.region}, SageMaker Training, on demand{dates and f', {dates}'}"
-        return [f"{of}; data and model are counted, storage is not", *sentences]
+        prices = f"prices of {self.region}, SageMaker Training, on demand{dates and f', {dates}'}"
+        return [f"{prices}; transfers of data and model are included, storage is not", *sentences]
 
     def __str__(self) -> str:
         return "\n".join([aligned(self._columns()), "", f"{self.title}; {_MARK}", *self.notes()])
 
     def _columns(self) -> dict[str, list[str]]:
-        """Return the columns that people read: front marked with *, 80 % intervals in brackets, then the evidence."""
+        """Return the columns of the text: * for the front, 80 % intervals in parentheses, the evidence last."""
         typed = [spec.as_text() for spec, _ in self.jobs]
         settings = [name for name in COLUMNS[COLUMNS.index("strategy") :] if typed and name in typed[0]]
         varying = [name for name in settings if len({texts[name] for texts in typed}) > 1]
@@ -177,7 +180,10 @@ def estimate(specs: JobSpec | Iterable[JobSpec], **choices: object) -> EstimateT
 
 
 def run_estimate(request: EstimateRequest) -> EstimateTable:
-    """Estimate the jobs of the request. A run that `mlflow run` has opened for the command gets the table too."""
+    """Return the estimates of the requested jobs.
+
+    If `mlflow run` has opened a run for the command, the table is also recorded there.
+    """
     environment = dict(os.environ)
     is_recorded = "MLFLOW_RUN_ID" in environment
     if request.like:
@@ -236,9 +242,10 @@ def _known(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[tup
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
-    """Return the facts of each job's rows from an earlier preparation for its cluster or for this machine, if any.
+    """Return the facts of each job's rows, such as their number, or None if they are unknown.
 
-    Without a data set but with a number of rows, they are rows of `max_seq_length` tokens.
+    They come from an earlier preparation of the data set for the job's cluster or for this machine. If no data set but
+    a number of rows was given, each row is assumed to have `max_seq_length` tokens.
     """
 
     def look_up(spec: JobSpec) -> _Facts:
@@ -251,7 +258,7 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[_Facts]:
 
 
 def _imagined(spec: JobSpec) -> _Facts:
-    """Return the facts of rows of which only number and length were given, or None if a data set was named."""
+    """Return the facts of rows if only their number and length were given, or None if a data set was given."""
     rows = spec.max_train_samples
     if rows is None or "dataset" in spec.model_fields_set:
         return None
@@ -261,9 +268,9 @@ def _imagined(spec: JobSpec) -> _Facts:
 
 
 def _data(spec: JobSpec, facts: _Facts) -> str:
-    """Return the rows that an estimate stands for, in words."""
+    """Return the rows that an estimate is for, in words."""
     data = data_of(spec, facts)
-    assert data is not None  # `_faults` has refused others
+    assert data is not None  # `_faults` has refused jobs with an unknown number of rows
     counts = f"{data.rows:,.0f} rows of {data.tokens:,.0f} tokens"
     if "dataset" in spec.model_fields_set:
         return f"{spec.dataset}, {counts}" + ("" if facts or spec.dataset in BUNDLED_ROWS else " (not prepared yet)")
@@ -273,7 +280,7 @@ def _data(spec: JobSpec, facts: _Facts) -> str:
 
 
 def _faults(specs: Sequence[JobSpec], facts: Sequence[_Facts]) -> Iterator[str]:
-    """Return why the launch would refuse the number format, and why the rows of a data set cannot be counted."""
+    """Yield the number formats that a launch would refuse, and the data sets whose rows cannot be counted."""
     for spec, rows in zip(specs, facts, strict=True):
         for instance in map(spec.instance, spec.instance_types() if spec.has_instances else ()):
             yield from hardware.precision_faults(spec.precision, instance)
@@ -302,7 +309,10 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
 
 
 def on_front(estimates: Sequence[Estimate | None]) -> list[bool]:
-    """Return the estimates on the front of seconds and dollars, without those that do not fit or have no price."""
+    """Return whether each estimate is on the front of seconds and dollars.
+
+    Estimates that do not fit into memory or have no price are not on it.
+    """
     points = {
         index: (item.time.seconds, item.cost_usd)
         for index, item in enumerate(estimates)

@@ -1,8 +1,8 @@
-"""`estimate --like`: what a training that has run would have taken and cost on other clusters, from its seconds.
+"""`estimate --like`: estimates from a finished training what it would have taken and cost on other clusters.
 
-The training is a run of the MLflow store or any SageMaker training job of one's account. Of the latter,
-DescribeTrainingJob has the cluster, the seconds and the hyperparameters, which Hugging Face's examples have spelled
-in a few ways. The number of rows need not be known: it follows from the seconds.
+The training is a run in the MLflow store, or any SageMaker training job of the user's account. DescribeTrainingJob
+returns the cluster, the seconds and the hyperparameters of such a job, whose names differ between Hugging Face's
+examples. The number of rows need not be known, because it follows from the seconds.
 """
 
 import itertools
@@ -37,7 +37,7 @@ from paretune.tracking.recorded_run import RecordedRun
 
 _ROWS_ASSUMED = 100_000  # initial guess; the number follows from the seconds
 _USUAL_BATCH = "8"  # rows per device, the default of Hugging Face's Trainer
-# Names in the hyperparameters of Hugging Face's examples and of the notebooks of AWS.
+# Names of hyperparameters in Hugging Face's examples and in AWS's notebooks.
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "model": ("model_name_or_path", "model_name", "model_id", "model"),
     "per_device_train_batch_size": ("per_device_train_batch_size", "train_batch_size", "batch_size"),
@@ -50,16 +50,16 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """A training that has run."""
+    """A finished training, which the estimates start from."""
 
-    name: str  # what it is, in words
-    texts: Mapping[str, str]  # its parameters as they would be typed; without a number of rows if it is unknown
-    seconds: float | None  # billed, of one instance
+    name: str  # its name for messages, such as "run 1a2b3c4d"
+    texts: Mapping[str, str]  # its parameters as texts; without a number of rows if it is unknown
+    seconds: float | None  # billed seconds of one instance
     step_seconds: float | None = None
     paid_usd: float | None = None  # None if its price is not recorded
     facts: Mapping[str, float] | None = None
     built: Architecture | None = None
-    is_own_code: bool = False  # whether paretune's own training has run
+    is_by_paretune: bool = False  # whether paretune's own code trained, not the user's
 
 
 def of_run(job: RecordedRun) -> Reference:
@@ -87,20 +87,21 @@ def of_run(job: RecordedRun) -> Reference:
         paid_usd=job.cost_usd,
         facts={name: job.metrics[name] for name in DATA_FACTS if name in job.metrics} or None,
         built=None if spec.runs_user_code else built_of(spec, job.metrics),
-        is_own_code=not spec.runs_user_code,
+        is_by_paretune=not spec.runs_user_code,
     )
 
 
 def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
-    """Read a training from DescribeTrainingJob's answer. Raises BadInput if cluster or seconds are missing."""
+    """Return the training in DescribeTrainingJob's response. Raises BadInput if its cluster or seconds are missing."""
     resources, status = answer.get("ResourceConfig", {}), answer.get("TrainingJobStatus")
     is_spot = bool(answer.get("EnableManagedSpotTraining"))  # its billable seconds are lower than its duration
     seconds = answer.get("TrainingTimeInSeconds" if is_spot else "BillableTimeInSeconds")
     if status != "Completed" or not seconds:
         raise BadInput([f"like must name a training that has completed, training job {name} is {status}"])
-    instance_type = resources.get("SelectedInstanceType", resources.get("InstanceType"))  # the first: of several types
+    # SelectedInstanceType is the type that ran if the job allowed several.
+    instance_type = resources.get("SelectedInstanceType", resources.get("InstanceType"))
     if instance_type is None:
-        raise BadInput([f"training job {name} has instance groups of several types: no cluster here is like that"])
+        raise BadInput([f"training job {name} has instance groups of several types, which cannot be estimated"])
     given = {key: value_of(str(text).strip('"')) for key, text in (answer.get("HyperParameters") or {}).items()}
     texts = {
         parameter: str(found)
@@ -124,7 +125,7 @@ def of_description(name: str, answer: Mapping[str, Any]) -> Reference:
 
 
 def find(name: str, environment: Mapping[str, str], region: str | None) -> Reference:
-    """Find the run of this name, or else the SageMaker training job. Raises BadInput if there is neither."""
+    """Return the run with this name, or else the SageMaker training job. Raises BadInput if there is neither."""
     faults, run = list[str](), None
     with collecting(faults):
         run = find_run(open_tracking(environment, SystemClock()), name) if has_store(environment) else None
@@ -138,19 +139,19 @@ def find(name: str, environment: Mapping[str, str], region: str | None) -> Refer
         with refused_to("describe a training job (sagemaker:DescribeTrainingJob)"):
             answer = described(Account(region, environment), name)
     except LaunchRefused as error:
-        raise BadInput([*faults, f"SageMaker was not asked for a training job {name}: {error}"]) from error
+        raise BadInput([*faults, f"training job {name} could not be looked up on SageMaker: {error}"]) from error
     if not answer:
         raise BadInput([*faults, f"{usual_region(region, environment)} has no SageMaker training job {name}"])
     return of_description(name, answer)
 
 
 def compare(request: EstimateRequest) -> EstimateTable:
-    """Estimate the training that `request.like` names on the requested clusters, or on all that fit."""
+    """Return estimates of the training `request.like` on the requested clusters, or on all that it fits on."""
     environment, typed = dict(os.environ), request.texts
     reference = find(request.like, environment, typed.get("region"))
-    known = {*reference.texts, *typed} if not reference.is_own_code else {"model", "max_seq_length"}
+    known = {*reference.texts, *typed} if not reference.is_by_paretune else {"model", "max_seq_length"}
     if unknown := [name for name in ("model", "max_seq_length") if name not in known]:
-        raise BadInput([f"{reference.name} does not show {' and '.join(unknown)}: type what it was"])
+        raise BadInput([f"{reference.name} does not show its {' and '.join(unknown)}: add each as an option"])
     region = usual_region(typed.get("region") or reference.texts.get("region"), environment)
     prices = PriceList.read(environment)
     is_counted = (reference.facts or {}).get("train_rows")
@@ -162,7 +163,7 @@ def compare(request: EstimateRequest) -> EstimateTable:
     specs = [ran, *_others(ran, texts, reference, clusters, list(prices.of_region(region)))]
     priced = [(spec, usual_price(spec, prices, environment)) for spec in specs]
     store = Forecast(open_tracking(environment, SystemClock()) if has_store(environment) else None)
-    evidence = store.evidence if reference.is_own_code else Evidence()
+    evidence = store.evidence if reference.is_by_paretune else Evidence()
     estimates = _estimates(priced, reference, built, evidence, environment)
     if (took := reference.seconds) is not None:
         measured = replace(estimates[0].time, seconds=took, seconds_low=took, seconds_high=took)
@@ -192,9 +193,10 @@ def _others(
     clusters: Mapping[str, Sequence[str]],
     priced: Sequence[str],
 ) -> Iterator[JobSpec]:
-    """Return the same training, with as many rows per step, on each cluster. Raises BadInput if one is impossible.
+    """Yield the same training with the same rows per step on each requested cluster.
 
-    Without any that was asked for: one machine of each priced type with accelerators of the same kind, GPUs or none.
+    If none was requested, these are single machines of all priced types that have GPUs, or have none, like the machine
+    that it ran on. Raises BadInput if a requested cluster is impossible.
     """
     common, batch = dict(texts), str(ran.plan().global_batch_size)
     if all(texts.get(name) == reference.texts.get(name) for name in OF_THE_BATCH):  # none was typed
@@ -224,8 +226,8 @@ def _estimates(
     evidence: Evidence,
     environment: Mapping[str, str],
 ) -> list[Estimate]:
-    """Estimate jobs from the measured seconds of the first and the other evidence."""
-    ran, stack = priced[0][0], "own" if reference.is_own_code else reference.name
+    """Return estimates of the jobs, from the measured seconds of the first one and the other evidence."""
+    ran, stack = priced[0][0], "own" if reference.is_by_paretune else reference.name
     built = built or architecture_of(ran.model, ran.task, environment)
     facts = reference.facts
     specs = [spec for spec, _ in priced]
@@ -256,7 +258,7 @@ def _rows_of(seconds: float, spec: JobSpec, built: Architecture) -> int:
 
 
 def _sentences(estimates: Sequence[Estimate], paid_usd: float | None) -> Iterator[str]:
-    """Describe what the cheapest cluster would have changed."""
+    """Yield sentences on what the training took, and what the cheapest cluster would have saved."""
     ran, took_s = estimates[0], estimates[0].time.seconds
     priced = [item for item in estimates[1:] if item.fits != "no" and item.cost_usd is not None]
     yield f"it took {duration(took_s)} on {_cluster(ran)}" + (f" and cost {usd(paid_usd)}" if paid_usd else "")
