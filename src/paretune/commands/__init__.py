@@ -1,5 +1,5 @@
-"""The commands; the larger ones are folders, those about jobs in `jobs.py`. No lower layer imports them.
+"""The commands, one module each; the larger ones are folders, and those about existing jobs share `jobs.py`.
 
-A new command is a `Command` under its name in capitals (see `command.py`), and a line in `cli.COMMANDS`. To be called
-by `mlflow run` it needs an entry point in MLproject.
+No lower layer imports them. A new command needs a `Command`, a constant with its name in capitals (see `command.py`),
+and a row in `cli.COMMANDS`. To be called by `mlflow run`, it also needs an entry point in MLproject.
 """

@@ -1,7 +1,7 @@
 """The description of a command for the command line: its options, its reader and its runner.
 
-Every command is a constant of a module that imports quickly: `paretune NAME --help` and refused input must not wait for
-MLflow, boto3, pandas or torch, so these are imported in functions.
+Every command is a constant of a module that imports quickly. `paretune NAME --help` and the refusal of wrong input must
+not wait for MLflow, boto3, pandas or torch, so these are imported in functions.
 """
 
 import os
@@ -26,18 +26,18 @@ Options = TypeVar("Options", bound=Parameters)
 class Command(Generic[Request]):
     """One command of `paretune`.
 
-    `read` makes the request from the typed texts and raises BadInput with all its faults; `run` does the work. The
-    options are the fields of `options`, and also those of a job if the command `takes_jobs`.
+    `read` makes the request from the texts of the options, and raises BadInput with all faults. `run` does the work.
+    The options are the fields of `options`, and also the parameters of a job if the command `takes_jobs`.
     """
 
     read: Callable[[Mapping[str, str]], Request]
     run: Callable[[Request], CommandOutput | Result]
     options: type[Parameters] | None = None
     takes_jobs: bool = False
-    excluded: tuple[str, ...] = ()  # fields of `options` and parameters of a job that cannot be typed
+    excluded: tuple[str, ...] = ()  # fields of `options` and parameters of a job that are not options
 
     def models(self) -> dict[str, type[Parameters]]:
-        """Return the name of each option with the model that declares it, the command's own first."""
+        """Return the names of the options, each with the model that declares it; the command's own come first."""
         own, models = self.options, dict[str, type[Parameters]]()
         models |= {} if own is None else dict.fromkeys(own.model_fields, own)
         models |= {name: JobSpec for name in JobSpec.model_fields if self.takes_jobs and name not in models}
@@ -45,12 +45,15 @@ class Command(Generic[Request]):
 
 
 def command_of(options: type[Options], run: Callable[[Options], CommandOutput | Result]) -> Command[Options]:
-    """Create a command whose options are the fields of a model."""
+    """Return a command whose options are the fields of a model."""
     return Command(read=options.read, run=run, options=options)
 
 
 def read_with_profile(read: Callable[[Mapping[str, Any]], Request], texts: Mapping[str, str]) -> Request:
-    """Make a request from the typed texts, completed by the profile; BadInput with the faults of files, too."""
+    """Return the request that the profile and the options describe; the options win.
+
+    Raises BadInput with all faults, including missing files.
+    """
     faults, completed = list[str](), dict[str, Any](texts)
     with collecting(faults):
         completed = with_profile(texts, os.environ)
@@ -62,9 +65,10 @@ def read_with_profile(read: Callable[[Mapping[str, Any]], Request], texts: Mappi
 
 
 def describe_opened_run(kind: str, answer: str) -> None:
-    """Give the run that `mlflow run` has opened for this command a name, and a note that begins with the answer.
+    """Set the name and the note of the run that `mlflow run` has opened for this command.
 
-    Does nothing for a command typed by hand. MLflow shows the first four lines of a note.
+    Do nothing if the command was typed by hand. `answer` comes first, because MLflow shows only the first four lines of
+    a note.
     """
     if "MLFLOW_RUN_ID" not in os.environ:
         return

@@ -1,4 +1,4 @@
-"""The command `demo`: the shipped study `demo` on the virtual clock, in its own store, and its page."""
+"""The command `demo`: simulates the shipped study `demo` in a store of its own, and shows its page."""
 
 import contextlib
 import fcntl
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MARK = ".paretune-demo"  # an empty file that marks a folder that the demo created and may delete
 _OURS = ("AWS_", "MLFLOW_", "PARETUNE_")
-"""Prefixes of the environment variables that the demo ignores: stores, prices and budgets of the user's own jobs."""
+"""Prefixes of environment variables that the demo ignores: they set stores, prices and budgets of the user's jobs."""
 # Means of the published runs with 100,000 rows, on 1 and on 32 V100; seconds of billed time.
 _ONE_S, _ONE_USD = 65_432.0, 69.52
 _MANY_F1, _MANY_USD = 0.899, 99.86
@@ -35,7 +35,7 @@ _SOURCE = "github.com/aws-samples/amazon-sagemaker-huggingface-benchmark"
 
 
 class DemoRequest(Parameters):
-    """Whether the demo opens its page."""
+    """The option of the command."""
 
     open: bool = parameter(True)
     """open the page in a browser, if this is a terminal with a display"""
@@ -66,10 +66,10 @@ def _played(request: DemoRequest, folder: Path) -> CommandOutput:
         "it takes about half a minute, and nothing is sent or spent ..."
     )
     started = time.monotonic()
-    store = f"sqlite:///{folder / 'runs.db'}"  # by another name than MLflow's own, commands name it
+    store = f"sqlite:///{folder / 'runs.db'}"  # not MLflow's default name, so that printed commands name the file
     with _isolated(folder, store), without_waiting_for_the_disk():
         study = StudyFile.read(find_file("demo"), {})
-        # Without warnings about prices: nothing of the demo is paid.
+        # Only trials are printed. Warnings about prices would be noise, because the demo costs nothing.
         result = run_study_file(study, say=lambda text: say_on_stderr(text) if text.startswith("trial ") else None)
     page = folder / "pareto.html"
     shutil.copy(next(folder.glob(f"mlruns/*/{result.run_id}/artifacts/{page.name}")), page)
@@ -84,7 +84,7 @@ def _played(request: DemoRequest, folder: Path) -> CommandOutput:
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other demos out of the folder, which each of them would remove first."""
+    """Lock the folder against other demos, which would begin by removing it."""
     with folder.with_name(f"{folder.name}.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,7 +96,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _isolated(folder: Path, store: str) -> Iterator[None]:
-    """Work in `folder`, with its own MLflow store and nothing of the user's settings; all is restored at the end."""
+    """Work in `folder` with its own MLflow store and without the user's settings; restore everything at the end."""
     before = dict(os.environ)
     try:
         for name in before:
@@ -112,7 +112,7 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
 
 
 def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bool, took_s: float) -> str:
-    """Return the answer next to the published figures, the addresses of its results, and the commands to type next."""
+    """Return the answer next to the published figures, where its files are, and the next commands to try."""
     front, picks, rows = answer.front, answer.picks, {"dataset": "reviews.csv"}
     steps = {
         command_line("train", rows): "one training on this machine",
@@ -131,11 +131,10 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         first, last = picks[0].point.means, min((pick.point.means for pick in picks), key=itemgetter("job_seconds"))
         others = len(front.best) - sum(pick.point in front.best for pick in picks)
         lines += [
-            f"Against one V100, the first takes 1/{_ONE_S / first['job_seconds']:.0f} of the time, for "
-            f"{_percent(first['cost_usd'], _ONE_USD)}. "
-            f"Against 32, the fastest takes {last['job_seconds'] / 60:.0f} min,",
-            f"with {last['f1'] - _MANY_F1:+.3f} F1, for {_percent(last['cost_usd'], _MANY_USD)}. "
-            f"Other configurations on the front: {others}.",
+            f"Compared with one V100, the first takes 1/{_ONE_S / first['job_seconds']:.0f} of the time and costs "
+            f"{_percent(first['cost_usd'], _ONE_USD)}. Compared with 32,",
+            f"the fastest takes {last['job_seconds'] / 60:.0f} min, changes F1 by {last['f1'] - _MANY_F1:+.3f} and "
+            f"costs {_percent(last['cost_usd'], _MANY_USD)}. Other configurations on the front: {others}.",
         ]
     lines += [
         "",
@@ -144,9 +143,9 @@ def _text(answer: "StudyAnswer", page: Path, open_command: str, *, is_opened: bo
         "",
         f"Simulated in {duration(took_s)}. Nothing was trained, sent or spent: seconds and F1 are formulas fitted to",
         f"the published runs ({_SOURCE}).",
-        "The demo wrote to the folder of its page only.",
+        "The demo wrote only to the folder of its page.",
         "",
-        "Next, with your own rows, here in reviews.csv with the columns text and label:",
+        "Next, try your own rows, for example in reviews.csv with the columns text and label:",
         *(f"  {command}  # {about}" for command, about in steps.items()),
     ]
     return "\n".join(["", *lines])

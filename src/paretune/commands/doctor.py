@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
 
 _TORCH_TIMEOUT_S = 120.0
-_UNNEEDED = "local and simulated jobs need nothing of AWS"
+_UNNEEDED = "local and simulated jobs do not need AWS"
 _PAID_USD = 0.50
 _PAID_JOB: Mapping[str, Any] = {
     "instance_type": "ml.m5.large",
@@ -50,7 +50,7 @@ _OF_THE_PAID_JOB = {
 
 
 class DoctorOptions(Parameters):
-    """The options of the command; others are parameters of the job that is checked for."""
+    """The command's own options. The others are parameters of a job, for which the checks are made."""
 
     paid: bool = parameter(False)
     """after the checks, run a small job in your AWS account, for at most 0.50 USD"""
@@ -58,19 +58,19 @@ class DoctorOptions(Parameters):
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorRequest:
-    """The cluster to check, and whether to run the paid job."""
+    """The job to check for, and whether to run the paid job."""
 
-    spec: JobSpec  # the job to be checked for; on SageMaker unless `is_local`
+    spec: JobSpec  # the job to check for; on SageMaker unless `is_local`
     paid: bool = False
     is_local: bool = False  # whether the launcher is local or simulated, so that AWS is not checked
-    names_instances: bool = False  # whether an instance type was typed, so that its quota is looked up
+    names_instances: bool = False  # whether an instance type was given, so that its quota is looked up
     wants_sagemaker: bool = False
-    """Whether an instance type, the account or its profile has been set, or a paid job is requested; otherwise a
-    machine without credentials is no fault."""
+    """Whether the user has set an instance type or something of the AWS account, or requests a paid job. Otherwise,
+    missing credentials are no fault."""
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":
-        """Read the typed texts, completed by the profile; raises BadInput with all faults."""
+        """Return the request that the options and the profile describe. Raises BadInput with all faults."""
         faults, paid, spec, profile = list[str](), False, JobSpec(), dict[str, Any]()
         with collecting(faults):
             paid = DoctorOptions.read({"paid": texts.get("paid", "")}).paid
@@ -96,7 +96,10 @@ class DoctorRequest:
 
 
 def run_doctor(request: DoctorRequest) -> CommandOutput:
-    """Make all checks and, if asked for and nothing is wrong, launch the paid job; failed checks are not raised."""
+    """Make all checks, then launch the paid job if it is requested and no check failed.
+
+    Failed checks raise nothing; they set the exit code.
+    """
     findings = examine(request, dict(os.environ))
     counts = Counter(finding.verdict for finding in findings)
     wrong = counts[Verdict.FAILED]
@@ -107,31 +110,31 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
     document: dict[str, object] = {"checks": listed, "wrong": wrong, "paid": None}
     lines = [f"{item.verdict.value:<11}  {item.subject:<11}  {' '.join(item.text.split())}" for item in findings]
     summary = f"{counts[Verdict.PASSED]} ok, {wrong} wrong, {counts[Verdict.NOT_CHECKED]} not checked"
-    lines += ["", f"{summary}; nothing was paid for this"]
+    lines += ["", f"{summary}; these checks cost nothing"]
     if request.paid and not wrong:
         from paretune.jobs.launch import launch_here
 
-        print(printable("\n".join(lines)), flush=True)  # before the minutes that the job takes
+        print(printable("\n".join(lines)), flush=True)  # now, because the job takes minutes
         result = launch_here(paid_job(request.spec))
         return CommandOutput(text=str(result), document=document | {"paid": result.to_dict()})
     failures = [f"- {item.subject}: {item.text}" for item in findings if item.verdict is Verdict.FAILED]
-    with suppress(ParetuneError):  # a check reports MLflow's faults
+    with suppress(ParetuneError):  # one of the checks reports that MLflow does not work
         describe_opened_run("doctor", "\n".join([summary, *failures]))
     if request.paid:
-        lines.append("paid=true: no job was launched, repair what is wrong first")
+        lines.append("paid=true: no job was launched; fix what is wrong first")
     elif not request.is_local:
         lines.append(f"`paretune doctor --paid true` runs a small job in your account, for at most {_PAID_USD:.2f} USD")
     return CommandOutput(text="\n".join(lines), document=document, exit_code=BadInput.exit_code if wrong else 0)
 
 
 def paid_job(request: JobSpec) -> JobSpec:
-    """Return a small training in the account of the request, with its model and data."""
+    """Return a small job with the account, the model and the data of the request."""
     given = {name: value for name, value in request.given().items() if name in _OF_THE_PAID_JOB}
     return JobSpec.read({**given, **_PAID_JOB})
 
 
 def examine(request: DoctorRequest, environment: Mapping[str, str]) -> list[Finding]:
-    """Run all checks, those of this machine first, and return their findings. Raises nothing and costs nothing."""
+    """Make all checks, those of this machine first, and return their findings. Raises nothing and costs nothing."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "environment": lambda: environment_findings(needs_sagemaker=request.wants_sagemaker),
         "torch": lambda: torch_findings(environment),
@@ -147,13 +150,13 @@ def environment_findings(*, needs_sagemaker: bool = False) -> Iterator[Finding]:
     yield passed("environment", f"Python {sys.version.split()[0]}, paretune {version('paretune')}")
     if reason := missing("sagemaker"):
         find = failed if needs_sagemaker else passed
-        yield find("environment", f"without jobs on SageMaker: {reason}")
+        yield find("environment", f"jobs on SageMaker are not possible: {reason}")
 
 
 def torch_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Report the device that PyTorch sees. PyTorch always runs in its own process."""
     if reason := missing("train"):
-        yield passed("torch", f"without what trains on this machine; for that, {reason}")
+        yield passed("torch", f"training on this machine is not possible: {reason}")
         return
     process = subprocess.run(
         [sys.executable, "-m", "paretune.training.device"],
@@ -184,13 +187,13 @@ def store_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     try:
         require_answer(uri)
         if is_absent_file(uri):
-            yield passed("mlflow", f"{address} is not there yet: the first command makes it")
+            yield passed("mlflow", f"{address} does not exist yet: the first command creates it")
             return
         tracking = Tracking(environment, SystemClock())
     except TrackingUnavailable as error:
         remedy = "`mlflow server --port 5000` starts a server, `unset MLFLOW_TRACKING_URI` uses a file here"
         if "schema" in str(error):
-            remedy = f"make a copy, then `mlflow db upgrade {address}`; if a newer MLflow has made it, install that one"
+            remedy = f"make a copy, then `mlflow db upgrade {address}`; if a newer MLflow created it, install that one"
         yield failed("mlflow", f"{error}: {remedy}")
         return
     yield from _probe_findings(tracking, address)
@@ -203,11 +206,11 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
 
     from paretune.tracking.run_writer import TROUBLE
 
-    allow = "jobs need that; allow it there, on a managed server with sagemaker-mlflow:*"
+    allow = "jobs need this permission; a managed server grants it by sagemaker-mlflow:*"
     try:
         run_id = tracking.create("paretune doctor").run_id
     except TrackingUnavailable as error:
-        yield failed("mlflow", f"{address} does not take runs (CreateRun): {error}: {allow}")
+        yield failed("mlflow", f"{address} does not accept runs (CreateRun): {error}: {allow}")
         return
     client, models = MlflowClient(), list[str]()
     rows = DatasetInput(Dataset("probe", "0", "local", "{}"))
@@ -233,9 +236,9 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
             step()
         except TROUBLE as error:
             refused = True
-            yield failed("mlflow", f"{address} does not take {what}: {first_line(error)}: {allow}")
+            yield failed("mlflow", f"{address} does not accept {what}: {first_line(error)}: {allow}")
     if not refused:
-        yield passed("mlflow", f"{address} answers, and takes all that a job records")
+        yield passed("mlflow", f"{address} answers, and accepts everything that a job records")
     try:
         for model_id in models:
             client.delete_logged_model(model_id)
@@ -245,7 +248,7 @@ def _probe_findings(tracking: "Tracking", address: str) -> Iterator[Finding]:
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Check region and identity; with valid credentials also role, bucket, permissions, and quotas of a named type."""
+    """Check region and credentials; if they are valid, also role, bucket, permissions, and quotas of a given type."""
     if request.is_local:
         yield passed("aws", f"not checked: {_UNNEEDED}")
         return
@@ -253,7 +256,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str]) -> It
 
     if not request.wants_sagemaker and not aws.has_credentials():
         more = "`paretune doctor --launcher sagemaker` checks more"
-        yield passed("aws", f"no credentials are found: {_UNNEEDED}; {more}")
+        yield passed("aws", f"no credentials were found: {_UNNEEDED}; {more}")
         return
     checks = {aws.ROLE: aws.role_findings, aws.BUCKET: aws.bucket_findings, aws.PERMISSIONS: aws.permission_findings}
     checks |= {aws.QUOTAS: aws.quota_findings} if request.names_instances else {}

@@ -1,4 +1,4 @@
-"""The command `import`: a table of finished runs, brought into MLflow and marked `published`, each once."""
+"""The command `import`: records a table of finished runs in MLflow, each once, with the origin `published`."""
 
 import hashlib
 import json
@@ -44,35 +44,35 @@ _REQUIRED = {
     "max_seq_length": "512",
     "precision": "fp32",
 }
-"""Parameters that decide seconds and F1, each with an example: a default must not be recorded as a fact."""
+"""Parameters that decide seconds and F1, each with an example. They are required, because a default is not a fact."""
 _ORIGIN = "published"
 
 
 class ImportOptions(Parameters):
-    """The options of the command; others are parameters of a job."""
+    """The command's own options. The others are parameters of a job."""
 
     recorded_runs: str | None = parameter(None)
     """CSV table of finished runs, whose columns have the names of parameters"""
     columns: dict[str, str] = parameter({}, example={"seconds": "billable_seconds"})
-    """column names in the file, and the parameters they stand for"""
+    """column names in the file, each with the parameter that it contains"""
     dataset_size: int | None = parameter(None, ge=1)
     """rows before validation rows were split off"""
     hourly_price_usd: float | None = parameter(None, gt=0)
-    """price of an hour of one instance then; without a column cost_usd, the cost follows from it"""
+    """dollars per hour of one instance at that time; without a column cost_usd, the cost is computed from it"""
     price_as_of: str | None = parameter(None)
     """day, month or year of that price, such as 2021-08"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportRequest:
-    """A table; `typed` has the parameters typed for all rows."""
+    """A table of runs; `typed` has the parameters that were given as options for all its rows."""
 
     table: RunTable
     typed: Mapping[str, str]
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "ImportRequest":
-        """Read the typed texts, `recorded_runs` and parameters of a job; raises BadInput with all faults."""
+        """Return the request that the options describe. Raises BadInput with all faults."""
         typed = {name: text for name, text in texts.items() if text.strip()}
         of_import: dict[str, str] = {name: typed.pop(name) for name in ("recorded_runs", "columns") if name in typed}
         of_table = ImportOptions.read(of_import)
@@ -107,9 +107,9 @@ def run_import(request: ImportRequest) -> CommandOutput:
 def import_runs(
     request: ImportRequest, tracking: "Tracking", price_of: Callable[[JobSpec], Price | None]
 ) -> CommandOutput:
-    """Create a run for each row that has none, and complete what an interrupted import has left.
+    """Create a run for each row that has none, and complete the runs that an interrupted import left unfinished.
 
-    Raises TrackingUnavailable if MLflow becomes unavailable; the same command imports the rest.
+    Raises TrackingUnavailable if MLflow becomes unavailable. The same command then imports the rest.
     """
     from paretune.jobs.names import run_name
 
@@ -137,19 +137,17 @@ def import_runs(
         run = tracking.run(before.run_id) if before is not None else tracking.create(run_name(spec), tags)
         _fill(run, row, price, table.name, sizes)
         if run.has_gap:
-            gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
+            gap = f"MLflow became unavailable after {len(added)} runs: the same command imports the rest"
             raise TrackingUnavailable(gap)
         added.append(run.run_id)
     there = len(table.rows) - len(added)
     lines = [f"{table.name}: {len(added)} runs imported as published, {there} were there already"]
     if table.ignored:
-        lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
+        lines.append(f"ignored columns with unknown names: {', '.join(table.ignored)}")
     lines += [f"{count} run{'s' * (count > 1)}: {remark}" for remark, count in remarks.items()]
     if others := sum(job.tags.get(schema.SOURCE) == table.name for job in imported.values()):
-        others_text = (
-            f"runs imported before from a table {table.name}, from other rows or with other values typed: {others}"
-        )
-        lines.append(f"{others_text}; if they are of the same trainings, delete them in MLflow, or they count twice")
+        others_text = f"runs imported earlier from a table {table.name}, with other rows or other options: {others}"
+        lines.append(f"{others_text}; if they are the same trainings, delete them in MLflow, or they count twice")
     document = {"table": table.name, "run_ids": added, "known": there, "ignored_columns": list(table.ignored)}
     return CommandOutput(text="\n".join(lines), document=document | {"remarks": lines[1:]})
 
@@ -168,7 +166,10 @@ def _price_of(row: RecordedRow, table: str) -> Price | None:
 
 
 def _sizes(spec: JobSpec) -> Mapping[str, float]:
-    """Return the sizes of a model in a folder, which jobs record so that the run is evidence without the folder."""
+    """Return the sizes of a model in a folder; empty for well-known models.
+
+    Jobs record them too, so that estimates can use the run without the folder.
+    """
     config = None if well_known(spec.model) else config_in(spec.model)
     built = None if config is None else of_config(config, spec.task)
     if built is None:

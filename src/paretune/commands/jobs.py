@@ -26,7 +26,7 @@ class RunOptions(Parameters):
     """The options of a command about one recorded job."""
 
     run: str = parameter("")
-    """the run of the job: its id, or the first six characters or more of it, or the name of the job"""
+    """id of the job's run, or at least its first six characters, or the name of the job"""
 
     rules: ClassVar[Rules] = rules_of(
         {
@@ -50,7 +50,7 @@ def _open_store(command: str) -> "tuple[Workplaces, Tracking]":
         raise BadInput(["there is no MLflow store here: set MLFLOW_TRACKING_URI, or go to the folder of mlflow.db"])
     tracking = Tracking(workplaces.environment, SystemClock())
     if tracking.opened_run_id() is not None:
-        tracking.begin(command)  # `mlflow run` shows a run for every command
+        tracking.begin(command)  # `mlflow run` opens a run for every command, which is named after it
     return workplaces, tracking
 
 
@@ -154,7 +154,7 @@ def _clean(options: CleanOptions) -> CommandOutput:
     found, remarks = found_in_s3(tracking, workplaces.environment, days, keeps_front=options.keep == "front")
     removable = [each for each in found if not each.why_kept]
     kept = dict.fromkeys(each.why_kept for each in found if each.why_kept)
-    lines = [f"jobs of this store have left {in_words(found)}" if found else "nothing of jobs of this store is in S3"]
+    lines = [f"jobs of this store have left {in_words(found)}" if found else "S3 has nothing of this store's jobs"]
     lines += [f"  {each.row()['uri']}  {each.size / 1e9:.3f} GB" for each in removable[:_MOST]]
     lines += [f"  and {len(removable) - _MOST} more"] if len(removable) > _MOST else []
     for why in kept:

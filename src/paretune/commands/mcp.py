@@ -1,9 +1,9 @@
 """The command `mcp`: a server for agents on standard input and output (Model Context Protocol, package `mcp`).
 
 Everything that an agent launches counts against one file of budgets, which the person who starts the server names. An
-agent sets only listed parameters, none of which chooses code, image, account or owner of a job. A launched command is
-a separate process, whose output and process id are in files of a folder, so that it outlives the server and the next
-one finds it.
+agent can set only listed parameters, none of which chooses the code, image, account or owner of a job. A launched
+command is a separate process, with its output and process id in files of a folder. So it outlives the server, and the
+next server finds it.
 """
 
 import json
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 _INSTRUCTIONS = """paretune answers which SageMaker cluster, batch size and learning rate to pay for.
 One estimate compares all clusters: describe the training and give a list of instance types, the cheapest comes first.
-preview checks a job and bounds its dollars; launch starts a job within the budget of this server; status says how it
-goes; front shows the best trade-offs of a study, which a person has started."""
+preview checks a job and bounds its dollars; launch starts a job within the budget of this server; status shows its
+progress; front shows the best trade-offs of a study that a person has started."""
 _JOB_OF_AGENTS = {
     *("model", "init", "task", "fine_tuning", "lora", "precision", "seed", "training_arguments"),
     *("dataset", "validation_file", "test_file", "text_column", "label_column"),
@@ -58,7 +58,7 @@ _JOB_OF_AGENTS = {
     *("launcher", "instance_type", "instance_count", "fallback_instance_types"),
     *("spot", "max_runtime_minutes", "max_cost_usd", "probe_steps", "profile_steps"),
 }
-"""The parameters of a job that an agent may set: none chooses code, account or money, or what is recorded of a job."""
+"""The parameters of a job that an agent may set: none chooses code, account or budget, or what is recorded."""
 _ARGUMENTS_OF_AGENTS: Mapping[str, type[float | int | str]] = {
     **dict.fromkeys(("weight_decay", "max_grad_norm", "warmup_steps", "warmup_ratio", "label_smoothing_factor"), float),
     **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon", "eval_steps", "logging_steps", "save_steps"), float),
@@ -66,20 +66,20 @@ _ARGUMENTS_OF_AGENTS: Mapping[str, type[float | int | str]] = {
     **dict.fromkeys(("gradient_checkpointing", "load_best_model_at_end"), bool),
     "max_steps": int,
 }
-"""The entries of training_arguments that an agent may set: none sends anything anywhere, or names a file."""
+"""The entries of training_arguments that an agent may set: none sends data anywhere or names a file."""
 _KINDS = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
-_SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # of the schema of a parameter
+_SHOWN = ("type", "anyOf", "enum", "default", "description", "minimum", "maximum")  # keys of a parameter's schema
 _JOB = re.compile(r"^(?:simulated )?job ([\w-]+)", re.MULTILINE)  # as `launch` announces it
 _DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
 
 class McpOptions(Parameters):
-    """The budgets that agents may spend through this server."""
+    """What agents may spend and read through this server."""
 
     budget: str | None = parameter(None)
-    """YAML file with monthly budgets that all launches count against; without it agents can only look"""
+    """YAML file with monthly budgets that all launches count against; without it, agents cannot launch anything"""
     reads: tuple[str, ...] = parameter(())
-    """prefixes in S3, such as s3://bucket/datasets, that agents may read; without it they read nothing in S3"""
+    """prefixes in S3, such as s3://bucket/datasets, that agents may read; without it, they read nothing in S3"""
 
     rules: ClassVar[Rules] = (
         lambda options: [
@@ -96,7 +96,7 @@ def _run(options: McpOptions) -> CommandOutput:
     if reason := missing("mcp"):
         raise BadInput([reason])
     if options.budget is not None and not is_file(options.budget):
-        raise BadInput([f"budget must name a YAML file with budgets, and {options.budget} is none"])
+        raise BadInput([f"budget must name a YAML file with budgets, but there is no file {options.budget}"])
     budget = None if options.budget is None else absolute(options.budget)
     make_server(Tools(home_of(os.environ).resolve() / "agents", budget, options.reads)).run("stdio")
     return CommandOutput()
@@ -109,7 +109,7 @@ def make_server(tools: "Tools") -> "MCPServer":
     from mcp.server.mcpserver.tools import Tool
 
     class StrictTool(Tool):
-        """A tool that refuses arguments which it does not have; the package `mcp` ignores them."""
+        """A tool that refuses unknown arguments, which the package `mcp` would ignore."""
 
         async def run(self, arguments: dict[str, Any], *further: Any, **named: Any) -> Any:
             known = self.parameters["properties"]
@@ -118,7 +118,7 @@ def make_server(tools: "Tools") -> "MCPServer":
                 raise ToolError(printable(f"{self.name} has no argument {', '.join(unknown)}: it has {has}"))
             return await super().run(arguments, *further, **named)
 
-    one_at_a_time = threading.Lock()  # checks set MLflow's globals
+    one_at_a_time = threading.Lock()  # because checks set global variables of MLflow
 
     def guarded(act: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         @wraps(act)
@@ -164,9 +164,9 @@ class Tools:
     """The tools of an agent.
 
     Attributes:
-        folder: of the launched commands.
-        budget: file of the budgets that launches count against; None if nothing can be launched.
-        reads: prefixes in S3 below which files are read.
+        folder: the folder with the files of launched commands.
+        budget: the file of the budgets that launches count against; None if nothing can be launched.
+        reads: prefixes in S3 below which agents may read.
     """
 
     folder: Path
@@ -203,13 +203,13 @@ class Tools:
         launch(JobSpec.read(texts), dry_run=True, quiet=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         for number in count(1):
-            with suppress(FileExistsError):  # of an earlier launch, or of another server
+            with suppress(FileExistsError):  # the folder of an earlier launch, or of another server's
                 start(self.folder / f"train-{number}", texts)
                 break
         return self._described(f"train-{number}")
 
     def status(self, name: str | None = None) -> dict[str, Any]:
-        """Show launched commands with their last lines, one or all, and running jobs: dollars so far and at worst."""
+        """Show launched commands, one or all, and running jobs with their dollars so far and at worst."""
         from paretune.jobs.standing import standing
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
@@ -219,7 +219,7 @@ class Tools:
         return {"launched": launched, "running": jobs}
 
     def stop(self, name: str) -> dict[str, Any]:
-        """Stop a launched command by its name, as Ctrl-C does, or its job if only that runs; its cost is recorded."""
+        """Stop a launched command by its name like Ctrl-C, or its job if only that still runs. Its cost is recorded."""
         from paretune.jobs.standing import stop
         from paretune.jobs.workplace import Workplaces
 
@@ -232,14 +232,17 @@ class Tools:
         return self._described(name)
 
     def _running(self, name: str) -> "RecordedRun | None":
-        """Return the run of a launched command whose job has not ended, such as after lost contact."""
+        """Return the run of a launched command if its job still runs, else None.
+
+        The job may outlive the command, for example if the command lost contact with it.
+        """
         from paretune.jobs.standing import find_run
         from paretune.jobs.workplace import Workplaces, has_store, open_tracking
 
         job = _JOB.search(_text(self.folder / name / _LOG))
         if job is None or not has_store(os.environ):
             return None
-        with suppress(BadInput):  # its run has been deleted
+        with suppress(BadInput):  # raised if the run has been deleted
             run = find_run(open_tracking(os.environ, SystemClock()), job[1], Workplaces.of_process().of)
             return run if run.tags.get(schema.STATE) == "Running" else None
         return None
@@ -255,11 +258,15 @@ class Tools:
         return sorted(path.name for path in self.folder.glob("*/"))
 
     def _described(self, name: str) -> dict[str, Any]:
-        """Describe a launched command. One that cannot be checked from here, on another machine, counts as running."""
+        """Return the state, result and last lines of a launched command.
+
+        A command on another machine, which cannot be checked from here, counts as running.
+        """
         folder = self.folder / name
         if name not in self._names:
             raise BadInput([f"nothing was launched under the name {name!r}: status lists all"])
-        has_ended = is_alive(_text(folder / _PROCESS)) is False  # before the document is read, which is written last
+        # This is checked before the document is read, because a command writes the document at its end.
+        has_ended = is_alive(_text(folder / _PROCESS)) is False
         lines = _text(folder / _LOG).splitlines()[-10:]
         try:
             result = json.loads(_text(folder / _DOCUMENT))
@@ -271,7 +278,7 @@ class Tools:
 
 
 def start(folder: Path, parameters: Mapping[str, str]) -> None:
-    """Start `paretune train --key=value ... --json` as a process that does not end with this one."""
+    """Start `paretune train --key=value ... --json` as a process that outlives this one."""
     folder.mkdir(parents=True)
     words = [f"--{key}={text}" for key, text in parameters.items()]  # a value such as --help stays a value
     with (folder / _DOCUMENT).open("wb") as output, (folder / _LOG).open("wb") as log:
@@ -280,10 +287,10 @@ def start(folder: Path, parameters: Mapping[str, str]) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=log,
-            start_new_session=True,  # Ctrl-C of the server is not its own; its job is paid for and goes on
+            start_new_session=True,  # Ctrl-C of the server must not stop a job that is paid for
         )
     (folder / _PROCESS).write_text(process_text(process.pid))
-    threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
+    threading.Thread(target=process.wait, daemon=True).start()  # so that the process leaves no zombie
 
 
 def _text(path: Path) -> str:
@@ -291,10 +298,11 @@ def _text(path: Path) -> str:
 
 
 def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str, str]:
-    """Return values as a user would type them, lists separated by commas. Raises BadInput for forbidden parameters.
+    """Return parameters as texts that a user would type; lists become comma-separated.
 
-    Unknown names are refused by the reader of the values. A path must lie below the current folder or one of the
-    prefixes `reads`, each of a comma-separated list; an id on the hub counts as a path below the folder.
+    Raises BadInput for parameters that an agent may not set, and for paths that it may not read: each path, also in a
+    comma-separated list, must be below the current folder or one of the prefixes `reads`. An id on the Hugging Face Hub
+    counts as a path below the folder. Unknown names are refused later, when the texts are read.
     """
     texts, faults = dict[str, str](), list[str]()
     for name, value in parameters.items():
@@ -312,10 +320,10 @@ def _texts(parameters: Mapping[str, object], reads: Collection[str]) -> dict[str
 
 
 def _argument_faults(given: object) -> Iterator[str]:
-    """Return what an agent may not set in training_arguments, which is a mapping or its JSON."""
+    """Yield the faults of training_arguments (a mapping or its JSON text) that an agent has set."""
     if isinstance(given, str):
         with suppress(ValueError):
-            given = parse_json(given.strip())  # with more kinds of blanks than JSON knows
+            given = parse_json(given.strip())  # `strip` removes more kinds of whitespace than JSON allows
     if not isinstance(given, Mapping):
         yield f"training_arguments must be a mapping from names to values, got {str(given)[:60]}"
         return
@@ -328,7 +336,7 @@ def _argument_faults(given: object) -> Iterator[str]:
 
 
 def _is_plain(value: object, kind: type) -> bool:
-    """Return whether a value, or its text, has this kind, so that no list or mapping hides in it."""
+    """Return whether a value, or its text, is of this kind, so that no list or mapping is hidden in it."""
     if kind is str:
         return isinstance(value, str) and bool(re.fullmatch(r"\w+", value, re.ASCII))
     try:
@@ -339,24 +347,24 @@ def _is_plain(value: object, kind: type) -> bool:
 
 
 def _path_faults(name: str, path: str, reads: Collection[str]) -> Iterator[str]:
-    """Return why an agent may not read a path: it must lie below the current folder or an allowed prefix in S3."""
+    """Yield a fault if an agent may not read a path: it must be below the current folder or an allowed prefix in S3."""
     if path.startswith(IN_S3):
         parts = _parts_in_s3(path.rstrip("/"))
         prefixes = [_parts_in_s3(prefix.rstrip("/")) or [""] for prefix in reads]
         if parts is None or not any(parts[: len(prefix)] == prefix for prefix in prefixes):
             named = ", ".join(reads) or "none"
-            rule = f"{name} in S3 must lie below a prefix that `paretune mcp --reads` names, which names {named}"
+            rule = f"{name} in S3 must be below a prefix of `paretune mcp --reads`, which has {named}"
             yield f"{rule}; got {path}"
     elif (
         "://" in path
         or path.lower().startswith("file:")
         or not Path(absolute(path)).resolve().is_relative_to(Path.cwd().resolve())
     ):
-        yield f"{name} must lie below the folder of this server, got {path}: copy it there"
+        yield f"{name} must be below the folder of this server, got {path}: copy it there"
 
 
 def _parts_in_s3(address: str) -> list[str] | None:
-    """Split s3://BUCKET/PREFIX into bucket and folders; None for an address that could be read in another way."""
+    """Return the bucket and the folders of s3://BUCKET/PREFIX, or None if the address could be read in another way."""
     parts = address.removeprefix(IN_S3).split("/")
     is_plain = address.startswith(IN_S3) and not {"", ".", ".."} & {*parts} and not re.search(r"[%\\?#@\0]", address)
     return parts if is_plain else None

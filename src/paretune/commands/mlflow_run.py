@@ -1,4 +1,4 @@
-"""`mlflow run PROJECT --backend sagemaker`: any MLflow project as a SageMaker job, the same one as `train` launches.
+"""`mlflow run PROJECT --backend sagemaker`: runs an MLflow project as the same SageMaker job that `train` launches.
 
 MLflow finds the class by its entry point `sagemaker` in the group `mlflow.project_backend`.
 """
@@ -38,8 +38,8 @@ _OUR_PROJECT, _OUR_TRAINING = "paretune", ("main", "train")
 class SageMakerBackend(AbstractBackend):
     """Runs MLflow projects as SageMaker training jobs.
 
-    MLflow's command line does not wait for the runs of a plug-in. So that `mlflow run` ends as it does on this machine,
-    this class waits for the run after MLflow has finished with it.
+    MLflow's command line does not wait for the runs of a plug-in. So this class waits for the job after MLflow is done,
+    and `mlflow run` ends when the job has ended, as it does for local projects.
     """
 
     def run(
@@ -58,7 +58,7 @@ class SageMakerBackend(AbstractBackend):
         """
         with _errors_of_mlflow():
             spec = job_of(project_uri, entry_point, params or {}, version, backend_config)
-            # The job gets its own run, also in a project that `mlflow run` has started.
+            # The job gets its own run, even if this process was itself started by `mlflow run`.
             environment = {name: text for name, text in os.environ.items() if name != "MLFLOW_RUN_ID"}
             environment |= {"MLFLOW_EXPERIMENT_ID": experiment_id}
             workplaces = replace(Workplaces.of_process(), environment=environment, on_events=ProgressPrinter())
@@ -76,9 +76,9 @@ class SageMakerBackend(AbstractBackend):
 def job_of(
     uri: str, entry_point: str, parameters: Mapping[str, str], version: str | None, configuration: Mapping[str, Any]
 ) -> JobSpec:
-    """Return the job that `mlflow run` asks for. Raises BadInput.
+    """Return the specification of the job that `mlflow run` asks for. Raises BadInput.
 
-    For paretune's own project it is paretune's training, and its parameters are those of the job.
+    For paretune's own project, this is paretune's training, and the project's parameters are those of the job.
     """
     given = {name: value for name, value in configuration.items() if name not in _OF_MLFLOW}
     faults = [f"{name} is set by `mlflow run`: leave it out" for name in _SET_BY_MLFLOW_RUN if name in given]
@@ -92,16 +92,16 @@ def job_of(
     job = {"project": uri, "entry_point": entry_point, "training_arguments": dict(parameters)}
     if read_project(uri)[0].name == _OUR_PROJECT:
         if entry_point not in _OUR_TRAINING:
-            raise BadInput([f"{entry_point} is no training: run it without --backend"])
+            raise BadInput([f"{entry_point} is not a training: run it without --backend"])
         job = dict(parameters)
     spec = JobSpec.read(with_profile({**given, **job, "launcher": _NAME}, os.environ))
     if spec.dry_run:
-        raise BadInput([f"`mlflow run` has no dry run: `{spec.command()} {options(dry_run='true')}` is one"])
+        raise BadInput([f"`mlflow run` has no dry run: use `{spec.command()} {options(dry_run='true')}`"])
     return spec
 
 
 class SubmittedJob(SubmittedRun):
-    """The job of a project under way."""
+    """The running job of an MLflow project."""
 
     def __init__(self, job: Attempts) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class SubmittedJob(SubmittedRun):
         return self._job.record.run.run_id
 
     def wait(self) -> bool:
-        """Follow the job to its end and complete its run; returns whether it has a result. Ctrl-C stops the job."""
+        """Follow the job to its end, complete its run, and return whether it has a result. Ctrl-C stops the job."""
         workplace = self._job.record.workplace
         with _errors_of_mlflow(), workplace.interruption.listening():
             try:
@@ -136,7 +136,7 @@ class SubmittedJob(SubmittedRun):
                 self._job.leave(Interrupted("cancelled"))
 
     def end_command(self) -> None:
-        """Wait, and end the command with exit code 1 if the job has no result."""
+        """Wait for the job, and exit with code 1 if it has no result."""
         try:
             succeeded = self.wait()
         except ExecutionException as error:
@@ -148,6 +148,7 @@ class SubmittedJob(SubmittedRun):
 
 @contextmanager
 def _errors_of_mlflow() -> Iterator[None]:
+    """Raise paretune's errors as the exceptions that MLflow expects."""
     try:
         yield
     except Interrupted as error:

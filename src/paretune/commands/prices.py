@@ -1,4 +1,4 @@
-"""The command `prices`: the known prices of a region, refreshed from AWS's Pricing API on request."""
+"""The command `prices`: shows the known prices of a region, and reads today's from AWS's Pricing API on request."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from paretune.specification.catalog import instances, region_faults, unknown_typ
 from paretune.specification.declaration import Parameters, Rules, parameter, split_list
 from paretune.specification.profile import read_profile
 
-_API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
+_API_REGION = "us-east-1"  # one of the API's three endpoints; each has the prices of all regions
 _USAGE = re.compile(r"(?:^|-)Train:(ml\.[\w-]+\.\w+)$")  # USE1-Train:ml.m5.large; not USE1-TrainingPlanUpfrontFee:...
 _LONGEST_SOURCE = 60  # characters in the text
 _COLUMNS: Columns = {
@@ -49,7 +49,7 @@ class PricesRequest(Parameters):
 
 @dataclass(frozen=True, kw_only=True)
 class PriceTable(Result):
-    """On-demand prices of SageMaker Training in one region; None if unknown. Ages are counted to `today`."""
+    """On-demand prices of SageMaker Training in one region, None if unknown. `today` is the day for their ages."""
 
     region: str
     prices: dict[str, Price | None]
@@ -57,7 +57,7 @@ class PriceTable(Result):
 
     @classmethod
     def of(cls, environment: Mapping[str, str], region: str, instance_types: Sequence[str]) -> "PriceTable":
-        """Return the prices of these types, or of all in the region. Raises BadInput for an unknown type."""
+        """Return the prices of these types, or of all with a price in the region. Raises BadInput for unknown types."""
         priced = PriceList.read(environment).of_region(region)
         possible = list(dict.fromkeys([*instances(), *priced]))  # the smallest size first
         refuse([unknown_type(name, possible) for name in instance_types if name not in possible])
@@ -66,7 +66,7 @@ class PriceTable(Result):
 
     @property
     def title(self) -> str:
-        """Kind and region of the prices."""
+        """The kind and the region of the prices."""
         return f"SageMaker Training, on demand, {self.region}"
 
     def rows(self) -> list[Row]:
@@ -78,7 +78,7 @@ class PriceTable(Result):
         return {"region": self.region, "rows": self.rows(), "notes": self.notes()}
 
     def notes(self) -> list[str]:
-        """Return a sentence on how to get the unknown prices."""
+        """Return sentences on how to get the prices that are unknown."""
         if not self.prices:
             read = f"`paretune prices --refresh true --region {self.region}` reads them"
             none = f"no price of SageMaker Training in {self.region} is known"
@@ -134,7 +134,7 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
 
 
 def run_prices(request: PricesRequest) -> CommandOutput:
-    """Return the known prices of a region, after refreshing the user's cache from AWS on request."""
+    """Return the known prices of a region. If requested, first read today's from AWS into the user's cache."""
     environment = dict(os.environ)
     region = _region(request.region, environment)
     document: dict[str, object] = {}
@@ -144,7 +144,7 @@ def run_prices(request: PricesRequest) -> CommandOutput:
         path = keep(environment, read)
         text = f"{len(read)} prices read (AWS Pricing API, {region}), kept in {path}"
         document["refreshed"] = {"count": len(read), "file": str(path)}
-        print(printable(text))  # at once: the prices are kept, whatever is wrong with the types to show
+        print(printable(text))  # now, because the prices are kept even if the types to show are wrong
         if not request.instance_type:
             describe_opened_run("prices", text)
             return CommandOutput(document=document | {"region": region})
@@ -159,9 +159,9 @@ def _region(region: str | None, environment: Mapping[str, str]) -> str:
 
 
 def read_prices(region: str, environment: Mapping[str, str], today: date) -> list[Price]:
-    """Read a region's on-demand SageMaker Training prices from the Pricing API, the highest if a type has several.
+    """Return a region's on-demand prices of SageMaker Training from the Pricing API; the highest if a type has several.
 
-    Raises LaunchRefused if AWS does not answer or refuses (pricing:GetProducts), or has no such prices.
+    Raises LaunchRefused if AWS does not answer, denies pricing:GetProducts, or has no such prices.
     """
     from paretune.launchers.sagemaker.account import Account  # imports boto3
     from paretune.launchers.sagemaker.aws_errors import refused_to
@@ -188,7 +188,7 @@ def read_prices(region: str, environment: Mapping[str, str], today: date) -> lis
 def _price(name: str, region: str, usages: Mapping[float, str], today: date) -> Price:
     doubt = "" if len(usages) == 1 else f"uncertain: {len(usages)} prices from {min(usages):g} USD; "
     return Price(
-        usd_per_hour=max(usages),  # the highest, because budgets must hold
+        usd_per_hour=max(usages),  # the highest, because budgets must not be exceeded
         region=region,
         as_of=today.isoformat(),
         source=f"{doubt}AWS Pricing API, {usages[max(usages)]}",

@@ -1,4 +1,4 @@
-"""The command `study`: the Pareto front of a study within its budget, or the points of a design.
+"""The command `study`: searches for the Pareto front within a budget, or runs the points of a designed experiment.
 
 `paretune.studies` does the work.
 """
@@ -26,18 +26,18 @@ from paretune.studies.definition.wish import Wish
 
 
 class StudyOptions(StudyFile):
-    """The options of the command: its file, and the keys of a study that can be typed."""
+    """The options of the command: the study's file, and keys that replace the file's."""
 
     study: str | None = parameter(None)
-    """the study's file, such as studies/smoke.yaml; a shipped one by its name; or your own training script"""
+    """study file, such as studies/smoke.yaml; or the name of a shipped study; or your own training script"""
     metric: str | None = parameter(None)
     """without a file: the metric of your script that measures its model"""
 
 
 def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
-    """Return the study of a file with the typed texts, or without a file what is wished.
+    """Return the study in the file, with the options as overrides; without a file, the request for a study.
 
-    Says what the profile sets and a study does not take from it.
+    Print which parameters of the profile a study file ignores. Raises BadInput with all faults.
     """
     path, faults = texts.get("study", "").strip(), list[str]()
     if path.endswith(".py"):
@@ -63,7 +63,7 @@ def _read(texts: Mapping[str, str]) -> StudyFile | Wish:
 
 
 def _wished(texts: Mapping[str, str]) -> Wish:
-    """Return what a study without a file is about; raises BadInput with all faults."""
+    """Return the request for a study without a file. Raises BadInput with all faults."""
     typed = {name: text for name, text in texts.items() if text.strip() and name not in ("study", "metric")}
     terms = {name: text for name, text in typed.items() if name in StudyFile.model_fields}
     job = {name: text for name, text in typed.items() if name not in terms}
@@ -75,7 +75,7 @@ def _wished(texts: Mapping[str, str]) -> Wish:
     elif not kind and launcher is not None and launcher.has_instances:
         types = []
         of_launcher = (name for name, item in instances().items() if item.launcher == launcher.name)
-        job["instance_type"] = next(of_launcher, next(iter(instances())))  # any one, until they are chosen
+        job["instance_type"] = next(of_launcher, next(iter(instances())))  # any type, until the types are chosen
     faults, spec, metric = list[str](), None, texts.get("metric", "").strip()
     if "budget_usd" not in terms:
         faults.append("budget_usd is missing: say how many dollars the study may spend, such as --budget_usd 20")
@@ -93,7 +93,7 @@ def _wished(texts: Mapping[str, str]) -> Wish:
     if spec is not None and spec.entry_script is None and metric:
         faults.append("metric is for a script: paretune's own training is measured by the metric of its task")
     if not faults:
-        with collecting(faults):  # the terms alone, such as n_trials=abc
+        with collecting(faults):  # check the keys of the study, such as n_trials=abc
             StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, **terms})
     refuse(faults)
     assert spec is not None
@@ -101,9 +101,10 @@ def _wished(texts: Mapping[str, str]) -> Wish:
 
 
 def _metric_faults(script: Path, metric: str) -> list[str]:
-    """Return the fault of a metric that resembles one of the script, and of which no word is in the script's text.
+    """Return a fault if a metric seems misspelled, else an empty list.
 
-    Any other metric may come from a library, such as those of autologging.
+    It seems misspelled if it resembles one that the script reports, and not all of its words are in the script's text.
+    Any other metric may come from a library, for example from autologging.
     """
     reported = read_own_script(script).metrics
     question = did_you_mean(metric, reported)

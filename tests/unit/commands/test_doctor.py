@@ -43,7 +43,7 @@ def test_a_machine_without_an_account_is_in_order_for_local_jobs(
     assert [line.split()[:2] for line in lines[:4]] == [
         ["ok", name] for name in ("environment", "torch", "mlflow", "aws")
     ]
-    assert "local and simulated jobs need nothing of AWS" in lines[3]
+    assert "local and simulated jobs do not need AWS" in lines[3]
     assert "`paretune doctor --paid true` runs a small job in your account, for at most 0.50 USD" in lines[-1]
     assert not (workplace / ".paretune").exists()
 

@@ -74,8 +74,8 @@ def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(client:
     assert (len(again["run_ids"]), again["known"]) == (0, 3)
     assert (len(longer["run_ids"]), longer["known"]) == (1, 3)
     assert len(runs(client)) == 4
-    assert "runs imported before" not in str(longer)
-    assert "runs imported before from a table theirs.csv, from other rows or with other values typed: 4;" in str(
+    assert "runs imported earlier" not in str(longer)
+    assert "runs imported earlier from a table theirs.csv, with other rows or other options: 4;" in str(
         bring(table(), max_train_samples="9")
     )
 
@@ -96,7 +96,7 @@ def test_a_store_that_goes_away_is_said(client: MlflowClient, monkeypatch: pytes
         raise OSError("gone")
 
     monkeypatch.setattr(MlflowClient, "log_batch", away)
-    with pytest.raises(TrackingUnavailable, match="the same command imports what is missing"):
+    with pytest.raises(TrackingUnavailable, match="the same command imports the rest"):
         bring(table())
 
 

@@ -128,11 +128,11 @@ def test_an_agent_reads_only_below_the_folder_of_the_server(agent: Agent, workpl
     (workplace / "rows").symlink_to("/etc")
     for path in ("/etc/passwd", "../rows.csv", "rows/passwd", "file:///etc/passwd", "x://../../etc/passwd"):
         for tool in ("estimate", "preview", "launch"):
-            assert "must lie below the folder" in agent.call(tool, parameters=JOB | {"dataset": path})
+            assert "must be below the folder" in agent.call(tool, parameters=JOB | {"dataset": path})
     for path in ("rows:default", "../etc:default", "/etc:default"):  # a path with a colon is no id of the hub
         assert split_configuration(path) == (path, None)
     for models in (["distilbert-base-uncased", "/etc"], "distilbert-base-uncased, /etc"):
-        assert "model must lie below the folder" in agent.call("estimate", parameters=JOB | {"model": models})
+        assert "model must be below the folder" in agent.call("estimate", parameters=JOB | {"model": models})
     assert not agent.begun
 
 
@@ -143,7 +143,7 @@ def test_an_agent_reads_nothing_in_s3_unless_the_server_names_a_prefix(agent: Ag
     for tool in ("estimate", "preview", "launch"):
         for name in ("dataset", "model", "validation_file", "test_file"):
             answer = agent.call(tool, parameters=JOB | {name: PAYROLL})
-            assert f"{name} in S3 must lie below a prefix that `paretune mcp --reads` names, which names none" in answer
+            assert f"{name} in S3 must be below a prefix of `paretune mcp --reads`, which has none" in answer
     assert not agent.begun
 
 
@@ -166,9 +166,9 @@ def test_an_agent_reads_in_s3_only_below_the_prefixes_of_the_server(
         *("s3://corp/ml/a\\..\\b", "s3://corp//ml/a", "s3://corp@payroll/ml/a", f"s3://corp/ml/a,{PAYROLL}"),
     ):
         for tool in ("preview", "estimate"):
-            assert "must lie below" in agent.call(tool, parameters=JOB | {"dataset": path}), path
+            assert "must be below" in agent.call(tool, parameters=JOB | {"dataset": path}), path
     for path in ("s3://corp/ml/a.csv", "s3://corp/ml", "s3://other/a/b.csv"):
-        assert "must lie below" not in agent.call("preview", parameters=JOB | {"dataset": path}), path
+        assert "must be below" not in agent.call("preview", parameters=JOB | {"dataset": path}), path
 
 
 @pytest.mark.parametrize("reads", ["corp/ml", "s3://", "s3://corp/ml/../hr", "s3://corp/%2e", "s3://corp//ml"])

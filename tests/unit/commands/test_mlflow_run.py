@@ -145,7 +145,7 @@ def test_a_project_that_runs_itself_starts_jobs_in_runs_of_their_own(
         (["--version", "abc"], {}, "--version has no effect here"),
         (["-A", "gpus=all"], {}, "set sagemaker.training_image"),
         (["-e", "nothing.sh"], {}, "entry_point nothing.sh is not in project"),
-        ([], {"dry_run": True}, "--dry_run true` is one"),
+        ([], {"dry_run": True}, "--dry_run true`"),
     ],
 )
 def test_what_is_wrong_is_one_message_and_nothing_is_launched(
@@ -179,7 +179,7 @@ def test_for_other_entry_points_of_paretune_it_says_to_leave_the_backend_out(
     done = mlflow_run("-e", "study", project=ROOT)
 
     assert done.exit_code == 1
-    assert "study is no training: run it without --backend" in done.output
+    assert "study is not a training: run it without --backend" in done.output
 
 
 def test_a_configuration_may_be_a_file(ending: EndingClock, workplace: Path) -> None:

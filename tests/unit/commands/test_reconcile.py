@@ -270,7 +270,7 @@ def test_without_a_manifest_a_last_part_that_nobody_misses_is_said_to_be_unknown
     _, data_only, _ = run("reconcile", "--bill", str(tmp_path / "data"))
 
     assert not any("manifest" in remark for remark in whole["remarks"])
-    assert any("without its manifest" in remark for remark in data_only["remarks"])
+    assert any("without their manifest" in remark for remark in data_only["remarks"])
 
 
 def test_the_manifest_says_which_delivery_counts(run: Run, store: MlflowClient, tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_manifest_that_is_none_is_refused(run: Run, tmp_path: Path) -> None:
     for text in ("{}", "[]", "{", '{"exportArn": "x", "executionId": "y", "dataFiles": "z"}'):
         manifest.write_text(text)
         code, _, err = run("reconcile", "--bill", str(tmp_path))
-        assert (code, "cur-Manifest.json is no manifest of a bill" in err) == (2, True)
+        assert (code, "cur-Manifest.json is not the manifest of a bill" in err) == (2, True)
 
 
 PLAN = {"line_item_line_item_type": "SavingsPlanCoveredUsage", "savings_plan_savings_plan_effective_cost": 0.9}

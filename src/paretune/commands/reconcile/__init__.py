@@ -1,6 +1,6 @@
-"""The command `reconcile`: AWS's bill compared with the recorded costs; `billed_usd` and `effective_usd` of every run.
+"""The command `reconcile`: compares AWS's bill with recorded costs, and records `billed_usd` and `effective_usd`.
 
-This module matches runs with a bill, and finds what the bill lacks; `bill` reads it.
+This module matches runs with the lines of a bill, and finds what the bill lacks. `bill` reads the bill.
 """
 
 import math
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
 _OPEN_STATES = ("Running", "Stopping")
-_LATE = timedelta(days=2)  # after which SageMaker's lines are there: AWS updates bills at least once a day
-_MOST = 20  # runs that are listed
+_LATE = timedelta(days=2)  # time until a bill has all lines of a job; AWS updates bills at least once a day
+_MOST = 20  # most runs that are listed
 _WHOLE_BEFORE = "a bill that is complete for these runs was read before, so its figures stay"
 _TWICE = "two exports or deliveries have it, and it is unknown whether they overlap: name the file or folder of one"
 _NO_MANIFEST = (
-    "numbered files came without its manifest, so a missing last one cannot be noticed: name the folder that has both, "
-    "such as the export's with data/ and metadata/"
+    "numbered files came without their manifest, so it is unknown whether the last ones are missing: name the folder "
+    "that has both, such as the export's folder with data/ and metadata/"
 )
 COLUMNS = ["run_id", "job", "cost_usd", "billed_usd", "effective_usd", "difference_usd", "complete", "remark"]
 
@@ -48,14 +48,14 @@ class ReconcileRequest(Parameters):
 
     rules: ClassVar[Rules] = rules_of(
         {
-            "bill must be an export of CUR 2.0 or FOCUS, a file, a folder, or s3://BUCKET/PREFIX/, got '{bill}': there "
-            "is none": lambda request: not (request.bill.startswith(IN_S3) or exists(request.bill.strip()))
+            "bill must be an export of CUR 2.0 or FOCUS, a file, a folder, or s3://BUCKET/PREFIX/, got '{bill}': it "
+            "does not exist": lambda request: not (request.bill.startswith(IN_S3) or exists(request.bill.strip()))
         }
     )
 
 
 def run_reconcile(request: ReconcileRequest) -> CommandOutput:
-    """Record what each run was billed; the table is kept with the command's own run."""
+    """Record the billed dollars of each run, and keep the table in the command's own run."""
     from paretune.tracking.store import Tracking
 
     environment = dict(os.environ)
@@ -83,17 +83,17 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
 
 
 def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
-    """Return a row for each run that is or should be on the bill, then for each billed job without a run."""
+    """Return a table with the runs that are or should be on the bill, then the billed jobs without a run."""
     import pandas as pd
 
-    def whole(usd: "pd.Series[float]") -> float:  # NaN if one of them is
+    def whole(usd: "pd.Series[float]") -> float:  # the sum, or NaN if any of them is NaN
         return float(usd.sum(skipna=False))
 
     lines = bill.lines.assign(run_key=bill.lines["job"].map(job_of))
     sums = lines.groupby("run_key").agg({"billed_usd": whole, "effective_usd": whole, "export": set})
     jobs = sums.to_dict("index")  # run_key to its sums
     keys = {run.run_id: job_of(run.tags[schema.JOB_NAME]) for run in runs}
-    # A launcher that was killed before it had a job may have named the one of another run.
+    # A launcher that was killed before it created its job may have recorded the name of another run's job.
     owners = {keys[run.run_id]: run for run in sorted(runs, key=lambda run: run.has_job)}
     runs = [run for run in runs if run is owners[keys[run.run_id]]]
     rows = list[Row]()
@@ -127,13 +127,13 @@ def reconciled(bill: AwsBill, runs: list[RecordedRun]) -> "pd.DataFrame":
 
 
 def _time(run: RecordedRun) -> tuple[datetime, datetime]:
-    """Return the time from a run's start, before its job, to the end of the job and its warm pool."""
+    """Return the start of a run, which is before its job's, and the end of its job and warm pool."""
     end = datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=run.warm_pool_seconds)
     return datetime.fromtimestamp(run.started, UTC), end
 
 
 def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection[str]) -> str:
-    """Return why these exports cannot contain all of a run; an empty text if they can."""
+    """Return the reason why these exports may lack costs of a run, or an empty text if they have all of them."""
     is_kept = run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT
     if run.state in _OPEN_STATES or is_kept or not run.ended_at:
         return "the job, or its warm pool, has not ended"
@@ -147,7 +147,7 @@ def _missing(run: RecordedRun, end: datetime, bill: AwsBill, exports: Collection
 
 
 def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "Tracking") -> int:
-    """Write to the runs what is new, and return the number of these runs; figures from a whole bill stay."""
+    """Write new figures to their runs, and return the number of these runs. Figures of a complete bill stay."""
     is_new = (table["run_id"] != "") & table["billed_usd"].notna() & (table["remark"] != _WHOLE_BEFORE)
     written = 0
     for row in table[is_new].to_dict("records"):
@@ -158,7 +158,7 @@ def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "T
         if run.tags.get(schema.BILL) == state and figures.items() <= run.metrics.items():
             continue
         tracked = tracking.run(run.run_id)
-        with tracked.later():  # one request for all
+        with tracked.later():  # sends all of it in one request
             tracked.log_metrics(figures)
             tracked.set_tags({schema.BILL: state})
         tracked.flush()
@@ -167,7 +167,8 @@ def _record(table: "pd.DataFrame", runs: Mapping[str, RecordedRun], tracking: "T
 
 
 def _remarks(table: "pd.DataFrame", bill: AwsBill) -> list[str]:
-    texts = ["billed_usd is before tax, credits, fees and an account's discounts; effective_usd with plans and rates"]
+    usual = "billed_usd is before tax, credits, fees and discounts of the account"
+    texts = [f"{usual}; effective_usd includes Savings Plans, reservations and private rates"]
     on_bill = table[(table["run_id"] != "") & table["billed_usd"].notna()]
     if len(on_bill):
         total, complete = on_bill["difference_usd"].sum(), int(on_bill["complete"].sum())
@@ -181,7 +182,7 @@ def _remarks(table: "pd.DataFrame", bill: AwsBill) -> list[str]:
 
 
 def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
-    """Return the path of the bill, after fetching it from S3 if needed. Raises BadInput if it cannot be fetched."""
+    """Return the path of the bill, fetched from S3 if needed. Raises BadInput if it cannot be fetched."""
     if not bill.startswith(IN_S3):
         return at_home(bill)
     from paretune.jobs.workplace import Workplaces

@@ -1,4 +1,4 @@
-"""Bills as AWS exports them: which files belong to a delivery, what is missing, and the lines of jobs.
+"""Reads bills that AWS has exported: the files of each delivery, which of them are missing, and the lines of jobs.
 
 A bill is an export of CUR, 2.0 or before, or of FOCUS 1.x, as Parquet or CSV. AWS writes the manifest of a delivery
 after all its files. Columns, folders and manifests: AWS Data Exports user guide, table dictionaries of "CUR 2.0" and
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 _DATA = (".parquet", ".csv", ".gz")
 SUFFIXES = (*_DATA, ".json")
-"""Names of the files that `read_bill` reads end so: data, and manifests."""
-_COVERED = ("SavingsPlanCoveredUsage", "DiscountedUsage")  # types of lines, and what these cost in effect
-_COLUMNS = {  # name here to those of CUR and FOCUS
+"""Endings of the files that `read_bill` reads: data and manifests."""
+_COVERED = ("SavingsPlanCoveredUsage", "DiscountedUsage")
+"""Types of lines that a plan or a reservation covers; in _COLUMNS, the names of their effective costs."""
+_COLUMNS = {  # name here to the names in CUR and in FOCUS
     "resource": ("line_item_resource_id", "ResourceId"),
     "type": ("line_item_line_item_type", "ChargeCategory"),
     "start": ("line_item_usage_start_date", "ChargePeriodStart"),
@@ -43,27 +44,28 @@ _COLUMNS = {  # name here to those of CUR and FOCUS
     "currency": ("line_item_currency_code", "BillingCurrency"),
 }
 _NEEDED, _NUMBERS = [*_COLUMNS][:7], [*_COLUMNS][5:12]
-_CHARGES = r"Usage|Discount$"  # types of lines that a job costs; not tax, credits, refunds, fees and negations of plans
-_OURS = f"^$|:training-job/{JOB_PREFIX}"  # resources: none, or a job of paretune
+_CHARGES = r"Usage|Discount$"  # types of lines that count; not tax, credits, refunds, fees and negations of plans
+_OURS = f"^$|:training-job/{JOB_PREFIX}"  # resources whose lines count: none, or a job of paretune
 _MONTH = re.compile(
     r"/(?:billing_period=(\d{4})-(\d\d)|(\d{4})(\d\d)\d\d-\d{8}|year=(\d{4})/month=(\d{1,2}))(?=/)", re.IGNORECASE
 )
 """The folder of a month: BILLING_PERIOD=2026-11, 20261101-20261201 or year=2026/month=11."""
-_STAMP = re.compile(r"/(\d{4}-?\d\d-?\d\dT[^/]*)(?=/)")  # the folder of a delivery, of an export that creates new files
-_ASSEMBLY = re.compile(r"/([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})(?=/)")  # the same, of CUR before 2.0
-_PART = re.compile(r"-(\d{5})(?=(\.snappy)?(\.parquet|\.csv)?(\.gz)?$)")  # AWS's number of a file of a delivery
+_STAMP = re.compile(r"/(\d{4}-?\d\d-?\d\dT[^/]*)(?=/)")  # the folder of a delivery if the export keeps old files
+_ASSEMBLY = re.compile(r"/([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22})(?=/)")  # the same in CUR before 2.0
+_PART = re.compile(r"-(\d{5})(?=(\.snappy)?(\.parquet|\.csv)?(\.gz)?$)")  # the number of a file in its delivery
 _ENDING = re.compile(r"(\.snappy)?(\.parquet|\.csv)?(\.gz)?$")
 _MANIFEST = "-manifest.json"
-_NAMED = 3  # missing files of a month that are named
+_NAMED = 3  # most missing files of a month that a message names
 
 
 @dataclass(frozen=True)
 class _Delivery:
-    """The files of one month that AWS has delivered together, as far as they are here.
+    """The files of one month that AWS has delivered together.
 
     Attributes:
         month: such as 2026-11; empty if neither a manifest nor a folder names it.
-        missing: names of files that belong to it and are not here.
+        files: paths of the files that are here.
+        missing: names of the files that belong to the delivery and are not here.
         has_manifest: without one, it is unknown whether files after the last one are missing.
     """
 
@@ -79,11 +81,11 @@ class AwsBill(NamedTuple):
     """The lines of jobs on a bill, and the time that the bill covers.
 
     Attributes:
-        lines: job, billed_usd (NaN if two exports have it), effective_usd, export.
+        lines: table with the columns job, billed_usd (NaN if two exports have it), effective_usd and export.
         until: export to the end of its hourly or daily usage of any service.
         months: export to the months that it has, such as 2026-11.
         missing: month to the names of files that are not here.
-        without_manifest: whether numbered files came without one: files after the last one may be missing.
+        without_manifest: whether numbered files came without a manifest, so files after the last one may be missing.
     """
 
     lines: "pd.DataFrame"
@@ -93,14 +95,14 @@ class AwsBill(NamedTuple):
     without_manifest: bool
 
     def skips(self, months: Collection[str]) -> bool:
-        """Return whether the bill lacks one of these months, and has earlier and later ones."""
+        """Return whether the bill lacks one of these months although it has earlier and later ones."""
         here = {month for of_export in self.months.values() for month in of_export}
         return any(min(here) < month < max(here) for month in months if here and month not in here)
 
     def holes(self, months: Collection[str] | None = None) -> list[str]:
-        """Describe each month with missing files, among these months or all."""
+        """Return a sentence for each of these months (by default, all) that has missing files."""
         texts = []
-        # Missing files of a folder that names no month may belong to any.
+        # If a folder names no month, its missing files may belong to any month.
         for month in sorted(self.missing if months is None else self.missing.keys() & {*months, ""}):
             names = sorted(self.missing[month])
             more = f" and {len(names) - _NAMED} more files" if len(names) > _NAMED else ""
@@ -110,9 +112,10 @@ class AwsBill(NamedTuple):
 
 
 def read_bill(path: Path) -> AwsBill:
-    """Read a file, or all files of a folder: of each export and month the delivery that AWS's manifest names.
+    """Return the bill in a file or a folder.
 
-    Without a manifest, the names of folders show the newest delivery, and the numbers of files which ones are missing.
+    For each export and month, the delivery that AWS's newest manifest names is read. Without a manifest, the newest
+    delivery is recognized by the names of its folders, and missing files by gaps in the numbers.
 
     Raises BadInput if no file is a bill, a column or a manifest cannot be read, or the currency is not USD.
     """
@@ -148,7 +151,7 @@ def months_between(begin: datetime, end: datetime) -> list[str]:
 
 
 def _deliveries(path: Path) -> list[_Delivery]:
-    """Return the deliveries that count, according to their manifests, or else to names of folders and files."""
+    """Return the newest deliveries, according to their manifests or else to the names of folders and files."""
     files = {each.resolve().as_posix(): each for each in ([path] if path.is_file() else path.rglob("*"))}
     files = {name: file for name, file in sorted(files.items()) if file.is_file()}
     data = {name: file for name, file in files.items() if file.suffix.lower() in _DATA}
@@ -165,8 +168,8 @@ def _deliveries(path: Path) -> list[_Delivery]:
         )
         for each in newest
     ]
-    # Of an export and month with a manifest, no other file counts, such as one of an earlier delivery.
-    named = {name for found in listed.values() for name in found.values() if name}
+    # If an export and month has a manifest, other files do not count: they may be of an earlier delivery.
+    named = {name for paths in listed.values() for name in paths.values() if name}
     with_manifest = {_place(name)[:2] for name in named}
     places = defaultdict[tuple[str, str, str], list[str]](list)
     for name in data:
@@ -184,7 +187,7 @@ def _deliveries(path: Path) -> list[_Delivery]:
 
 @dataclass(frozen=True)
 class _Manifest:
-    """A manifest, where it lies, and the addresses of the files of its delivery."""
+    """A manifest: its path, its export, month and delivery, and the S3 keys of the delivery's files."""
 
     path: Path
     export: str
@@ -194,7 +197,7 @@ class _Manifest:
 
     @classmethod
     def read(cls, path: Path) -> "_Manifest":
-        """Read a manifest of Data Exports (CUR 2.0, FOCUS) or of CUR before 2.0; raises BadInput if it is neither."""
+        """Return a manifest of Data Exports (CUR 2.0, FOCUS) or of CUR before 2.0. Raises BadInput for other files."""
         try:
             content = parse_json(read_text(path, LARGEST_CONFIG))
             is_legacy = "reportKeys" in content
@@ -204,39 +207,42 @@ class _Manifest:
                 raise ValueError("text is expected")
             period = f"/{content['billingPeriod']['start'][:8]}-00000000/" if is_legacy else ""
         except (ValueError, KeyError, TypeError) as error:
-            text = f"{path} is no manifest of a bill ({type(error).__name__}: {error}): fetch it again"
+            text = f"{path} is not the manifest of a bill ({type(error).__name__}: {error}): fetch it again"
             raise BadInput([text]) from error
         months = [month for text in (period, *keys, path.as_posix()) if (month := _month(text))]
         return cls(path, export, months[0] if months else "", execution, tuple(keys))
 
     @property
     def rank(self) -> tuple[bool, str]:
-        """The order of manifests of one export and month, the newest last: AWS's pointer, then the time in a folder."""
+        """The order of the manifests of one export and month: a larger rank is newer.
+
+        AWS's pointer to the newest delivery comes last; the others are in the order of the times in folder names.
+        """
         is_pointer = not any(self.execution in part for part in self.path.parts)
         stamps = [stamp[1] for text in (*self.keys, self.path.as_posix()) if (stamp := _STAMP.search(text))]
         return is_pointer, max(map(_without_signs, stamps), default="")
 
     def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """Map each file of the delivery, by its address in S3, to its local path; empty if it is not here.
+        """Return the path in `names` of each file of the delivery, by S3 key; empty if the file is not here.
 
-        A copy keeps AWS's folders: the manifest and its files lie below one folder, and the folders of a file are
-        the same from that of the month on. Or a file lies next to its manifest.
+        A copy of an export keeps AWS's folders: the manifest and the files are below one folder, and the path of a file
+        ends like its key, from the folder of the month on. Otherwise, a file must be next to its manifest.
         """
         own = self.path.resolve().as_posix()
         month = _MONTH.search(own)
         root = own[: month.start()].removesuffix("/metadata") if month else self.path.resolve().parent.as_posix()
-        found = dict[str, str]()
+        paths = dict[str, str]()
         for key in self.keys:
             name, month = key.rpartition("/")[2], _MONTH.search(key)
             tail = key[month.start() :] if month else f"/{name}"
             sibling = f"{own.rpartition('/')[0]}/{name}"
             fitting = (each for each in names if each.startswith(f"{root}/") and each.endswith(tail))
-            found[key] = next(fitting, sibling if sibling in names else "")
-        return found
+            paths[key] = next(fitting, sibling if sibling in names else "")
+        return paths
 
 
 _OF_REPORTS = {False: ("exportArn", "executionId", "dataFiles"), True: ("reportId", "assemblyId", "reportKeys")}
-"""Export, delivery and files in a manifest of Data Exports, and in one of CUR before 2.0."""
+"""Keys of the export, the delivery and the files in a manifest of Data Exports, and in one of CUR before 2.0 (True)."""
 
 
 def _newest(manifests: Collection[_Manifest]) -> Collection[_Manifest]:
@@ -246,18 +252,18 @@ def _newest(manifests: Collection[_Manifest]) -> Collection[_Manifest]:
         place = manifest.export, manifest.month
         best[place] = max(manifest.rank, best.get(place, manifest.rank))
     newest = [each for each in manifests if each.rank == best[each.export, each.month]]
-    return {(each.export, each.month, each.execution): each for each in newest}.values()  # of two copies, one
+    return {(each.export, each.month, each.execution): each for each in newest}.values()  # one of equal copies
 
 
 def _place(name: str) -> tuple[str, str, str]:
-    """Return the export, month and delivery that a file's folders name."""
+    """Return the export, the month and the delivery according to the folders of a file."""
     delivery = _STAMP.search(name) or _ASSEMBLY.search(name)
     export = _ENDING.sub("", _PART.sub("", _ASSEMBLY.sub("", _STAMP.sub("", _MONTH.sub("", name)))))
     return export, _month(name), delivery[1] if delivery else ""
 
 
 def _month(path: str) -> str:
-    year, month = filter(None, found.groups()) if (found := _MONTH.search(path)) else ("", "")
+    year, month = filter(None, match.groups()) if (match := _MONTH.search(path)) else ("", "")
     return f"{year}-{int(month):02}" if month else ""
 
 
@@ -266,12 +272,12 @@ def _without_signs(stamp: str) -> str:
 
 
 def _short(key: str) -> str:
-    """Shorten the address of a file to its folder and name, which a user can look for."""
+    """Return the folder and the name of a file, which a user can look for."""
     return "/".join(key.split("/")[-2:])
 
 
 def _skipped(names: Collection[str]) -> Iterator[str]:
-    """Return the numbered files that are missing, up to the last one that is there."""
+    """Yield the names of missing numbered files, up to the last one that is here."""
     numbered = {int(part[1]): name for name in names if (part := _PART.search(name))}
     for number in range(1, max(numbered, default=0)):
         if number not in numbered:
@@ -279,7 +285,10 @@ def _skipped(names: Collection[str]) -> Iterator[str]:
 
 
 def _read(path: Path) -> tuple["pd.DataFrame", set[str], datetime | None]:
-    """Read one file: lines of our jobs and of discounts without a job, and the months and end of all usage."""
+    """Return the lines of a file that belong to our jobs or are discounts without a job, its months, and its end.
+
+    The months and the end are those of all usage in the file.
+    """
     import pandas as pd
     from pyarrow import parquet
 
@@ -301,7 +310,7 @@ def _read(path: Path) -> tuple["pd.DataFrame", set[str], datetime | None]:
         frame = frame[frame["type"].str.contains(_CHARGES) & frame["resource"].str.contains(_OURS, case=False)]
         frame = frame[frame["resource"].ne("") | frame["type"].str.endswith("Discount")].copy()
         frame[_NUMBERS] = frame[_NUMBERS].replace("", None).astype(float)
-    except (OSError, ValueError) as error:  # pyarrow's and pandas' are ValueErrors
+    except (OSError, ValueError) as error:  # the errors of pyarrow and pandas are ValueErrors
         text = f"{path} cannot be read as a bill ({first_line(error)}): fetch or export it again"
         raise BadInput([text]) from error
     if others := set(frame.loc[frame["resource"] != "", "currency"]) - {"", "USD"}:
@@ -326,9 +335,10 @@ def _plain(name: str) -> str:
 
 
 def _effective(lines: "pd.DataFrame") -> "pd.Series[float]":
-    """Return dollars per line with Savings Plans, reservations and private rates; NaN where the bill has none.
+    """Return the dollars of each line with Savings Plans, reservations and private rates; NaN if the bill lacks them.
 
-    The net costs of a job have its discounts already. Without them, discounts that name no job are in no line of it.
+    Net costs include the discounts of a job. If a bill has no net costs, but discounts that name no job, the effective
+    dollars of that month's jobs are unknown.
     """
     is_discount = lines["type"].str.endswith("Discount")
     is_net = lines["net_usd"].fillna(0.0).ne(0.0).groupby(lines["job"]).transform("any")

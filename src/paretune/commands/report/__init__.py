@@ -1,8 +1,8 @@
-"""The command `report`: recorded runs compared with each other, also at other prices, in tables and sentences.
+"""The command `report`: compares recorded runs in tables and sentences, also at other prices.
 
-A report reads runs and changes none. Measured, simulated, published and estimated runs never share a mean, a sum or a
-line, and neither do billed and notional dollars. Here: finds the runs, and keeps the report with the command's own run.
-`tables` makes the report of a view.
+A report reads runs and does not change them. Measured, simulated, published and estimated runs never share a mean, a
+sum or a line of a chart, and neither do billed and notional dollars. This module finds the runs, and keeps the report
+in the command's own run. `tables` makes the report of a view.
 """
 
 import os
@@ -23,21 +23,21 @@ from paretune.specification.job import JobSpec
 SHAPE, DEVICES = "shape", "devices"
 FACTORS = (SHAPE, DEVICES, *JobSpec.model_fields)
 NESTED = ("training_arguments", "lora")
-"""Parameters that hold others, each of which is a factor: training_arguments.torch_compile, lora.r."""
+"""Parameters that contain others, each of which is a factor: training_arguments.torch_compile, lora.r."""
 TOTAL_KEYS = ("study", "month", "user", "team", "tag", "instance_type")  # keys by which dollars are added up
 
 
 class ReportRequest(Parameters):
-    """The recorded runs to table, and the terms on which they are priced again; raises BadInput with all faults."""
+    """The view of a report, its runs, and the terms on which they are priced again. Raises BadInput with all faults."""
 
     view: Literal["runs", "scaling", "compare"] = parameter("runs")
-    """runs: a line each, and totals of dollars; scaling: what larger clusters do; compare: one setting's values"""
+    """runs: a row per run, and totals of dollars; scaling: larger clusters; compare: the values of one setting"""
     by: str | None = parameter(None)
     """view=runs: totals by study, month, user, team, tag or instance_type; else shape, devices or a job parameter"""
     rate: Literal["list", "effective"] = parameter("list")
-    """dollars by list prices, or effective: what bills say is paid, see reconcile"""
+    """list: dollars at list prices; effective: dollars according to the bills that `reconcile` has read"""
     filter: str | None = parameter(None)
-    """MLflow's search language, such as "metrics.f1 > 0.9 and params.seed = '1'"."""
+    """which runs, in MLflow's search language, such as "metrics.f1 > 0.9 and params.seed = '1'"."""
     region: str | None = parameter(None)
     """price the runs again with this region's prices"""
     price_date: str | None = parameter(None)
@@ -59,10 +59,10 @@ class ReportRequest(Parameters):
             yield f"{must}, got {self.by!r}: {hint}"
         terms = [name for name in ("region", "price_date") if getattr(self, name) is not None]
         if self.rate == "effective":
-            yield from (f"{name} is a term of list prices, got rate=effective: leave one out" for name in terms)
+            yield from (f"{name} has no effect with rate=effective: leave one of them out" for name in terms)
             terms.append("rate=effective")
         for name in terms if self.view != "runs" else ():
-            yield f"{name} prices the runs of view=runs again, got view={self.view}: leave it out"
+            yield f"{name} has an effect only with view=runs, got view={self.view}: leave it out"
         try:
             _ = self.on
         except ValueError:

@@ -16,8 +16,8 @@ Group = tuple[str, Sequence[LineChart]]  # a heading and its charts
 QUALITIES = {metrics.F1: "F1", metrics.PERPLEXITY: "perplexity"}
 _CONFIDENCE = 0.95
 ABOUT_CHARTS = (
-    "Each line has one number of rows and epochs; each mark is the mean of the runs with one setting. The dotted line "
-    "shows perfect scaling from the smallest cluster. In charts of F1 and perplexity, a band is a 95 % confidence "
+    "The runs of a line have the same rows and epochs. A mark is the mean of the runs with one setting. The dotted "
+    "line shows perfect scaling from the smallest cluster. In charts of F1 and perplexity, a band is a 95 % confidence "
     "interval of the mean (Student's t, one standard deviation pooled over the line); without repeats there is no band."
 )
 
@@ -36,9 +36,9 @@ def confidence(values: "pd.Series[float]", by: "pd.Series[str]") -> pd.DataFrame
 
 
 def scaling_charts(numbers: pd.DataFrame) -> list[Group]:
-    """Return charts, made from the rows of report.csv, of runs that differ only in cluster, rows and epochs.
+    """Return the charts of each group of runs that differ only in cluster, rows and epochs.
 
-    Groups that ran on only one number of devices have no chart.
+    `numbers` has the rows of report.csv. Groups that ran on only one number of devices have no chart.
     """
     numbers, groups = numbers[numbers.devices.notna()], list[Group]()
     for key, rows in numbers.groupby(["kind", "script", "model", "dataset"], sort=False):
@@ -73,7 +73,7 @@ def _chart(
     percent: bool = False,
     band: str = "",
 ) -> LineChart:
-    """Chart one column. `size` divides its values; `band` is the metric whose interval is drawn."""
+    """Return the chart of one column. Its values are divided by `size`; `band` is the metric with a drawn interval."""
     lines, ideals = dict[str, Sequence[Point]](), dict[str, Sequence[tuple[float, float]]]()
     by_shape = (rows.factor == SHAPE).all()
     for apart, of_line in rows[rows[column] > 0].groupby("apart", sort=False):

@@ -1,8 +1,8 @@
-"""Tables of recorded jobs, a report as text, as a page and as CSV, and the three views.
+"""`Report`, a report as text, as a page and as CSV, and the functions that make the three views.
 
 Recorded jobs are a pandas frame: settings as texts, measurements as numbers. view=runs has every run with its cost,
-also on other terms, and totals of dollars. view=scaling and view=compare have means and deviations by the values of a
-setting, and what each step saves and costs; report.csv has the numbers, for tests of them.
+also at other prices, and totals of dollars. view=scaling and view=compare have means and deviations for each value of a
+setting, and what each step saves and costs. report.csv has the numbers, for example for tests of significance.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ from paretune.specification.parallelism import OF_THE_BATCH
 from paretune.tracking import schema
 from paretune.tracking.recorded_run import DATASET_SIZE, RecordedRun
 
-ALL = "all runs"  # key of the totals of all
+ALL = "all runs"  # key of the totals over all runs
 
 
 class Section(NamedTuple):
@@ -51,7 +51,7 @@ class Report:
     title: str
     about: Sequence[str]  # sentences on the number, origin and dates of the runs
     sections: Sequence[Section]
-    rows: Sequence[Row]  # of report.csv, all with the same fields
+    rows: Sequence[Row]  # the rows of report.csv, all with the same fields
     totals: Sequence[Row] = ()  # sums of dollars by study, month, ...; only of view=runs
     charts: Sequence[Group] = ()  # only of view=scaling
 
@@ -66,7 +66,7 @@ class Report:
         return csv_text(list(rows[0]), rows)
 
     def note(self) -> str:
-        """Return the note of its run: subject, first sentence, and where to find the rest."""
+        """Return the note of the report's run: the title, the first finding, and where to find the rest."""
         lines = [f"**{self.title}**: {self.about[0]}", *self.findings[:1], "Everything is in `report.html`."]
         return markdown("\n\n".join(lines))
 
@@ -104,7 +104,7 @@ QUANTITIES: dict[str, tuple[str, Callable[[float], str]]] = {
     metrics.PERPLEXITY: ("perplexity", "{:,.2f}".format),
     metrics.ESTIMATED_SECONDS: ("estimated before", duration),
 }
-"""Metric to its name and how a value is written."""
+"""Metric to its heading and the function that formats a value."""
 _ESTIMATES = (metrics.ESTIMATED_SECONDS, metrics.ESTIMATED_COST_USD, metrics.ESTIMATED_MEMORY_GIB)
 ESTIMATED = [f"{name}{end}" for name in _ESTIMATES for end in ("", "_low", "_high")]
 _PHASES = (metrics.STARTING_SECONDS, metrics.DOWNLOADING_SECONDS, metrics.UPLOADING_SECONDS)
@@ -118,9 +118,10 @@ def frame_of(jobs: Iterable[RecordedRun], factor: str = SHAPE) -> pd.DataFrame:
     """Return a frame with a row per job; there must be at least one.
 
     Every parameter of a job is a column of texts, and so are `factor`, the shape, devices, versions and the user's own
-    `script`; what is not recorded has its default, or is empty where the script has one. Columns of numbers have NaN
-    where nothing is known: `device_count`, `rows` (of the data set if a table has them, else those trained on), `work`
-    (rows times epochs), `rate` and metrics; `logged` names those of the user's own script.
+    `script`. A parameter that is not recorded has its default, or an empty text if the job ran a script. Columns of
+    numbers have NaN for unknown values: `device_count`, `rows` (of the whole data set if an imported table has them,
+    else those trained on), `work` (rows times epochs), `rate` and metrics. `logged` has the names of the metrics that
+    the user's own script has logged.
     """
     frame = pd.DataFrame([_row(job, factor) for job in jobs])
     numbers = ["device_count", "rows", "rate", *_METRICS]
@@ -177,7 +178,7 @@ def _row(job: RecordedRun, factor: str) -> Row:
 
 
 def _devices(job: RecordedRun, spec: JobSpec | None) -> int | None:
-    """Count the accelerators of the whole cluster, or processes on CPUs; None if unknown."""
+    """Return the number of accelerators of the whole cluster, or of processes on CPUs; None if unknown."""
     if spec is not None:
         return spec.processes * spec.instance_count
     instance = catalog.instances().get(job.instance_type)
@@ -185,7 +186,7 @@ def _devices(job: RecordedRun, spec: JobSpec | None) -> int | None:
 
 
 def dates(frame: pd.DataFrame) -> str:
-    """Describe number, dates and origins of jobs: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
+    """Return the number, dates and origins of jobs: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
     days = sorted(filter(None, frame.date))
     origins = ", ".join(f"{count} {origin}" for origin, count in sorted(Counter(frame.origin).items()))
     when = "" if not days else f" of {days[0]}" if days[0] == days[-1] else f" from {days[0]} to {days[-1]}"
@@ -228,7 +229,7 @@ _ROWS = (
     *(column if isinstance(column, str) else column[0] for column in _RUNS.values()),
     *("run_name", "launcher", "script", "dataset", "spot", "price_source", "new_price_source", "remark"),
 )
-"""Columns of report.csv, before estimates."""
+"""Columns of report.csv with view=runs; those of the estimates follow."""
 _TOTALS: Columns = {
     "origin": "origin",
     "runs": ("jobs", ","),
@@ -242,7 +243,7 @@ _TOTALS: Columns = {
 
 
 def costs_report(request: ReportRequest, jobs: Sequence[RecordedRun], prices: PriceList, today: date) -> Report:
-    """Return a row per run, with new prices on request, and the totals in dollars."""
+    """Return the report of view=runs: a row per run, with new prices if requested, and totals of dollars."""
     frame = frame_of(jobs)
     is_new = bool(request.region or request.on or request.rate != "list")
     new = [new_cost(job, prices, request, today) if is_new else {} for job in jobs]
@@ -290,7 +291,7 @@ def _fronts(frame: pd.DataFrame, cost: str) -> pd.Series:
 
 
 def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today: date) -> Row:
-    """Price a job for another region or day, or as billed; also return why the cost is unknown or doubtful."""
+    """Return the cost of a job in another region, on another day or as billed, and why it is unknown or doubtful."""
     if not job.is_billed:
         return {"new_cost_usd": job.cost_usd, "remark": "local, its notional price is kept"}
     if request.rate == "effective":
@@ -314,11 +315,12 @@ def new_cost(job: RecordedRun, prices: PriceList, request: ReportRequest, today:
 
 
 def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
-    """Sum over all jobs, then by each of TOTAL_KEYS or by one; origins and notional dollars stay apart.
+    """Return sums over all jobs, then by each of TOTAL_KEYS, or only by the key `by`.
 
-    A job with several tags counts for each of them. Sums are NaN if no job has a value: dollars by list prices, those
-    on AWS's bill as far as `reconcile` has recorded it, those of failed jobs, and hours times instances. `best_f1` is
-    of the completed jobs, on any data. `without_cost` counts jobs whose dollars are unknown.
+    Origins and notional dollars have their own rows. A job with several tags counts for each of them. The sums are
+    dollars at list prices, dollars on AWS's bill if `reconcile` has recorded them, dollars of failed jobs, and hours
+    times instances; a sum is NaN if no job has a value. `best_f1` is the best of the completed jobs, on any data.
+    `without_cost` counts jobs with unknown dollars.
     """
     seconds = frame.billable_seconds + frame[metrics.WARM_POOL_SECONDS].fillna(0.0)
     frame = frame.assign(
@@ -346,7 +348,7 @@ def totals(frame: pd.DataFrame, by: str | None = None) -> pd.DataFrame:
 
 
 _OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
-"""Factors of the cluster, compared for equal work; runs that are compared by another factor have the same shape."""
+"""Factors of the cluster, which are compared for equal work. Other factors are compared for the same shape."""
 _SETTINGS = {*affecting(JobSpec, *COMPUTES, "evaluation"), VERSIONS} - {
     *("seed", "dataset", "model", "instance_type", "instance_count")
 }
@@ -360,16 +362,15 @@ _RATIOS: dict[str, tuple[str, Callable[[float], str]]] = {
     "cost_ratio": ("cost / first", "{:.3f}".format),
     "f1_difference": ("F1 - first", "{:+.4f}".format),
 }
-"""Columns that compare a row with the one before or with the first: name in report.csv, heading and format."""
+"""Columns that compare a row with the previous or the first one: name in report.csv to heading and format."""
 
 
 def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = False) -> Report:
-    """Return a table of completed jobs per kind, by the factor's values, and charts if `is_drawn`.
+    """Return the report of view=scaling or view=compare: completed jobs by the factor's values, charts if `is_drawn`.
 
-    Raises BadInput if nothing varies.
-
-    Runs of one shape are compared; factors of the cluster are compared for the same rows and epochs, because F1 is only
-    comparable on the same validation rows.
+    Each kind of jobs has its own table. A factor of the cluster is compared among jobs with the same rows and epochs,
+    because F1 is comparable only on the same validation rows; another factor among jobs with the same shape. Raises
+    BadInput if no kind has two values of the factor.
     """
     frame = frame_of(jobs, factor)
     runs = frame[(frame.state == "Completed") & (frame.probe_steps == "")]
@@ -379,7 +380,7 @@ def groups_report(jobs: Sequence[RecordedRun], factor: str, *, is_drawn: bool = 
     if not several:
         alone = [f"{title}: all with {factor} {group[factor].iloc[0] or 'unknown'}" for title, group in groups.items()]
         got = "; ".join(alone) or "no completed run"
-        raise BadInput([f"at least two values of {factor} are compared, got {got}: choose more runs, or another by"])
+        raise BadInput([f"by={factor} needs runs with at least two values, got {got}: choose more runs, or another by"])
     tables = {title: numbers_of(group, factor) for title, group in several.items()}
     numbers = pd.concat(tables.values())
     about = [dates(frame), "Each origin, data set and model has its own table: compare only within one."]
@@ -401,7 +402,7 @@ def _title(kind: Iterable[object]) -> str:
 
 
 def _work(run: pd.Series) -> str:
-    """Describe the rows and epochs that a run has trained on; empty if they are unknown."""
+    """Return the rows and epochs that a run has trained on, in words; empty if they are unknown."""
     return "" if np.isnan(run.work) else f"{run.rows:,.0f} rows x {run.work / run.rows:.3g} epochs"
 
 
@@ -417,9 +418,10 @@ def _sorted(names: Iterable[str]) -> list[str]:
 
 
 def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
-    """Return means and deviations by the factor's values, and ratios to the first: seconds, USD, shares.
+    """Return a row for each value of the factor: means and deviations, and ratios to the first row.
 
-    Clusters come in the order of their devices; of another setting the default comes first.
+    Times are in seconds, costs in USD, and ratios are shares. Clusters are in the order of their devices. For other
+    settings, the default comes first.
     """
     names, levels = _sorted(runs[factor].unique()), runs.groupby(factor)
     names.sort(key=lambda name: name != DEFAULTS.get(factor))
@@ -443,7 +445,7 @@ def numbers_of(runs: pd.DataFrame, factor: str) -> pd.DataFrame:
 
 
 def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFrame) -> Section:
-    """Return the numbers of one kind of runs as a table, and a sentence on what else differs between these runs."""
+    """Return the table of one kind of runs, and a sentence on what else differs between them."""
     table = pd.DataFrame({factor: numbers.level, "devices": numbers.devices.astype("string").fillna("")})
     for name, (header, written) in _quantities(runs).items():
         table[header] = list(map(partial(_mean, written), numbers[f"{name}_mean"], numbers[f"{name}_deviation"]))
@@ -451,14 +453,14 @@ def section_of(title: str, factor: str, runs: pd.DataFrame, numbers: pd.DataFram
     for name, (header, written) in _RATIOS.items():
         if name in numbers:
             table[header] = ["" if pd.isna(value) else written(value) for value in numbers[name]]
-    # More devices have a larger batch unless somebody fixes it.
+    # More devices mean a larger global batch unless it is fixed, so this difference is expected.
     settings = _SETTINGS - {factor} - ({"global_batch_size"} if factor in _OF_THE_CLUSTER else set())
     values = {name: _sorted(set(runs[name]) - {""}) for name in sorted(settings)}
     varying = "; ".join(f"{name} ({', '.join(several)})" for name, several in values.items() if len(several) > 1)
     return Section(
         f"{title}, by {factor}: means ± sample standard deviations",
         without_empty_columns(table),
-        [f"{factor} is not all that differs between these runs: so does {varying}."] if varying else [],
+        [f"These runs differ not only in {factor}, but also in {varying}."] if varying else [],
     )
 
 

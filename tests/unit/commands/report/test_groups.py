@@ -99,8 +99,7 @@ def test_f1_is_compared_by_its_difference_and_what_else_differs_is_said() -> Non
     assert table["F1 - first"][1] == "-0.0097"  # 0.83333 - 0.843
     assert table["billed time / first"][1] == "0.800"
     assert report.findings == [
-        "fine_tuning is not all that differs between these runs: so does learning_rate (5e-05, 0.0005); "
-        "precision (auto, fp16)."
+        "These runs differ not only in fine_tuning, but also in learning_rate (5e-05, 0.0005); precision (auto, fp16)."
     ]
 
 
