@@ -17,12 +17,8 @@ from typing import NoReturn
 ML = Path(sys.argv[-1])
 REQUIREMENTS = Path("requirements.txt")
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
-UNREACHABLE = (
-    "Failed to establish a new connection",
-    "ConnectTimeoutError",
-    "NewConnectionError",
-    "Retrying (",
-)  # pip 25
+# Texts that pip 25 prints if it cannot reach the package index.
+UNREACHABLE = ("Failed to establish a new connection", "ConnectTimeoutError", "NewConnectionError", "Retrying (")
 LOOK = """
 import torch
 try:

@@ -83,11 +83,8 @@ _AWS_LIBRARIES = {
 }
 _OLDEST_TRANSFORMERS = (5, 3)  # the oldest version with which our training is tested
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
-_NEWER_TRANSFORMERS = (
-    "transformers",
-    "accelerate",
-    "peft",
-)  # packages that this Hugging Face image needs in newer versions
+# The Hugging Face image has older versions of these packages than our training needs.
+_NEWER_TRANSFORMERS = ("transformers", "accelerate", "peft")
 _TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # for torch 2.4 and 2.5; newer versions need torch 2.6
 
 
@@ -534,9 +531,8 @@ def isolation_faults(setup: SageMakerSetup, inputs: JobInputs) -> Iterator[str]:
     if not settings.network_isolation:
         return
     if settings.training_image is None:  # the user's own image may have everything
-        images = (
-            () if spec.project is not None else setup.images.values()
-        )  # a project's command has an environment of its own
+        # Nothing is installed into the image for a project, whose command has its own environment.
+        images = () if spec.project is not None else setup.images.values()
         needed += [each for image in images for each in image.requirements]
         needed += inputs.code.requirements if inputs.code is not None else ()
     if names := ", ".join(dict.fromkeys(filter(None, map(str.strip, needed)))):

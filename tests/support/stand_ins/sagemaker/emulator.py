@@ -123,10 +123,8 @@ class _Manager(BaseManager):
 
 
 def _service(settings: dict[str, Any]) -> Any:
-    service = importlib.import_module(
-        "tests.support.stand_ins.sagemaker.service"
-    )  # imported here, because only this process needs it and moto
-    return service.Service(settings)
+    # Imported here, because only the service's process needs this module and moto.
+    return importlib.import_module("tests.support.stand_ins.sagemaker.service").Service(settings)
 
 
 _Manager.register("Service", _service)

@@ -19,9 +19,8 @@ from tests.support.stand_ins.sagemaker.emulator import REGION, ROLE_NAME, Emulat
 from tests.support.stand_ins.sagemaker.jobs import Jobs
 from tests.support.stand_ins.sagemaker.training import GROUP, Training
 
-_QUIET = (
-    "stand-in"  # marks the user agent of the service's own calls, which are not recorded and cannot be made to fail
-)
+# Marks the user agent of the service's own calls, which are not recorded and cannot be made to fail.
+_QUIET = "stand-in"
 _TRUST = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
 
 

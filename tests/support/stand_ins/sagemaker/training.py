@@ -222,9 +222,8 @@ class Training(threading.Thread):
 
     def _put(self, path: Path, uri: str) -> None:
         bucket, key = _split(uri)
-        self._s3.put_object(
-            Bucket=bucket, Key=key, Body=path.read_bytes()
-        )  # read whole, because a job may empty the file
+        # The file is read at once, because the job may empty it later.
+        self._s3.put_object(Bucket=bucket, Key=key, Body=path.read_bytes())
 
     def _upload(self, name: str, folder: str) -> None:
         """Upload the files in a folder of all instances, one by one. Of files with the same name, the first is used."""
