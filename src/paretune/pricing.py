@@ -256,7 +256,7 @@ def keep(environment: Mapping[str, str], read: Sequence[Price]) -> Path:
             file.write(csv_text(names, [dict(zip(names, cells(newest[key]), strict=True)) for key in sorted(newest)]))
         Path(file.name).replace(path)
     except OSError as error:
-        raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or allow it"]) from error
+        raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or make it writable"]) from error
     return path
 
 
