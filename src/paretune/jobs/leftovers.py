@@ -62,11 +62,16 @@ def found_in_s3(
             name = schema.settings_by(run.tags).get("sagemaker.s3_bucket")
         if name:
             runs_of.setdefault((run.tags.get(schema.REGION, ""), name), []).append(run)
-    found, remarks, refused, registered = list[Leftover](), list[str](), list[LaunchRefused](), tracking.registered()
+    leftovers, remarks, refused, registered = (
+        list[Leftover](),
+        list[str](),
+        list[LaunchRefused](),
+        tracking.registered(),
+    )
     for (region, name), runs in runs_of.items():
         try:
             bucket = Storage(Account(region or None, environment).client("s3"), name)
-            found += _leftovers(bucket, runs, registered, days, keeps_front=keeps_front)
+            leftovers += _leftovers(bucket, runs, registered, days, keeps_front=keeps_front)
         except LaunchRefused as error:  # such as a bucket of another account, or a deleted one
             refused.append(error)
             continue
@@ -77,7 +82,7 @@ def found_in_s3(
             )
     if refused and len(refused) == len(runs_of):
         raise refused[0]
-    return found, [*remarks, *map(str, refused)]
+    return leftovers, [*remarks, *map(str, refused)]
 
 
 def _leftovers(
@@ -90,7 +95,7 @@ def _leftovers(
     that jobs share are kept as long as a recent job may read them.
     """
     owners = sorted(runs, key=lambda run: run.has_job)  # of several runs that name a job, its owner is last and stays
-    known = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in owners}
+    run_by_job = {job_of(run.tags.get(schema.JOB_NAME, "")): run for run in owners}
     places = dict[tuple[str, str, str], list[tuple[int, float]]]()  # kind, name, prefix to size and time of each object
     newest_job, now = 0.0, time.time()
     for key, entry in bucket.entries("paretune/").items():
@@ -104,7 +109,7 @@ def _leftovers(
     is_quiet = now - newest_job > max(days, _LONGEST_JOB_DAYS) * _DAY_S
     for (kind, name, prefix), entries in places.items():
         is_model, is_shared = kind == "jobs", kind in _SHARED
-        run = None if is_shared else known.get(job_of(name) if is_model else name.partition("-ml.")[0])
+        run = None if is_shared else run_by_job.get(job_of(name) if is_model else name.partition("-ml.")[0])
         run_id, tags = ("", dict[str, str]()) if run is None else (run.run_id, run.tags)
         is_young = now - max(moment for _, moment in entries) <= days * _DAY_S
         uri = bucket.uri(prefix)
@@ -124,9 +129,9 @@ def _leftovers(
         yield Leftover(bucket=bucket, prefix=prefix, kind=kind, size=size, run_id=run_id, why_kept=why)
 
 
-def remove(found: Iterable[Leftover], tracking: Tracking, today: str) -> None:
+def remove(leftovers: Iterable[Leftover], tracking: Tracking, today: str) -> None:
     """Remove what is not kept, and tag the runs of removed models. Raises LaunchRefused if S3 refuses."""
-    for each in found:
+    for each in leftovers:
         if each.why_kept:
             continue
         each.bucket.remove(each.prefix)
@@ -134,10 +139,10 @@ def remove(found: Iterable[Leftover], tracking: Tracking, today: str) -> None:
             tracking.run(each.run_id).set_tags({schema.NO_MODEL: f"removed from S3 by `paretune clean` on {today}"})
 
 
-def in_words(found: Iterable[Leftover]) -> str:
+def in_words(leftovers: Iterable[Leftover]) -> str:
     """Describe the gigabytes by kind, and their dollars a month."""
     sums = Counter[str]()
-    for each in found:
+    for each in leftovers:
         sums[each.kind] += each.size
     kinds = ", ".join(f"{kind} {plain(size / 1e9, 3)}" for kind, size in sums.most_common())
     gigabytes = sums.total() / 1e9

@@ -34,9 +34,9 @@ def name_with_result(name: str, spec: JobSpec, values: Mapping[str, float]) -> s
 
     Returns None if the user has renamed the run, or if neither is known. A trial's number before the name is kept.
     """
-    first, found, _ = name.partition(_head(spec))
+    before, head, _ = name.partition(_head(spec))
     result = result_in_name(values, metrics.F1 if spec.runs_user_code else metrics.TASKS[spec.task].quality)
-    return f"{first}{run_name(spec, result)}" if found and result else None
+    return f"{before}{run_name(spec, result)}" if head and result else None
 
 
 def result_in_name(values: Mapping[str, float], quality: str | None) -> str:

@@ -94,8 +94,8 @@ def _length_faults(spec: JobSpec, home: Path) -> list[str]:
         config = config_in(folder)
         longest = None if config is None else positions_of(config)
     elif not spec.model.startswith(IN_S3):
-        known = well_known(spec.model, spec.task)
-        longest = None if known is None else known.positions
+        architecture = well_known(spec.model, spec.task)
+        longest = None if architecture is None else architecture.positions
     return length_faults(spec.model, longest, spec.max_seq_length)
 
 
@@ -164,8 +164,8 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None], re
 
 def _inputs(prepared: Mapping[str, Any]) -> JobInputs:
     """Return the inputs that an answer of the preparing process describes, or the cached copy of an answer."""
-    found = prepared["findings"]
-    findings = DataFindings(words=found["words"], warnings=tuple(found["warnings"]), facts=found["facts"])
+    recorded = prepared["findings"]
+    findings = DataFindings(words=recorded["words"], warnings=tuple(recorded["warnings"]), facts=recorded["facts"])
     dataset = PreparedDataset.read(Path(prepared["dataset"]))
     dataset = replace(dataset, facts={**dataset.facts, **findings.facts})
     return JobInputs(dataset=dataset, model=Path(prepared["model"]), findings=findings)

@@ -272,11 +272,11 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     budgets = workplace.check_budgets(spec)  # before anything is prepared
     job = admit(spec, workplace)
     document = JobDocument.first(job_name("RUN", 1), spec, workplace.attribution(spec), run_id="RUN")
-    asked = {
+    launcher_parts = {
         "request": dict(launcher.preview(document, job.inputs, job.setup)) or None,
         "budgets": [budget.sentence(job.worst_usd) for budget in budgets] or None,
     }
-    return _preview(job, job.inputs, job.worst_usd, job.warnings, tracking_uri(), asked)
+    return _preview(job, job.inputs, job.worst_usd, job.warnings, tracking_uri(), launcher_parts)
 
 
 def preview_without_account(spec: JobSpec, workplaces: Workplaces, reason: str) -> JobPreview:
@@ -305,9 +305,9 @@ def _preview(
     worst_usd: float | None,
     warnings: Sequence[str],
     store: str,
-    asked: Mapping[str, Any] | None = None,
+    launcher_parts: Mapping[str, Any] | None = None,
 ) -> JobPreview:
-    """Return the preview of a job that would be recorded in `store`; `asked` has parts that only a launcher knows."""
+    """Return the preview of a job that would be recorded in `store`; `launcher_parts` come from its launcher."""
     spec, plan = job.spec, job.spec.plan()
     parts = {
         "specification": spec.as_text(),
@@ -317,7 +317,7 @@ def _preview(
         "data": _data(inputs),
         "worst_case_usd": worst_usd,
         "warnings": list(warnings) or None,
-        **(asked or {}),
+        **(launcher_parts or {}),
     }
     parts = {name: value for name, value in parts.items() if value is not None}
     words = _summary(job, plan, inputs, parts) | {"recorded": f"in MLflow, {redacted(store)}"}

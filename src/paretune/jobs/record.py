@@ -133,10 +133,10 @@ class JobRecord:
             return today
         return recorded_price(tags, today) or today
 
-    def _describe_request(self, asked: JobSpec) -> None:
+    def _describe_request(self, requested: JobSpec) -> None:
         """Record location, price and specification, by which the same command finds the job later.
 
-        The params are those of `asked`: the job as it was requested, without looked-up values such as its region.
+        The params are those of `requested`: the job as it was requested, without looked-up values such as its region.
         """
         launcher, spec = self.workplace.launcher, self.spec
         place_and_owner = {**launcher.location_tags(), **self.attribution.named()}
@@ -149,7 +149,7 @@ class JobRecord:
                 schema.BUDGET: absolute(spec.budget) if spec.budget and launcher.traits.is_billed else None,
             }
         )
-        self.run.log_params(params_of(asked))
+        self.run.log_params(params_of(requested))
 
     def log_setup(self, setup: JobSetup) -> None:
         """Record the part of a job's setup that later attempts and `clean` need."""

@@ -157,8 +157,8 @@ def _first_new(seen: list[str], tail: list[str]) -> int | None:
     """Return the index of the first line of `tail` that is new after `seen`; None if `tail` begins after `seen`."""
     whole = len(seen) < _TAIL  # whether `seen` has every line that was printed so far
     for end in range(min(len(tail), len(seen)) if whole else len(tail), 0, -1):
-        known = min(end, len(seen))
-        if tail[end - 1].startswith(seen[-1]) and seen[-known:-1] == tail[end - known : end - 1]:
+        overlap = min(end, len(seen))
+        if tail[end - 1].startswith(seen[-1]) and seen[-overlap:-1] == tail[end - overlap : end - 1]:
             return end - (tail[end - 1] != seen[-1])  # a last line that was incomplete before is returned again
     return None
 

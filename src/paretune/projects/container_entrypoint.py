@@ -71,9 +71,13 @@ def main(ml: Path) -> int:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
     if not code and is_first() and not supervisor.was_stopped:
         sources = script_metrics.logged(data, (project, ml / "model"), began, settings=document["settings"])
-        found = printed.results(sources, document["renamed"])
-        script_metrics.write_curves(found.curves, data / script_metrics.STORE)
-        report = {"metrics": found.metrics, "not_finite": found.not_finite, "facts": {"metrics_from": found.sources}}
+        results = printed.results(sources, document["renamed"])
+        script_metrics.write_curves(results.curves, data / script_metrics.STORE)
+        report = {
+            "metrics": results.metrics,
+            "not_finite": results.not_finite,
+            "facts": {"metrics_from": results.sources},
+        }
         (data / "report.json").write_text(json.dumps(report), encoding="utf-8")
     return code
 
