@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference that follow from the code: commands, job parameters, metrics and tags.
+"""Write the pages of docs/reference that are generated from the code: commands, job parameters, metrics and tags.
 
     python docs/reference.py            # into docs/reference; a test fails when they are out of date
 
@@ -26,19 +26,19 @@ _CONSTANT = re.compile(
     r'^# (?P<title>.+)$|^[A-Z_0-9]+ = "(?P<name>[^"]+)"(?:  # (?P<comment>.*))?\n(?:"""(?P<below>[^"]*)""")?',
     re.MULTILINE,
 )
-"""A title, or a constant with its explanation in a comment or below it."""
+"""Matches a title, or a constant with its explanation in a comment or below it."""
 _KEPT = {*("anyOf", "type", "enum", "items", "minimum", "maximum", "description", "default", "$ref")}
-"""What the schema of a study file says about a key."""
+"""The fields of a schema that are kept for each key of a study file."""
 _MORE_METRICS = (
-    ("train/*", "curves by step: loss, learning rate, gradient norm, epoch, samples per second"),
+    ("train/*", "curves over the steps: loss, learning rate, gradient norm, epoch, samples per second"),
     ("eval/*", "curves of the evaluations"),
     ("system/*", "processor, memory and GPU memory of the machine"),
-    ("train_rows", "rows to train on; `validation_rows` and `test_rows` alike"),
-    ("train_tokens", "their tokens without padding; `validation_tokens` and `test_tokens` alike"),
-    ("trials_done", "study, by step, with `spent_usd`, `hypervolume` and `best_f1` or the best of its own metric"),
+    ("train_rows", "number of training rows; likewise `validation_rows` and `test_rows`"),
+    ("train_tokens", "tokens of the training rows without padding; likewise `validation_tokens` and `test_tokens`"),
+    ("trials_done", "curve of a study, like `spent_usd`, `hypervolume` and `best_f1` (or of another metric)"),
 )
 _MORE_TAGS = (
-    ("paretune.basis", "what the seconds of a simulated job stand on, in words"),
+    ("paretune.basis", "where the seconds of a simulated job come from, in words"),
     ("paretune.job_arn", "ARN of the training job"),
     ("paretune.image_uri", "image that the job ran in"),
     ("paretune.spot_saving", "share of the training seconds that spot did not bill"),
@@ -66,7 +66,7 @@ _NAMED_ONLY = {
         *("used_versions", "trial", "no_model", "basis", "spot_saving", "remarks", "budget", "model", "command"),
     )
 }
-"""Tags that the page names without an explanation."""
+"""Tags that the page lists without an explanation."""
 
 
 def pages() -> dict[str, str]:
@@ -81,7 +81,7 @@ def study_schema() -> dict[str, Any]:
     made = StudyFile.model_json_schema()
     models = [made, *made["$defs"].values()]
     for model in models:
-        model["patternProperties"] = {r"^\w+\.": {}}  # a name with a dot is in a nested value: lora.r
+        model["patternProperties"] = {r"^\w+\.": {}}  # a name with a dot, such as lora.r, sets a nested value
         for field in model["properties"].values():
             for name in set(field) - _KEPT:
                 del field[name]
@@ -112,7 +112,7 @@ def _parameters(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def _commands() -> Iterator[str]:
     with_jobs = [f"`{name}`" for name in COMMANDS if command_named(name).takes_jobs]
     yield "# Commands\n"
-    yield "`paretune COMMAND --name value`, or `mlflow run . -e COMMAND -P name=value`. Defaults stand in brackets;"
+    yield "`paretune COMMAND --name value`, or `mlflow run . -e COMMAND -P name=value`. Defaults are in parentheses."
     yield "`paretune COMMAND --help` also shows types and bounds, and `--json` prints [one document](../api.md#json).\n"
     yield f"{', '.join(with_jobs[:-1])} and {with_jobs[-1]} also take the [parameters of a job](job-parameters.md).\n"
     for name, entry in COMMANDS.items():
@@ -125,12 +125,12 @@ def _commands() -> Iterator[str]:
         if own:
             yield from _parameters(own)
         if in_the_file := [f"`{key}`" for key in names if key in command.excluded]:
-            yield f"Only in the file, not typed: {', '.join(in_the_file)}.\n"
+            yield f"Only in the file, not on the command line: {', '.join(in_the_file)}.\n"
 
 
 def _job_parameters() -> Iterator[str]:
     yield "# Parameters of a job\n"
-    yield "Defaults stand in brackets, an empty value is the default, and switches are off by default."
+    yield "Defaults are in parentheses. An empty value means the default, and switches are off by default."
     yield "`paretune train --help all` also shows types and bounds.\n"
     groups, title = dict[str, dict[str, Any]](), ""
     for name in JobSpec.model_fields:
@@ -145,13 +145,13 @@ def _job_parameters() -> Iterator[str]:
 
 def _recorded() -> Iterator[str]:
     yield "# What MLflow records\n"
-    yield "Parameters are recorded under their names, if they were given, and a few always, such as model and seed."
-    yield "A metric that is not known is absent, never 0 or NaN."
-    yield "In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
+    yield "Parameters that were set are recorded under their names. A few are always recorded, such as model and seed."
+    yield "A metric that is unknown is absent, never 0 or NaN."
+    yield "A query for the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`.\n"
     yield "## Metrics\n"
     yield from _list(row for _, found in _constants(metrics) for row in [*found, *_MORE_METRICS])
-    renamed = ", ".join(f"`{name}` as `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
-    yield f"Metrics of your own training keep their names, but these are recorded under another one: {renamed}.\n"
+    renamed = ", ".join(f"`{name}` to `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
+    yield f"Metrics of your own training keep their names, except that these are renamed: {renamed}.\n"
     yield "## Tags\n"
     rows = {name: text for _, found in _constants(schema) for name, text in [*found, *_MORE_TAGS]}
     tags = {name: text for name, text in rows.items() if re.fullmatch(rf"{re.escape(schema.PREFIX)}\w+", name)}
