@@ -305,6 +305,6 @@ def test_a_training_of_one_s_own_has_seconds_and_dollars_where_one_has_run() -> 
 
     assert tuple(known) == COLUMNS
     assert (known["seconds_high"], float(known["cost_usd"]), known["basis"]) == ("200.0", pytest.approx(0.1), "1 run")
-    assert (unknown["seconds"], unknown["cost_usd"], unknown["basis"]) == ("", "", "nothing known: run one")
+    assert (unknown["seconds"], unknown["cost_usd"], unknown["basis"]) == ("", "", "no run yet: run one")
     assert "100 s (50 s to 3 min)" in str(own)
     assert "GiB" not in str(own)

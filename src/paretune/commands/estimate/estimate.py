@@ -69,7 +69,7 @@ MAIN_COLUMNS = COLUMNS[: COLUMNS.index("fits") + 1]
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
 _DAY_S = 24 * 3600.0
-_UNKNOWN = "nothing known: run one"
+_UNKNOWN = "no run yet: run one"
 
 
 @dataclass(frozen=True, kw_only=True)

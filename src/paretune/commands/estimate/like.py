@@ -1,8 +1,8 @@
 """`estimate --like`: estimates from a finished training what it would have taken and cost on other clusters.
 
 The training is a run in the MLflow store, or any SageMaker training job of the user's account. DescribeTrainingJob
-returns the cluster, the seconds and the hyperparameters of such a job, whose names differ between Hugging Face's
-examples. The number of rows need not be known, because it follows from the seconds.
+returns the cluster, the seconds and the hyperparameters of a SageMaker job. A hyperparameter may have one of several
+names, because Hugging Face's examples differ. The number of rows may be unknown: it follows from the seconds.
 """
 
 import itertools

@@ -40,7 +40,7 @@ class Choices:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """All values, of which combinations are checked to be valid jobs."""
+        """All values. Their combinations are checked to be valid jobs."""
         return self.values
 
     def as_json(self) -> dict[str, Any]:
@@ -58,11 +58,11 @@ class Range:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """Both ends, of which combinations are checked to be valid jobs."""
+        """Both ends. Their combinations are checked to be valid jobs."""
         return self.low, self.high
 
     def at(self, share: float) -> float:
-        """Return the number that lies at `share` (0 to 1) of the way from `low` to `high`."""
+        """Return the number at `share` (0 to 1) of the way from `low` to `high`."""
         value = self.low * (self.high / self.low) ** share if self.log else self.low + (self.high - self.low) * share
         return min(self.high, max(self.low, value))  # a rounded power may lie just outside
 

@@ -60,7 +60,10 @@ def _row(front: StudyFront, trial: Trial, spent_usd: float | None, levels: Mappi
 
 
 def front_table(front: StudyFront, without: Collection[int] = ()) -> pd.DataFrame:
-    """Return the front as a table, cheapest first, with the standard errors that are known, without these trials."""
+    """Return the front as a table, cheapest first, with the known standard errors.
+
+    `without` has the numbers of configurations to leave out.
+    """
     rows = []
     for point in sorted((point for point in front.best if point.number not in without), key=front.cost_of):
         names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]

@@ -31,7 +31,7 @@ class TrialStatus(Enum):
     DIVERGED = "Diverged"
     CUT_OFF = "CutOff"  # at its maximum runtime: retried once if the search asks for it, with a longer limit
     FAILED = "Failed"  # by itself: retried once if the search asks for it
-    STOPPED = "Stopped"  # by somebody
+    STOPPED = "Stopped"  # on request
     INTERRUPTED = "Interrupted"  # its job died with its driver, which is not the point's fault: retried
     REFUSED = "Refused"  # no capacity, quota or dollars: retried after a pause
 
@@ -42,7 +42,7 @@ class TrialStatus(Enum):
         Args:
             failure: why it failed, if the launcher knows.
             reason: the same in the launcher's words.
-            is_stopped: whether somebody stopped it.
+            is_stopped: whether it was stopped on request.
             is_lost: whether it died with the driver that had started it.
         """
         if _AT_ITS_LIMIT in reason:
