@@ -102,7 +102,7 @@ def _parameters(schemas: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield an item for each parameter: its meaning, its choices unless the meaning names them, and its default."""
     for name, field in schemas.items():
         default = spell(field.get("default")) if field.get("type") != "object" else ""
-        meaning, choices = field["description"].rstrip("."), field.get("enum", ())
+        meaning, choices = " ".join(field["description"].split()).rstrip("."), field.get("enum", ())
         if not all(re.search(rf"\b{re.escape(word)}\b", meaning) for word in choices):
             meaning += f"; one of {', '.join(f'`{word}`' for word in choices)}"
         yield f"- `{name}`{f' (`{default}`)' if default and default != 'false' else ''}: {meaning}"
