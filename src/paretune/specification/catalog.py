@@ -1,9 +1,11 @@
-"""The instance types of all launchers with their hardware, and the regions of SageMaker; prices are in `pricing`.
+"""The instance types of all launchers with their hardware, and the regions of SageMaker.
 
-The data sheets of their accelerators are in `estimating.hardware`. launchers/sagemaker/instances.csv has every type of
-CreateTrainingJob's TrainingInstanceType (botocore 1.44.5), except types known only by name. Its columns `memory_gb` and
-`accelerator_memory_gb` are GiB, as AWS lists them; `local_storage_gb` is GB. The user's own file with the same columns,
-~/.paretune/instances.csv, may describe these and newer types.
+Prices are in `pricing`, and data sheets of the accelerators in `estimating.hardware`.
+
+launchers/sagemaker/instances.csv has every type of CreateTrainingJob's TrainingInstanceType (botocore 1.44.5), except
+types of which only the name is published. Its columns `memory_gb` and `accelerator_memory_gb` are in GiB, as AWS lists
+them; `local_storage_gb` is in GB. Users can add newer types, or override these, in ~/.paretune/instances.csv, which has
+the same columns.
 """
 
 import csv
@@ -36,30 +38,30 @@ USUAL = "us-east-1"  # the region whose prices are used if the user names none
 
 @dataclass(frozen=True, kw_only=True)
 class Instance:
-    """One instance type of a launcher, such as ml.g5.12xlarge of SageMaker.
+    """One instance type of a launcher, such as SageMaker's ml.g5.12xlarge.
 
     Source of disks and sustained bandwidth: InstanceStorageInfo and BaselineBandwidthInGbps of EC2
-    DescribeInstanceTypes, as moto 5.2.5 has them, read 2026-11-21; the withdrawn ml.p3.2xlarge has the bandwidth of
-    other types with 8 processors.
+    DescribeInstanceTypes, as included in moto 5.2.5, read 2026-11-21. For ml.p3.2xlarge, which AWS has withdrawn, the
+    bandwidth is that of other types with 8 processors.
     """
 
     instance_type: str
-    launcher: str  # name of the launcher that has it
-    accelerator: str  # model of the GPU or chip; none for a CPU instance
+    launcher: str  # name of the launcher that offers it
+    accelerator: str  # model of the GPU or chip; the word "none" for a CPU instance
     accelerator_count: int
     accelerator_memory_gib: float  # nominal memory of one accelerator
-    network_gbps: float  # peak network bandwidth in Gbit/s; `sustained_gbps` is None if unknown
+    network_gbps: float  # peak network bandwidth in Gbit/s
     vcpus: int
     memory_gib: float  # main memory
-    local_storage_gib: int = 0  # own NVMe disks, which the hardware encrypts; 0 for none
-    sustained_gbps: float | None = None
+    local_storage_gib: int = 0  # size of its own NVMe disks, which the hardware encrypts; 0 if it has none
+    sustained_gbps: float | None = None  # network bandwidth in Gbit/s without bursts; None if unknown
     flow_gbps: float = 10.0
-    """Limit of one TCP flow in a cluster placement group; 5 outside of one (EC2 User Guide, "Network bandwidth", read
-    2026-11-26). An optional column in the user's own file, for machines elsewhere."""
+    """Limit of one TCP flow in Gbit/s. EC2's is 10 in a cluster placement group and 5 outside of one (EC2 User Guide,
+    "Network bandwidth", read 2026-11-26). The user's own file may set it in an optional column."""
 
     @property
     def family(self) -> str:
-        """The middle of the name, g5 of ml.g5.12xlarge, or the whole of a name without dots."""
+        """The middle part of the name, such as g5 in ml.g5.12xlarge, or the whole name if it has no dots."""
         _, _, middle = self.instance_type.rpartition(".")[0].rpartition(".")
         return middle or self.instance_type
 
@@ -70,12 +72,12 @@ class Instance:
 
 
 def instance(instance_type: str) -> Instance:
-    """Return the hardware of an instance type. Raises BadInput that names similar types."""
+    """Return the hardware of an instance type. If it is unknown, raises BadInput, which suggests similar types."""
     listed = instances().get(instance_type)
     if listed is None:
         remedy = f"describe another one in {OWN_TYPES}, with the columns of the shipped instances.csv"
         if "," in instance_type:
-            remedy = "a job takes one, and further ones in fallback_instance_types; `estimate` and a study take several"
+            remedy = "a job takes one, and others only in fallback_instance_types; `estimate` and a study take several"
         raise BadInput([f"{unknown_type(instance_type, instances())}; {remedy}"])
     return listed
 
@@ -87,9 +89,9 @@ def unknown_type(instance_type: str, types: Collection[str]) -> str:
 
 
 def similar_types(instance_type: str, types: Collection[str]) -> str:
-    """Suggest at most three similar types as the end of a message; empty if none is similar.
+    """Return the end of a message, which suggests up to three similar types; empty if none is similar.
 
-    A family such as `p4d`, and GPUs such as `A100` or `A100:8`, suggest the types of `types` that have them.
+    For a family such as `p4d`, or GPUs such as `A100` or `A100:8`, it suggests the members of `types` that have them.
     """
     bare, prefixes = short_name(instance_type), {item.instance_prefix for item in launchers.known().values()}
     gpu, _, count = bare.lower().partition(":")
@@ -108,19 +110,19 @@ def similar_types(instance_type: str, types: Collection[str]) -> str:
 
 
 def owner(instance_type: str) -> LauncherTraits:
-    """Return the launcher that offers an instance type; for an unknown type, the one that launcher=auto chooses."""
+    """Return the launcher that offers an instance type; for an unknown type, the one that launcher=auto would use."""
     listed = instances().get(instance_type)
     return launchers.chosen(AUTO, instance_type) if listed is None else launchers.known()[listed.launcher]
 
 
 def short_name(instance_type: str) -> str:
-    """Return the name without its launcher's prefix: g5.xlarge for ml.g5.xlarge."""
+    """Return the name without the prefix of its launcher: g5.xlarge for ml.g5.xlarge."""
     return instance_type.removeprefix(launchers.chosen(AUTO, instance_type).instance_prefix)
 
 
 @cache
 def rows() -> tuple[dict[str, str], ...]:
-    """Return the rows of all tables, with price, launcher and table; rows of the user's own file override others."""
+    """Return the rows of all tables, with their price, launcher and file; the user's own rows override others."""
     tables = [(str(item.instance_table), item.name) for item in launchers.known().values() if item.instance_table]
     by_type = dict[str, dict[str, str]]()
     for table, launcher in [*tables, (OWN_TYPES, "")]:
@@ -137,7 +139,7 @@ def instances() -> dict[str, Instance]:
 
 
 def add(raw: Mapping[str, Any]) -> None:
-    """Add an instance type from its fields: a job may run where its table is not."""
+    """Add an instance type from its fields. A running job uses this, since it may lack the table of its type."""
     instances().setdefault(raw["instance_type"], Instance(**raw))
 
 
@@ -158,18 +160,21 @@ def _instance_of(row: Mapping[str, str]) -> Instance:
         )
     except (KeyError, TypeError, ValueError) as error:
         text = f"{row['table']} has a row that cannot be read ({error!r})"
-        raise BadInput([f"{text}: its columns are those of the shipped instances.csv"]) from error
+        raise BadInput([f"{text}: it must have the columns of the shipped instances.csv"]) from error
 
 
 def usual_region(named: str | None, environment: Mapping[str, str]) -> str:
-    """Return the region without asking AWS: `named`, AWS_REGION, AWS_DEFAULT_REGION or us-east-1. Raises BadInput."""
+    """Return the first of `named`, AWS_REGION, AWS_DEFAULT_REGION and us-east-1 that is set, without asking AWS.
+
+    Raises BadInput if that region has no SageMaker.
+    """
     region = named or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or USUAL
     refuse(region_faults(region))
     return region
 
 
 def region_faults(region: str | None) -> list[str]:
-    """Return one fault if the region does not exist or has no SageMaker."""
+    """Return one fault if the region does not exist or does not have SageMaker, else none."""
     if region is None or region in REGIONS:
         return []
     hint = did_you_mean(region, sorted(REGIONS)) or "such as us-east-1"

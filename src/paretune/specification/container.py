@@ -1,16 +1,16 @@
-"""The folder and the JSON documents through which a launcher and a training exchange everything.
+"""The folder layout and the JSON documents through which a launcher and a training exchange everything.
 
     ROOT/input/data/job/job.json      the job document: what to train              (JobDocument)
     ROOT/input/data/dataset/          the prepared data set
     ROOT/input/data/model/            the model to start from
-    ROOT/checkpoints/                 survives a stopped job; the next attempt of its run continues here
+    ROOT/checkpoints/                 kept when a job stops; the next attempt resumes from here
     ROOT/model/                       the trained model
     ROOT/output/data/events.jsonl     one JSON object per line while the job runs  (Event)
     ROOT/output/data/report.json      the results                                  (JobReport)
     ROOT/output/data/profile/         the profile of a job with profile_steps
     ROOT/output/failure               why the job failed: kind, colon, one sentence
 
-The layout is that of a SageMaker training container, so the same training runs there and on a laptop.
+A SageMaker training container has the same layout, so the same training runs there and on a laptop.
 """
 
 import contextlib
@@ -35,20 +35,20 @@ from paretune.specification.metrics import OF_THE_BILL
 from paretune.specification.parallelism import BatchPlan
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
-"""Environment variable that is 1 on an emulated account: jobs on GPU instances may train without a GPU."""
+"""Environment variable. An emulator of AWS sets it to 1, so that jobs on "GPU instances" may train without a GPU."""
 PROFILE = "profile"  # folder of a profile in a job's output and in the artifacts of its run
 PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
-CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3
-CHECKPOINT_EVERY_S = 120.0  # between two checkpoints of a training that may lose its spot instances
+CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps, because the newest one may be incomplete in S3
+CHECKPOINT_EVERY_S = 120.0  # seconds between two checkpoints of a training that may lose its spot instances
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
 _NOT_IN_THE_KEY = ("region", "budget", "force")
-"""Parameters of a job that are looked up again at each launch, or may differ when the same job is launched again."""
+"""Parameters that are resolved anew at each launch, or that may differ when the same job is launched again."""
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 
 
 class FailureKind(Enum):
-    """Why a job failed; this decides what its launcher does next."""
+    """Why a job failed. This decides whether and how it is tried again."""
 
     OUT_OF_MEMORY = "out_of_memory"  # retry with a smaller per-device batch
     BAD_INPUT = "bad_input"  # only a different request helps
@@ -69,13 +69,13 @@ class _Below:
 
 @dataclass(frozen=True)
 class JobFolder:
-    """Paths of the files of one job. `root` is /opt/ml on SageMaker."""
+    """Paths of one job's files. `root` is /opt/ml on SageMaker."""
 
     root: Path
 
     document = _Below("input/data/job/job.json")
     resource_config = _Below("input/config/resourceconfig.json")
-    """SageMaker's description of the cluster on each instance; absent on a laptop."""
+    """The cluster, as SageMaker describes it on each instance; absent on a laptop."""
     dataset = _Below("input/data/dataset")  # the prepared data set
     model_source = _Below("input/data/model")  # a Hugging Face folder: the model to start from
     checkpoints = _Below("checkpoints")
@@ -84,7 +84,7 @@ class JobFolder:
     report = _Below("output/data/report.json")  # exists only when the job has finished
     profile = _Below(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
     failure = _Below("output/failure")
-    stopped = _Below("output/stopped")  # exists if the training stopped early on request, with a checkpoint
+    stopped = _Below("output/stopped")  # exists if the training was asked to stop and saved a checkpoint first
     log = _Below("output/job.log")  # everything that the job printed
 
     def make(self) -> None:
@@ -93,15 +93,15 @@ class JobFolder:
             path.mkdir(parents=True, exist_ok=True)
 
     def write_failure(self, kind: FailureKind, sentence: str) -> None:
-        """Record why the job failed. The first reason is kept, because it is the cause of later ones."""
+        """Record why the job failed. A reason that is already recorded is kept, because it caused the later ones."""
         self.failure.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError), self.failure.open("x") as file:
             file.write(f"{kind.value}: {sentence}\n")
 
     def read_failure(self) -> tuple[FailureKind, str] | None:
-        """Return kind and sentence of the failure file, or None without one; ERROR if another program wrote it.
+        """Return the kind and the sentence of the failure file, or None if there is no such file.
 
-        A full disk leaves the file empty, which counts as missing.
+        An empty file counts as missing, because a full disk leaves one. The kind is ERROR if another program wrote it.
         """
         text = self.failure.read_text(errors="replace").strip() if self.failure.exists() else ""
         if not text:
@@ -114,7 +114,7 @@ class JobFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class Hosts:
-    """The instances of a SageMaker cluster, seen from one of them. All processes connect to `names[0]`."""
+    """The instances of a SageMaker cluster, and which of them this is. All processes connect to `names[0]`."""
 
     names: tuple[str, ...]
     current: str
@@ -127,7 +127,7 @@ class Hosts:
 
     @classmethod
     def read(cls, path: Path) -> "Hosts | None":
-        """Read the hosts from SageMaker's resourceconfig.json; None if the file does not exist."""
+        """Read the hosts from SageMaker's resourceconfig.json, or return None if the file does not exist."""
         if not path.exists():
             return None
         raw = json.loads(path.read_text())
@@ -137,13 +137,13 @@ class Hosts:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedDataset:
-    """A data set that is split and tokenized."""
+    """A data set that has been split and tokenized."""
 
-    key: str  # digest of rows, split, tokenizer and length; equal keys mean equal bytes
+    key: str  # digest of rows, split, tokenizer and length; if it is equal, so are the bytes of the data
     folder: Path
     labels: tuple[str, ...]  # class names in the order of their ids; empty for causal-lm
     facts: Mapping[str, float]  # metrics of the data: rows, tokens, baselines
-    digests: Mapping[str, str]  # split (train, validation, test) to a digest of its rows and labels, in any tokenizer
+    digests: Mapping[str, str]  # by split (train, validation, test): digest of its rows and labels before tokenizing
 
     @classmethod
     def read(cls, folder: Path) -> "PreparedDataset":
@@ -152,35 +152,35 @@ class PreparedDataset:
         return cls(**raw | {"folder": folder, "labels": tuple(raw["labels"])})
 
     def write(self) -> None:
-        """Write the description next to the rows. Call it last: its presence means that the folder is complete."""
+        """Write the description next to the rows. Call this last, because the file marks the folder as complete."""
         content = {"key": self.key, "labels": self.labels, "facts": dict(self.facts), "digests": dict(self.digests)}
         write_json(self.folder / "dataset.json", content)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFindings:
-    """Findings about a job's rows, made when they were prepared."""
+    """What was noticed about a job's rows while they were prepared."""
 
-    words: str = ""  # classes with their rows, and lengths
-    warnings: tuple[str, ...] = ()  # sentences with their remedies
-    facts: Mapping[str, float] = field(default_factory=dict)  # metrics of the data that the prepared rows do not show
+    words: str = ""  # a summary: number of rows per class, and lengths of the texts
+    warnings: tuple[str, ...] = ()  # sentences that also say what to do
+    facts: Mapping[str, float] = field(default_factory=dict)  # metrics that cannot be computed from the prepared rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserCode:
-    """A training of the user's own, read and checked once before the job: a script, or the command of a project.
+    """A training script or a project of the user, read and checked once before the job.
 
     Attributes:
-        files: name in the job's current folder to the file that is sent there.
-        linked: name in that folder to what a job on this machine links there instead.
-        inputs: channel to a file or folder on this machine; or to an address in S3, if the launcher's files travel.
-        left_behind: names of files that do not travel, because they are named like secrets.
+        files: by name in the job's working directory, the file that is sent there.
+        linked: by name in that directory, what a job on this machine links there instead.
+        inputs: by channel, a file or folder on this machine, or an address in S3 if the launcher uploads files.
+        left_behind: names of files that are not sent, because they are named like secrets.
         requirements: lines that pip installs in the job.
-        program: file of a project that starts its command, with the root of the job's folder as argument; empty for a
-            script, which paretune's own program runs.
-        document: content of input/data/job/job.json for a project.
-        moved: parameter to its value in the job, for a script whose files travel.
-        options: the options that a script has named itself when it was asked.
+        program: for a project, the file that starts its command; it takes the root of the job's folder as argument.
+            Empty for a script, which paretune's own program runs.
+        document: for a project, the content of input/data/job/job.json.
+        moved: for a script whose files are sent, the parameters that have another value in the job, with that value.
+        options: the options that the script printed when it was run with --help.
     """
 
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class UserCode:
 
     @property
     def in_s3(self) -> dict[str, str]:
-        """Return the addresses in S3 that it reads, by parameter of the job, or by channel of a project."""
+        """The addresses in S3 that the training reads, by parameter of the job, or by channel of a project."""
         names = {} if self.program else {channel: name for name, channel in SCRIPT_CHANNELS.items()}
         return {names.get(name, name): path for name, path in self.inputs.items() if isinstance(path, str)}
 
@@ -204,7 +204,7 @@ class UserCode:
 class JobInputs:
     """The inputs of a job on the launching machine: the prepared rows and the model to start from.
 
-    Both are None if a script or project reads its own; `code` is that script or project.
+    A script or project of the user is in `code`; it reads its own data and model, so the other two are None.
     """
 
     dataset: PreparedDataset | None = None
@@ -214,31 +214,32 @@ class JobInputs:
 
     @property
     def revision(self) -> str | None:
-        """The commit of a model that lies in the hub's cache; None for any other."""
+        """The commit of the model if it comes from the cache of the Hugging Face hub, else None."""
         return self.model.name if self.model is not None and self.model.parent.name == "snapshots" else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobDocument:
-    """Everything that a training must know, as it is sent into the job."""
+    """Everything that a training needs to know. `as_json` is what is sent into the job."""
 
     job_name: str
     spec: JobSpec
     plan: BatchPlan
     attempt: int = 1
-    spent_seconds: float = 0.0  # seconds of earlier attempts of the same job
-    deadline_s: float | None = None  # the training stops itself this many seconds after the container's start
+    spent_seconds: float = 0.0  # seconds that earlier attempts of the same job took
+    deadline_s: float | None = None  # the training stops itself this many seconds after the start of the container
     attribution: Attribution = field(default_factory=Attribution)
-    """The owner of the job; only for the launcher, not sent into the job."""
-    run_id: str = ""  # of the MLflow run that records the job
-    request_key: str = ""  # digest of the parameters that were given, equal for all attempts; only for the launcher
-    script_options: Options | None = None  # options that the user's script listed when it was asked, before the job
+    """The owner of the job. Only the launcher uses it; it is not sent into the job."""
+    run_id: str = ""  # id of the MLflow run that records the job
+    request_key: str = ""
+    """Digest of the parameters that the user gave; all attempts have the same. Only the launcher uses it."""
+    script_options: Options | None = None  # options that the user's script printed with --help, before the job
 
     @classmethod
     def first(
         cls, job_name: str, spec: JobSpec, attribution: Attribution | None = None, run_id: str = ""
     ) -> "JobDocument":
-        """Create the document of a first attempt."""
+        """Create the document of the first attempt of a job."""
         owner, given = attribution or Attribution(), spec.given()
         kept = {name: value for name, value in given.items() if name not in _NOT_IN_THE_KEY}
         key = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
@@ -246,14 +247,15 @@ class JobDocument:
 
     @property
     def max_seconds(self) -> float:
-        """Time limit of this attempt: the limit of the job less the time of earlier attempts."""
+        """Time limit of this attempt in seconds: the limit of the job minus the time of earlier attempts."""
         return self.spec.max_runtime_minutes * 60 - self.spent_seconds
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document as JSON values, without what only the launcher needs."""
+        """Return the document as JSON values, without the fields that only the launcher uses."""
         spec = self.spec
         types = [asdict(spec.instance(name)) for name in spec.instance_types()] if spec.has_instances else []
-        place = {"launcher": spec.runs_on.as_json(), "instances": types}  # a job has no plug-ins and no tables
+        # Inside the job, plug-ins and tables of instance types may be missing, so their rows travel with it.
+        place = {"launcher": spec.runs_on.as_json(), "instances": types}
         raw = {**vars(self), **place, "spec": spec.given(), "plan": asdict(self.plan)}
         raw["script_options"] = self.script_options and asdict(self.script_options)
         return {name: value for name, value in raw.items() if name not in ("attribution", "request_key")}
@@ -265,7 +267,7 @@ class JobDocument:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
-        """Validate the document that `as_json` returned."""
+        """Create the document from the result of `as_json`, and validate it."""
         launchers.add(raw["launcher"])
         for instance in raw["instances"]:
             catalog.add(instance)
@@ -279,18 +281,21 @@ def _known(values: dict[str, float]) -> dict[str, float]:
 
 
 Metrics = Annotated[dict[str, float], AfterValidator(_known)]
-"""Names and values of a job's metrics: finite values only, and none that come from its bill."""
+"""Values of a job's metrics by name. Validation drops values that are not finite, and metrics that come from bills."""
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # a whole number that fits into a database
 
 
 class _Document(BaseModel):
-    """A JSON document of a job, which may come from a stranger's program, so types and names are exact."""
+    """Base class of JSON documents that a job writes.
 
-    model_config = ConfigDict(frozen=True, extra="ignore")  # another version of paretune may have written more fields
+    The user's own program may write such files, too, so types are checked strictly.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")  # a newer version of paretune may have written more fields
 
     @classmethod
     def read_json(cls, text: str | bytes) -> Self | None:
-        """Parse the document; None if the text is incomplete, too large, or another program's."""
+        """Parse the document, or return None if the text is incomplete or not such a document."""
         try:
             return cls.model_validate_json(text, strict=True)
         except (ValueError, RecursionError):
@@ -301,13 +306,13 @@ class Event(_Document):
     """A measurement or message of a running job."""
 
     time: Annotated[float, Field(ge=0, lt=_LATEST)]  # seconds since the epoch
-    step: Count  # optimizer steps done, of `total_steps` in all, if known
+    step: Count  # optimizer steps done so far
     metrics: Metrics = {}
-    message: str = ""  # one sentence for people; empty for plain measurements
-    total_steps: Count | None = None
+    message: str = ""  # one sentence for people; empty for a plain measurement
+    total_steps: Count | None = None  # optimizer steps of the whole training, if known
 
     def line(self) -> str:
-        """Return the event as one line of JSON, without a line end."""
+        """Return the event as one line of JSON, without a newline."""
         return json.dumps(self.model_dump(exclude_defaults=True))
 
 
@@ -315,10 +320,10 @@ class JobReport(_Document):
     """The results of a job."""
 
     metrics: Metrics  # see `metrics.py` for names and units
-    not_finite: tuple[str, ...] = ()  # metrics of the user's own training whose last value is NaN or infinite
+    not_finite: tuple[str, ...] = ()  # metrics of the user's own training whose last value was NaN or infinite
     facts: dict[str, str | bool | int | float] = {}
     """Facts that the metrics depend on: device, precision, effective batch, versions, library of the model."""
-    model_fault: str = ""  # why MLflow cannot load the model that the job has left; empty if it can
+    model_fault: str = ""  # why MLflow cannot load the job's model; empty if it can
     labels: tuple[str, ...] = ()  # C class names; empty if there are none
     confusion_matrix: tuple[tuple[Count, ...], ...] = ()  # C rows (true class) of C counts (predicted class)
     label_counts: tuple[tuple[Count, Count, Count, Count], ...] = ()
@@ -332,24 +337,24 @@ class JobReport(_Document):
         return self
 
     def write(self, path: Path) -> None:
-        """Write the report as JSON; a reader never sees half of it."""
+        """Write the report as JSON. Readers never see an incomplete file."""
         write_json(path, self.model_dump())
 
 
 def read_event(line: str) -> Event | None:
-    """Parse the event on a line; None if the line is incomplete or comes from another program."""
+    """Parse the event on a line, or return None if the line is incomplete or comes from another program."""
     return Event.read_json(line) if line.startswith('{"time"') else None
 
 
 class EventReader:
-    """Reads a growing events file, and skips lines that the command of the job wrote."""
+    """Reads an events file while it grows, and skips lines that are not events of paretune."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def new(self) -> Iterator[Event]:
-        """Return the events on lines that were completed since the last call."""
+        """Yield the events on lines that were completed since the last call."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -361,12 +366,12 @@ class EventReader:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON next to `path` and move it there, so that readers never see half a file."""
+    """Write `value` as JSON to a file next to `path` and rename it, so that readers never see an incomplete file."""
     _draft(path, value).replace(path)
 
 
 def write_json_once(path: Path, value: Any) -> None:
-    """Write JSON like `write_json`, but keep a file that exists."""
+    """Write JSON like `write_json`, unless the file exists already."""
     draft = _draft(path, value)
     with contextlib.suppress(FileExistsError):
         os.link(draft, path)

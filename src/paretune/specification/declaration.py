@@ -1,4 +1,4 @@
-"""Declares parameters once, as fields of a pydantic model.
+"""The base class `Parameters`, and `parameter`, which declares one parameter as a field of a pydantic model.
 
     class Training(Parameters):
         learning_rate: float = parameter(5e-5, "quality", gt=0, le=10, also="lr")
@@ -7,8 +7,8 @@
     Training(learning_rate="1e-4").learning_rate     # 0.0001
     Training(lr=1, learning_rate="abc")              # BadInput, with a sentence for each of the two faults
 
-Text and values are read alike, and a dotted name sets a nested value: `lora.r`. Messages, help, the JSON schema, the
-reference page and suggestions are generated from the declaration.
+Values may be given as text or as Python objects, and a dotted name such as `lora.r` sets a nested value. Messages, the
+help, the JSON schema, the reference page and suggestions are generated from the declaration.
 """
 
 import json
@@ -28,42 +28,45 @@ from paretune.core.own_script import read_own_script
 from paretune.core.shell import options
 from paretune.core.untrusted import at_home, exists, parse_json
 
-LONGEST_TEXT = 4_096  # characters of a text, the longest path that Linux allows (PATH_MAX); MLflow records 6,000
+LONGEST_TEXT = 4_096  # characters of a text: the longest path on Linux (PATH_MAX); MLflow can record 6,000
 
-Value = str | int | float  # value of one parameter: a number, true or false, or a text as the user would type it
+Value = str | int | float  # value of one parameter: a number, true or false, or text as the user would type it
 Effect = Literal[
-    "data",  # which rows and files of the model are read, and how rows are tokenized
+    "data",  # which rows and which files of the model are read, and how the rows are tokenized
     "evaluation",  # the rows that F1 is measured on
-    "quality",  # the quality of the trained model (F1), apart from the batch plan
+    "quality",  # the quality of the trained model, such as F1
     "seconds",  # the time of a training step
-    "memory",  # the memory of one device; nearly every parameter that changes it changes the time as well
-    "batch",  # the batch plan; jobs are compared by the numbers of their plans, not by these texts
-    "cluster",  # type and number of devices; also compared by number and size
+    "memory",  # the memory of one device; nearly every parameter that changes memory also changes time
+    "batch",  # the batch plan; jobs are compared by their plans, not by the values of these parameters
+    "cluster",  # type and number of devices; jobs are compared by these numbers, not by the values
     "noise",  # random variation only
     "stopping",  # when a job is refused, stopped, or moved to another instance type
-    "dollars",  # the price of the job, and nothing that it computes
-    "ownership",  # whose account, network and budget are used; never sent into a job
+    "dollars",  # the price of the job, but not what it computes
+    "ownership",  # whose account, network and budget the job uses; never sent into the job
     "launcher",  # where and how a job is launched and recorded
 ]
-"""The effects that a job parameter can have. Lists of parameters by their effects are derived from their `affects`."""
-ANY = "*"  # every value of an experimental parameter except its default
+"""The effects that a job parameter can have. `affecting` lists the parameters with an effect."""
+ANY = "*"  # marks a parameter as experimental with every value except its default
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
-"""Effects that make two jobs compute different things; the others concern limits, money and account."""
+"""Effects on what a job computes, including its speed. The other effects concern limits, money and the account."""
 
 
 class Fault(NamedTuple):
-    """One fault of an input: the keys that lead to it, and a whole sentence."""
+    """A fault of an input: the keys that lead to the wrong value, and a complete sentence for the user."""
 
     path: tuple[str | int, ...]
     text: str
 
 
 Rules = tuple[Callable[[Any], Iterable[Fault | str]], ...]
-"""Each yields the faults of a model, or sentences that begin with the parameter to change."""
+"""Functions that each yield the faults of a model. A fault may be a sentence that begins with the parameter's name."""
 
 
 def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
-    """Return a rule for each sentence, broken where its condition is true. `{name}` is a parameter's value."""
+    """Return a rule for each entry, which yields the sentence if its condition is true for the model.
+
+    `{name}` in a sentence is replaced by the value of that parameter.
+    """
 
     def rule(sentence: str, is_broken: Callable[[Any], Any]) -> Callable[[Any], Iterable[str]]:
         names = re.findall(r"{(\w+)}", sentence)
@@ -75,7 +78,7 @@ def rules_of(table: Mapping[str, Callable[[Any], Any]]) -> Rules:
 
 
 class Plain(str):
-    """Text without quotes, from YAML or a command line. It becomes a number or a boolean unless a text is required."""
+    """Unquoted text from YAML or a command line. It is read as a number or a boolean unless the field requires text."""
 
 
 def parameter(
@@ -93,14 +96,19 @@ def parameter(
     experimental: str = "",
     **rules: Any,
 ) -> Any:
-    """Declare a field with bounds (`gt`, `ge`, `lt`, `le`) and metadata; the text below it is its line of help.
+    """Declare a field with bounds (`gt`, `ge`, `lt`, `le`) and metadata. The string below the field is its help text.
 
-    Every parameter of a job `affects` something, see `Effect`. `not_searched` says why no study searches it, unless
-    `affects` already implies the reason. `group` is the title of the help group that begins with it; the short help
-    shows the `basic` ones. `also` has names that other tools give it, `instead` what to do in place of values that are
-    no choice, `example` a value for messages, `none` the word that means no limit, and `choices` the values of a text
-    whose type does not list them. `experimental` has the values that no GPU cluster and no AWS account has run, or ANY:
-    help, reference, dry run and results say so.
+    affects: effects of the parameter, separated by spaces (see `Effect`). Every parameter of a job has at least one.
+    not_searched: why a study cannot search the parameter, unless `affects` already implies the reason.
+    group: title of a group in the help, if the group begins with this parameter.
+    basic: whether the short help shows the parameter.
+    also: names that other tools use for the parameter, separated by spaces.
+    instead: by a value that is not a choice, what to do instead.
+    example: a value to show in messages.
+    none: the word that means "no limit", such as `all`.
+    choices: allowed values of a text, if its type does not list them.
+    experimental: values that have not run on a GPU cluster or in an AWS account, separated by spaces, or ANY. Help,
+        reference page, dry runs and results mark them.
     """
     extra: dict[str, Any] = {"affects": affects.split(), "not_searched": not_searched, "group": group, "basic": basic}
     extra |= {"also": also.split(), "instead": dict(instead or {}), "none": none}
@@ -111,7 +119,7 @@ def parameter(
 
 
 def experimental_in(model: "Parameters", outer: str = "") -> tuple[str, ...]:
-    """Return what is set and experimental in a model, as `name`, or `name=value` where only some values are."""
+    """Return the experimental settings of a model, as `name`, or `name=value` if only some values are experimental."""
     used = list[str]()
     for name, field in type(model).model_fields.items():
         value, marked = getattr(model, name), _marked(field)
@@ -139,7 +147,7 @@ def _marked(field: Any) -> Sequence[str]:
 
 
 def experimental_words(used: Iterable[str]) -> str:
-    """Return a remark on what `experimental_in` has returned; empty for nothing."""
+    """Return a remark that lists the result of `experimental_in`, or an empty text if there is nothing to list."""
     listed = ", ".join(used)
     return f"experimental, no GPU cluster and no AWS account has run it: {listed}" if listed else ""
 
@@ -150,10 +158,10 @@ class _Hidden:
 
 
 class Parameters(BaseModel):
-    """Base class of everything that a user can write.
+    """Base class of all models that users fill in: jobs, studies and their sections.
 
-    Every field has a default, and `model_fields_set` has the names that were given. Values are frozen. `rules` are
-    tried when the fields that they read are right, so that one call reports all faults, and none twice.
+    Every field has a default, and `model_fields_set` has the names that were given. Objects are frozen. A rule of
+    `rules` is checked if the fields that it reads are valid, so one call reports all faults, each of them once.
     """
 
     model_config = ConfigDict(
@@ -166,10 +174,12 @@ class Parameters(BaseModel):
         ignored_types=(_Hidden,),
     )
     rules: ClassVar[Rules] = ()
-    last_rules: ClassVar[Rules] = ()  # checked if there is no other fault
+    last_rules: ClassVar[Rules] = ()  # checked only if there is no other fault
     listed_by: ClassVar[str] = "train"  # the command whose help lists all names
-    hidden: ClassVar[str] = ""  # beginning of names that messages leave out
-    register = _Hidden()  # a parameter has the name of ABCMeta.register, which pydantic would warn of
+    hidden: ClassVar[str] = ""  # prefix of names that messages leave out
+    register = (
+        _Hidden()
+    )  # JobSpec has a field of this name; without this, pydantic warns that it hides ABCMeta.register
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -177,16 +187,17 @@ class Parameters(BaseModel):
         except ValidationError as error:
             raise BadInput(list(dict.fromkeys(fault.text for fault in self._faults(error)))) from None
 
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # models in models are validated without it
+    # Tells pydantic to skip this __init__ when it validates a model inside another one.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """Read parameters from texts or values; an empty text means the default. Raises BadInput with all faults."""
+        """Create the model from texts or values. An empty text means the default. Raises BadInput with all faults."""
         return cls(**{str(name): value for name, value in values.items()})
 
     @classmethod
     def check(cls, values: Mapping[str, Any]) -> tuple[Self | None, list[Fault]]:
-        """Return the parameters, or None and all faults."""
+        """Return the model and no faults, or None and all faults."""
         try:
             return cls.model_validate(dict(values)), []
         except ValidationError as error:
@@ -195,7 +206,7 @@ class Parameters(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _check(cls, values: Any, handler: Callable[[Any], Self]) -> Self:
-        """Return the checked model, or raise a ValidationError that pydantic merges into an outer one."""
+        """Return the checked model, or raise a ValidationError, which pydantic merges into that of an outer model."""
         if not isinstance(values, dict):
             return handler(values)
         values, errors = cls._typed(values), list[Any]()
@@ -215,7 +226,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def _typed(cls, values: Mapping[Any, Any]) -> dict[str, Any]:
-        """Return the values by name: dotted names go into their mapping, and texts are read for their field."""
+        """Return the values by name, with dotted names moved into their mapping and texts converted for their field."""
         nested, fields = dict[str, Any](), cls.model_fields
         for name, value in sorted(values.items(), key=lambda item: "." in str(item[0])):
             outer, _, inner = str(name).partition(".")
@@ -269,7 +280,7 @@ class Parameters(BaseModel):
 
     @classmethod
     def schema_at(cls, path: Iterable[str | int] = ()) -> dict[str, Any]:
-        """Return the JSON schema of the value that these keys lead to; empty if it may be anything."""
+        """Return the JSON schema of the value at these keys; empty if the value may be anything."""
         whole = schema = _schema(cls)
         for key in path:
             inner = schema.get("properties", {}).get(key) or schema.get("additionalProperties") or schema.get("items")
@@ -279,37 +290,37 @@ class Parameters(BaseModel):
         return schema
 
     def given(self) -> dict[str, Any]:
-        """Return the values that were given, even if equal to a default. `read` makes the same parameters from them."""
+        """Return the values that were given, even if equal to a default. `read` creates an equal model from them."""
         dumped = self.model_dump(mode="json", exclude_unset=True)
         return {name: dumped[name] for name in type(self).model_fields if name in dumped}
 
     def changed(self) -> dict[str, str]:
-        """Return the changed values as texts that `read` understands: what MLflow records."""
+        """Return the given values as texts that `read` understands. MLflow records these."""
         return {name: spell(value) for name, value in self.given().items()}
 
     def as_text(self) -> dict[str, str]:
-        """Return every field as the user would type it; empty for None and for an empty mapping."""
+        """Return the value of every field as the user would type it; empty for None and for empty collections."""
         return {name: spell(getattr(self, name)) for name in type(self).model_fields}
 
     def replace(self, **changes: Any) -> Self:
-        """Return the parameters with other values, checked again; None sets the default."""
+        """Return a copy with these changes, checked again. None resets a parameter to its default."""
         return self.read(self.given() | changes)
 
 
 @cache
 def affecting(cls: type[Parameters], *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
-    """Return names of the parameters of `cls` with any of `effects` and none of `without`, in field order."""
+    """Return the names of parameters of `cls` that have one of `effects` and none of `without`, in field order."""
     of_each = {name: set(effects_of(cls, name)) for name in cls.model_fields}
     return tuple(name for name, effect in of_each.items() if effect & {*effects} and not effect & {*without})
 
 
 def effects_of(cls: type[Parameters], name: str) -> list[str]:
-    """Return a parameter's effects; for a dotted name that declares none, those of its mapping."""
+    """Return the effects of a parameter. A dotted name without effects has those of its mapping."""
     return list(extra_of(cls, name, "affects") or extra_of(cls, name.partition(".")[0], "affects"))
 
 
 def extra_of(cls: type[Parameters], name: str, key: str) -> Any:
-    """Return one entry that `parameter` declared, except type and bounds; empty if a dotted name declares nothing."""
+    """Return the metadata that `parameter` stored for a field under `key`, such as `also`; empty if there is none."""
     return cls.schema_at(name.split(".", 1)).get(key) or []
 
 
@@ -319,7 +330,7 @@ def _schema(cls: type[Parameters]) -> dict[str, Any]:
 
 
 def _made_without(errors: Iterable[Any], values: dict[str, Any], handler: Callable[[Any], Any]) -> Any:
-    """Validate the values that have no error. A rule that reads one of the others raises AttributeError."""
+    """Create a model from the values without errors. It lacks the others: reading one raises AttributeError."""
     for depth in (2, 1):
         paths = [item["loc"][:depth] for item in errors]
         right = {name: _without(value, paths, name) for name, value in values.items() if (name,) not in paths}
@@ -341,12 +352,12 @@ def _without(value: Any, paths: Collection[tuple[Any, ...]], name: str) -> Any:
 
 
 def faults_error(faults: Iterable[Fault]) -> ValidationError:
-    """Create the error to raise in a validator, which pydantic merges into that of the whole model."""
+    """Create an error to raise in a validator; pydantic merges it into the error of the whole model."""
     return ValidationError.from_exception_data("", [_detail(_error(fault)) for fault in faults])
 
 
 def _of_script(cls: type[Parameters], error: Any, values: Mapping[str, Any]) -> Any:
-    """Return the error; if it is about an argument of the user's script, say how to pass that instead."""
+    """Return the error. If an unknown name is an argument of the user's script, explain how to pass it."""
     path, name = at_home(str(values.get("entry_script", ""))), ".".join(map(str, error["loc"]))
     if error["type"] != "extra_forbidden" or not exists(path) or not read_own_script(path).argument(name):
         return error
@@ -368,17 +379,17 @@ def _detail(error: Any) -> InitErrorDetails:
 
 
 def _read_value(value: Any, field: Any) -> Any:
-    """Convert texts of numbers, lists and JSON objects to values for a field. Pydantic does the rest."""
+    """Convert a text to a whole number, list or JSON value if the field needs one. Pydantic converts the rest."""
     kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
     kind = next(kind for kind in kinds if kind is not NoneType)
     origin = get_origin(kind) or kind
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if hasattr(value, "item"):  # of NumPy
+    if hasattr(value, "item"):  # a NumPy number
         value = value.item()
     if not isinstance(value, str):
         if isinstance(value, bool) and origin in (int, float):
-            return repr(value)  # which is not a number
+            return repr(value)  # pydantic refuses this text; it would take True as 1
         return untyped(value) if origin is dict and Any in get_args(kind) else value
     if origin is str:
         return str(value)  # unchanged: a column may be called " text"
@@ -397,7 +408,7 @@ def _read_value(value: Any, field: Any) -> Any:
 
 
 def _json_fault(text: str) -> str:
-    """Return, in brackets, why a text is not JSON."""
+    """Return in parentheses why a text is not JSON; empty if it is JSON."""
     try:
         parse_json(text)
     except ValueError as error:
@@ -406,7 +417,7 @@ def _json_fault(text: str) -> str:
 
 
 def untyped(value: Any) -> Any:
-    """Convert unquoted texts to JSON types; `no` and `010` stay texts."""
+    """Convert unquoted texts (`Plain`) in a value to JSON types. `no` and `010` stay texts."""
     if isinstance(value, Mapping):
         return {name: untyped(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -443,7 +454,7 @@ def split_list(text: str | None) -> tuple[str, ...]:
 
 
 def unknown(cls: type[Parameters], name: str) -> str:
-    """Return a sentence for an unknown parameter, with the likeliest names: similar ones, or other tools' names."""
+    """Return the message for an unknown parameter, with names that may be meant: similar ones, or by `also`."""
     outer, _, last = name.rpartition(".")
     inside = {
         f"{prefix}.{inner}" if prefix else inner: schema
@@ -499,7 +510,7 @@ _MINUTES = {"s": 1 / 60, "m": 1, "min": 1, "h": 60, "d": 1440}
 
 
 def _hint(name: str, value: Any, schema: Mapping[str, Any]) -> str:
-    """Return the end of a message, which suggests what was meant; empty without a suggestion."""
+    """Return the end of a message, which suggests what was meant; empty if there is no suggestion."""
     if "enum" in schema:
         instead = schema.get("instead", {}).get(str(value).replace("_", "-").lower())
         return f": {instead}" if instead else did_you_mean(str(value), schema["enum"], lead="; ", most=1)

@@ -1,7 +1,7 @@
-"""The inputs of a training: the model to start from, the data set, and faults of both that can be found cheaply.
+"""The inputs of a training, which are the model to start from and the data set, and cheap checks of both.
 
-A launch checks local CSV, TSV and JSONL files before it imports anything heavy, so that a misspelled column is reported
-within a second. Other files, and those larger than `_LARGEST` bytes, are checked when the data are prepared.
+A launch checks local CSV, TSV and JSONL files before it imports large libraries, so a misspelled column is reported
+within a second. Other files, and files larger than `_LARGEST` bytes, are checked when the data are prepared.
 """
 
 import codecs
@@ -25,21 +25,21 @@ from paretune.specification.declaration import split_list
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
 
-BUNDLED = "bundled:"  # prefix of the model and the data sets that are Python packages
+BUNDLED = "bundled:"  # prefix of the model and the data sets that are installed as Python packages
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_MODEL_ID = "sentence-transformers/all-MiniLM-L6-v2"
 """Hub id of the bundled model."""
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 SCRIPT_CHANNELS = {"model": "model", "dataset": "train", "validation_file": "validation", "test_file": "test"}
-"""Parameters of a job that may name files or folders of the launching machine, besides `entry_script`, to channels of a
-user's own script, named as SageMaker's examples do: SM_CHANNEL_TRAIN, SM_CHANNEL_TEST."""
+"""Parameters that may name input files or folders on the launching machine, and the channel of each for a user's own
+script. The channels have the names of SageMaker's examples, whose scripts read SM_CHANNEL_TRAIN and SM_CHANNEL_TEST."""
 INPUT_FILES = tuple(SCRIPT_CHANNELS)
 PATHS = (*INPUT_FILES, "entry_script", "budget")
-"""Parameters of a job that may name files or folders; so may `simulation.runs`."""
-CHANNELS = "/opt/ml/input/data"  # folder of the channels in the container of a job
-IN_S3 = "s3://"  # prefix of a file or folder in S3; a script or project on SageMaker reads it there
+"""Parameters of a job that may name files or folders. `simulation.runs` may, too."""
+CHANNELS = "/opt/ml/input/data"  # folder of the channels in a job's container
+IN_S3 = "s3://"  # prefix of a file or folder in S3, which scripts and projects on SageMaker can read
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
-"""Suffixes of files with rows, and their readers in the `datasets` library."""
+"""Suffixes of files with rows, and the builder of the `datasets` library that reads each."""
 _WITH_A_SCRIPT = (
     "paretune cannot train it itself; give a script such as transformers' run_qa.py or run_summarization.py "
     "with entry_script, and its arguments in training_arguments"
@@ -49,27 +49,30 @@ OTHER_TASKS = {
     **dict.fromkeys(("text2text-generation", "summarization", "translation"), _WITH_A_SCRIPT),
     "ner": f"set task={metrics.TOKEN_CLASSIFICATION}",
 }
-"""Task names used elsewhere, and what to use instead."""
-_LARGEST = 20_000_000  # bytes of a file that is checked here: half a second
+"""Tasks that paretune does not have, and what to use instead."""
+_LARGEST = 20_000_000  # bytes of the largest file that is checked here, which takes half a second
 _TEXT = (".csv", ".tsv", ".jsonl")
 _NUMBER, _FRACTION = re.compile(r"-?\d+(?:\.\d*)?"), re.compile(r"-?\d+\.\d*[1-9]\d*")
 NUMBERS_REMEDY = ": a script of your own (entry_script) can learn numbers"
 
 
 def current_name(text: str) -> str:
-    """Return the name of a model or data set; a file: URI becomes its path."""
+    """Return the name of a model or data set unchanged, or the path in a file:// URI."""
     return unquote(text.removeprefix("file://")) if text.startswith("file://") else text
 
 
 def split_configuration(dataset: str) -> tuple[str, str | None]:
-    """Split a hub data set with a configuration: nyu-mll/glue:sst2 into nyu-mll/glue and sst2; None for others."""
+    """Split a hub id with a configuration, such as nyu-mll/glue:sst2 into nyu-mll/glue and sst2.
+
+    For any other data set, returns its name and None.
+    """
     parts = re.fullmatch(r"(\w[\w.-]*(?:/[\w.-]+)?):([\w.-]+)", dataset)
     is_other = parts is None or dataset.startswith(BUNDLED) or exists(dataset) or exists(parts[1])
     return (dataset, None) if parts is None or is_other else (parts[1], parts[2])
 
 
 def missing_files(texts: Mapping[str, str]) -> list[str]:
-    """Return one fault for each path parameter that leads nowhere, or to a device or a pipe."""
+    """Return a fault for each parameter whose path does not exist, or is not a file or folder that can be used."""
     faults = []
     project = texts.get("project", "").partition("#")[0]
     if project and not re.match(r"\w+://|git@|file:", project) and not exists(project):
@@ -79,9 +82,9 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         )
     for name in (*INPUT_FILES, "entry_script"):
         text = current_name(texts.get(name, ""))
-        is_web = text.lower().startswith(("http://", "https://"))  # which another rule refuses
+        is_web = text.lower().startswith(("http://", "https://"))  # `rules` refuses these
         if is_web or (text.startswith(IN_S3) and name != "entry_script"):
-            continue  # S3 is looked up once everything else is right
+            continue  # S3 is checked later, when there are no other faults
         is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~"))
         is_path = is_path or Path(text).suffix.lower() in ROW_FILES
         if text and is_path and not exists(text):
@@ -92,16 +95,16 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         elif text and exists(text) and not is_file(text) and not is_folder(text):
             faults.append(f"{name} must be a file or a folder, and {text} is a device, a pipe or a socket")
         elif name == "dataset" and (path := text.rpartition(":")[0]) and exists(path) and not exists(text):
-            faults.append(f"{name} {text}: a configuration goes with an id of the hub; name a file or folder in {path}")
+            faults.append(f"{name} {text}: only a hub id can have a configuration; name a file or folder in {path}")
         elif text and name == "entry_script" and is_folder(text):
             faults.append(f"{name} must be a file, and {text} is a folder: name the script in it")
     return faults
 
 
 def in_channel(channel: str, source: Path | str) -> tuple[Path | str, str]:
-    """Return what a channel takes of a file or folder, on this machine or in S3, and the path that it has in the job.
+    """Return the source of a channel, which is a file or folder on this machine or in S3, and its path in the job.
 
-    In S3 a name without a suffix is a folder: its address ends in a slash, because S3 knows only prefixes.
+    In S3, a name without a suffix is taken for a folder. A slash is added to it, because S3 knows only prefixes.
     """
     folder = f"{CHANNELS}/{channel}"
     if isinstance(source, Path):
@@ -111,7 +114,7 @@ def in_channel(channel: str, source: Path | str) -> tuple[Path | str, str]:
 
 
 def data_faults(spec: "JobSpec") -> list[str]:
-    """Return faults of a job's local CSV, TSV and JSONL files, as far as they can be found cheaply."""
+    """Return the faults of a job's local CSV, TSV and JSONL files that can be found cheaply."""
     faults = list[str]()
     for parameter, split in SCRIPT_CHANNELS.items():
         name = getattr(spec, parameter)
@@ -134,34 +137,37 @@ def data_faults(spec: "JobSpec") -> list[str]:
 
 
 def kind_fault(parameter: str, path: Path) -> str:
-    """Return the fault of a file of another kind than those with rows that can be read."""
+    """Return the message for a file whose suffix is not in ROW_FILES."""
     is_sheet = path.suffix.lower() in (".xlsx", ".xls", ".ods", ".numbers")
     remedy = ": save the sheet as CSV in UTF-8" if is_sheet else ""
     return f"{parameter} must end in {', '.join(ROW_FILES)}, got {path}{remedy}"
 
 
 def _class_faults(spec: "JobSpec", columns: Mapping[str, Sequence[object]]) -> list[str]:
-    """Return the fault of a label column without classes: fractions, one class, or another text in each row."""
+    """Return a fault if the label column has fractions, a single class, or hardly any class twice."""
     cells, texts = (columns[name] for name in (spec.label_column, spec.text_column))
     pairs = zip(cells, texts, strict=True)
     labels = [str(cell).strip() for cell, text in pairs if not is_missing(cell) and not is_missing(text)]
     if labels and any(_FRACTION.fullmatch(label) for label in labels) and all(map(_NUMBER.fullmatch, labels)):
         wrong = [number for number, cell in enumerate(cells) if _NUMBER.fullmatch(str(cell).strip())]
         examples = ", ".join(f"row {number + 1} has {str(cells[number]).strip()}" for number in wrong[:5])
-        rule = f"label_column {spec.label_column!r} must hold one class per row, as text or a whole number"
-        return [f"{rule}; {len(wrong)} train rows hold others: {examples}{NUMBERS_REMEDY}"]
+        rule = f"label_column {spec.label_column!r} must have one class per row, as text or a whole number"
+        return [f"{rule}; {len(wrong)} train rows have other values: {examples}{NUMBERS_REMEDY}"]
     return class_faults(spec, {*labels}, {*labels}, len(labels))
 
 
 def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str], rows: int) -> list[str]:
-    """Return the fault of a single class, or of more than one class per two training rows. `used` are their classes."""
+    """Return a fault if there is no label, a single class, or more classes than half the number of training rows.
+
+    `used` has the classes of the training rows, `names` all classes; `rows` is the number of training rows.
+    """
     column = f"label_column {spec.label_column!r}"
     if not used:
-        return [f"{column} holds no label in any training row: there is nothing to learn"]
+        return [f"{column} has no label in any training row: there is nothing to learn"]
     if len(used) < 2:
-        remedy = "set task=classification, and name what the other rows are"
+        remedy = "set task=classification, and give the other rows a class, too"
         way = remedy if spec.task == metrics.MULTI_LABEL else "there is nothing to learn"
-        return [f"{column} has one class only ({min(used)}): {way}"]
+        return [f"{column} has only one class ({min(used)}): {way}"]
     if len(names) > max(2, rows / 2) and spec.task != metrics.TOKEN_CLASSIFICATION:
         question = "is it the right column, and are several labels separated by | or commas?"
         return [f"{column} has {len(names)} classes in {rows} rows: {question}"]
@@ -169,9 +175,10 @@ def class_faults(spec: "JobSpec", used: Collection[str], names: Collection[str],
 
 
 def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[object]]:
-    """Read the columns of a file; empty if only its own library can read it. Raises BadInput.
+    """Read the columns of a file; empty if this quick parser cannot read it, but the `datasets` library may.
 
-    A row with more fields than the header is a fault, unless the job `drops` such rows.
+    Raises BadInput if the file is not UTF-8, a line is not a JSON object, or a row has more fields than the header.
+    Rows with more fields are left out if the job `drops` them.
     """
     content = path.read_bytes()
     try:
@@ -196,7 +203,10 @@ def _columns(path: Path, parameter: str, *, drops: bool) -> dict[str, Sequence[o
 
 
 def _json_rows(path: Path, parameter: str, text: str) -> Iterator[Any]:
-    """Yield the objects of the lines; a line that is none is a fault, if the first one is an object."""
+    """Yield the value of each line. Raises BadInput for a line that is not JSON after a first line with an object.
+
+    If the first line is not an object, the error of the parser is raised instead.
+    """
     first: object = None
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -206,8 +216,8 @@ def _json_rows(path: Path, parameter: str, text: str) -> Iterator[Any]:
         except ValueError as error:
             if not isinstance(first, dict):
                 raise
-            reason = f"{parameter} {path}: line {number} is no JSON object ({error})"
-            raise BadInput([f"{reason}: each line must hold one, such as {json.dumps(first)[:80]}"]) from error
+            reason = f"{parameter} {path}: line {number} is not a JSON object ({error})"
+            raise BadInput([f"{reason}: each line must be one, such as {json.dumps(first)[:80]}"]) from error
         first = row if first is None else first
         yield row
 
@@ -220,7 +230,10 @@ def _ragged_fault(
     lines: Mapping[int, Sequence[str]],
     ragged: Sequence[int],
 ) -> str:
-    """Return the fault of rows with more fields than the header; `lines` maps the last line of a row to its fields."""
+    """Return the message for rows with more fields than the header.
+
+    `lines` has the fields of each row by the number of its last line; `ragged` has the numbers of the wrong ones.
+    """
     counts = sorted({len(lines[number]) for number in ragged})
     fields = " or ".join(map(in_letters, counts[:3])) if len(counts) <= 3 else f"{counts[0]} to {counts[-1]}"
     marks = {",": "commas", ";": "semicolons", "\t": "tabs"}[mark]
@@ -235,7 +248,7 @@ def _ragged_fault(
 
 
 def ragged_lines(path: Path, mark: str) -> list[int]:
-    """Return the lines of a CSV file whose rows have more fields than the header; empty if it cannot be parsed."""
+    """Return the numbers of lines in a CSV file that have more fields than the header; empty if it cannot be parsed."""
     with suppress(UnicodeDecodeError, csv.Error), path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=mark)
         header = next(filter(None, reader), [])
@@ -244,13 +257,13 @@ def ragged_lines(path: Path, mark: str) -> list[int]:
 
 
 def in_letters(number: int) -> str:
-    """Spell a number up to ten in letters, and others in digits."""
+    """Write a number from 0 to 10 as a word, and any other in digits."""
     words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     return words[number] if number < len(words) else str(number)
 
 
 def separator(path: Path, content: bytes) -> str:
-    """Return the separator of a CSV or TSV file; a CSV file without commas in its first line may use ; or tabs."""
+    """Return the separator of a CSV or TSV file. A CSV file without commas in its first line may use ; or tabs."""
     if path.suffix.lower() == ".tsv":
         return "\t"
     first = content[: content.find(b"\n") + 1] or content
@@ -259,7 +272,7 @@ def separator(path: Path, content: bytes) -> str:
 
 
 def encoding_fault(parameter: str, name: str, content: bytes, at: int) -> str:
-    """Return the fault of a file that is not UTF-8; `content` is its beginning, or all of it."""
+    """Return the message for a file that is not UTF-8. `content` is its beginning, or all of it."""
     utf_16 = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     if b"\0" in content and not utf_16:
         return f"{parameter} {name} is a binary file: give a CSV, TSV, JSONL or Parquet file"
@@ -269,7 +282,7 @@ def encoding_fault(parameter: str, name: str, content: bytes, at: int) -> str:
 
 
 def label_columns(spec: "JobSpec", columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the label columns: one, or those that a multi-label `label_column` lists; none for causal-lm."""
+    """Return the label columns: usually one, several if a multi-label job lists them, and none for causal-lm."""
     if spec.task == metrics.CAUSAL_LM:
         return ()
     if spec.task == metrics.MULTI_LABEL and "," in spec.label_column and spec.label_column not in columns:
@@ -278,12 +291,12 @@ def label_columns(spec: "JobSpec", columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def used_columns(spec: "JobSpec", columns: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the parameters that name columns, each with one column: the text, then the labels."""
+    """Return pairs of a parameter and a column that it names: first the text column, then the label columns."""
     return [("text_column", spec.text_column), *(("label_column", name) for name in label_columns(spec, columns))]
 
 
 def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[object]]) -> list[str]:
-    """Return one fault for each required column that a split lacks, and for each one with missing cells."""
+    """Return a fault for each required column that a split lacks, or that has missing cells."""
     faults = []
     for parameter, column in used_columns(spec, [*columns]):
         if column not in columns:
@@ -305,14 +318,14 @@ def column_faults(spec: "JobSpec", split: str, columns: Mapping[str, Sequence[ob
 
 
 def _header(spec: "JobSpec", columns: Collection[str]) -> str:
-    """Write a first line for a file that begins with a row: the columns of the job, in their usual order."""
+    """Return a header line for a file without one: the columns of the job, then made-up names for the others."""
     names = [name for _, name in used_columns(spec, [*columns])]
     others = [f"column{number}" for number in range(len(names) + 1, len(columns) + 1)]
     return ",".join([*names, *others][: max(len(columns), len(names))])
 
 
 def _looks_for_blanks(spec: "JobSpec") -> bool:
-    """Return whether blank cells count as missing: not for language models, nor for data sets of the hub."""
+    """Return whether blank cells count as missing. They do not for language models and for data sets of the hub."""
     return spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
 
 
@@ -322,7 +335,7 @@ def is_missing(cell: object) -> bool:
 
 
 def missing_rows(spec: "JobSpec", parameter: str, column: str, cells: Sequence[object]) -> list[int]:
-    """Return the numbers, from 1, of the rows without a value in a column."""
+    """Return the numbers (from 1) of the rows that have no value in a column."""
     if parameter == "label_column" and spec.task == metrics.MULTI_LABEL and column == spec.label_column:
         return []  # an empty cell is a row without labels
     blanks = _looks_for_blanks(spec)

@@ -43,20 +43,22 @@ WRONG = {  # words to sentences of the one message
     "train --spot": ["spot is for instances that can have it"],
     "train --max_cost_usd all": ["max_cost_usd must be a number at least 0, got 'all'"],
     "train --instance_type ml.g5.xlage": ["known types, got 'ml.g5.xlage': did you mean ml.g5.xlarge or"],
-    "train --instance_type ml.g5.xlarge,ml.g6.xlarge": ["a job takes one, and further ones in fallback_instance_types"],
+    "train --instance_type ml.g5.xlarge,ml.g6.xlarge": ["a job takes one, and others only in fallback_instance_types"],
     "train --instance_type p4d": ["did you mean ml.p4d.24xlarge?"],
     "train --dataset none.csv --model ./no_model": [
         "dataset none.csv does not exist",
         "model ./no_model does not exist",
     ],
-    "train --dataset rows.csv:sst2": ["rows.csv:sst2: a configuration goes with an id of the hub"],
+    "train --dataset rows.csv:sst2": ["rows.csv:sst2: only a hub id can have a configuration"],
     "train none.py --learning_rate fast": ["learning_rate must be", "entry_script none.py does not exist (looked from"],
     "train . ": ["entry_script must be a file, and . is a folder"],
     "train rows.csv": ["rows.csv"],
     "train --dataset rows.csv --text_column Body": ["'Body' is not in the train rows of rows.csv: did you mean body?"],
     "train --dataset rows.csv --text_column body": ["'body' is missing or blank in 1 of 3 train rows (row 2)"],
-    "train --dataset one.csv": ["label_column 'label' has one class only (x): there is nothing to learn"],
-    "train --dataset parts.csv": ["must hold one class per row, as text or a whole number; 3 train rows hold others"],
+    "train --dataset one.csv": ["label_column 'label' has only one class (x): there is nothing to learn"],
+    "train --dataset parts.csv": [
+        "must have one class per row, as text or a whole number; 3 train rows have other values"
+    ],
     "train --dataset parts.csv --label_column text --text_column label": ["has 3 classes in 3 rows: is it the right"],
     "train --dataset ragged.csv": [
         "ragged.csv: 1 row has three fields, the header two (line 3, such as 'good, bad,y'): quote texts that contain",
@@ -73,8 +75,8 @@ WRONG = {  # words to sentences of the one message
         "sheet.xlsx: save the sheet as CSV in UTF-8",
     ],
     "train --dataset lines.jsonl": [
-        "lines.jsonl: line 2 is no JSON object (Expecting ',' delimiter",
-        """each line must hold one, such as {"text": "a", "label": "x"}""",
+        "lines.jsonl: line 2 is not a JSON object (Expecting ',' delimiter",
+        """each line must be one, such as {"text": "a", "label": "x"}""",
     ],
     "train --dataset pairs.csv --max_seq_length 100000": [
         "max_seq_length must be at most 512 for bundled:all-MiniLM-L6-v2, got 100000"

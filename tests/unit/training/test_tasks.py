@@ -74,8 +74,8 @@ def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Pat
 @pytest.mark.parametrize(
     ("task", "labels", "words"),
     [
-        ("multi-label", [[], [], []], "holds no label in any training row"),
-        ("multi-label", [["a"], [], ["a"]], "has one class only (a): set task=classification"),
+        ("multi-label", [[], [], []], "has no label in any training row"),
+        ("multi-label", [["a"], [], ["a"]], "has only one class (a): set task=classification"),
         ("multi-label", [f"only {number}" for number in range(9)], "has 9 classes in 9 rows: is it the right column"),
         ("multi-label", [1.5, 2.5, 1.5], "3 train rows hold others: row 1 has 1.5"),
         ("multi-label", [{"a": 1}, {"a": 2}], "text such as a|b; 2 train rows hold others"),

@@ -174,7 +174,7 @@ def test_an_empty_label_is_refused_with_its_row(tmp_path: Path, name: str) -> No
     ("columns", "fault"),
     [
         ({"texts": [number / 2 for number in range(20)]}, "text_column 'text' must hold text, and holds float64"),
-        ({"labels": ["good"] * 20}, "label_column 'label' has one class only (good): there is nothing to learn"),
+        ({"labels": ["good"] * 20}, "label_column 'label' has only one class (good): there is nothing to learn"),
     ],
 )
 def test_columns_that_nothing_can_be_learned_from_are_refused(
