@@ -177,9 +177,7 @@ class Parameters(BaseModel):
     last_rules: ClassVar[Rules] = ()  # checked only if there is no other fault
     listed_by: ClassVar[str] = "train"  # the command whose help lists all names
     hidden: ClassVar[str] = ""  # prefix of names that messages leave out
-    register = (
-        _Hidden()
-    )  # JobSpec has a field of this name; without this, pydantic warns that it hides ABCMeta.register
+    register = _Hidden()  # JobSpec has a field `register`; without this, pydantic warns that it hides ABCMeta.register
 
     def __init__(self, **values: Any) -> None:
         try:

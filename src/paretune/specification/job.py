@@ -1,7 +1,7 @@
-"""The parameters of one job, and values derived from them.
+"""The parameters of one job, and values that follow from them.
 
-Each parameter is declared here, once. The command line, study files, `mlflow run -P`, the JSON schema, the reference
-page and MLflow's parameters are generated from these lines. Rules between parameters are in `rules`.
+Each parameter is declared once, here. The command line, study files, `mlflow run -P`, the JSON schema, the reference
+page and the parameters of MLflow runs are generated from these lines. Rules between parameters are in `rules`.
 """
 
 import hashlib
@@ -33,15 +33,17 @@ from paretune.specification.rules import IN_SECRETS_MANAGER, LAST_RULES, RULES
 
 ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters and freeze the weights
 ALL_LINEAR = "all-linear"  # adapters on every linear layer except the head
-LONGEST_POOL = 360  # minutes of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
+LONGEST_POOL = 360  # minutes of a warm pool: KeepAlivePeriodInSeconds of CreateTrainingJob (botocore 1.44.5)
 MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
 _FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
-_ADAPTERS_OVER_FULL = 10.0  # Schulman et al., "LoRA Without Regret", Thinking Machines Lab, 2025
+_ADAPTERS_OVER_FULL = 10.0
+"""Learning rate of adapters divided by that of full fine-tuning (Schulman et al., "LoRA Without Regret", Thinking
+Machines Lab, 2025)."""
 _ONE_TRAINING = "a study compares settings of one training"
 
 
 class Lora(Parameters):
-    """Adapters, in the names of peft's LoraConfig."""
+    """Low-rank adapters; the names are those of peft's LoraConfig."""
 
     r: int = parameter(8, "quality seconds memory", ge=1, le=1024, also="rank lora_rank")
     """rank of the adapters"""
@@ -56,16 +58,16 @@ class Lora(Parameters):
 
 
 class SageMaker(Parameters):
-    """Image, storage, network and warm pool of SageMaker jobs, mostly in the names of the SDK's ModelTrainer."""
+    """Image, storage, network and warm pool of SageMaker jobs; most names are those of the SDK's ModelTrainer."""
 
     training_image: str | None = parameter(None, "seconds memory", also="image image_uri")
-    """image; by default the newest AWS image that supports the GPU"""
+    """container image; by default the newest AWS image that supports the GPU"""
     s3_bucket: str | None = parameter(None, also="bucket")
     """bucket for data, models and results; by default sagemaker-REGION-ACCOUNT"""
     input_mode: Literal["File", "FastFile"] = parameter("File", also="training_input_mode")
     """how your own training reads its data: File, downloaded before it starts; FastFile, streamed from S3"""
     volume_size_in_gb: int | None = parameter(None, ge=1, le=16_384, also="volume_gib volume_size")
-    """volume of each instance; by default derived"""
+    """size of each instance's volume; by default chosen from the size of model and data"""
     subnets: tuple[str, ...] = parameter(())
     """subnets of a VPC"""
     security_group_ids: tuple[str, ...] = parameter(())
@@ -83,7 +85,7 @@ class SageMaker(Parameters):
 
 
 class Simulation(Parameters):
-    """The parameter `simulation`. By default nothing fails and nothing is random."""
+    """How a simulated job behaves. By default nothing fails and nothing is random."""
 
     runs: str | None = parameter(None, also="recorded_runs")
     """CSV table of recorded runs to take results from"""
@@ -94,23 +96,26 @@ class Simulation(Parameters):
     failure_rate: float = parameter(0.0, ge=0, le=1)
     """share of jobs that fail while they run"""
     capacity_error_rate: float = parameter(0.0, ge=0, le=1)
-    """share of attempts without capacity"""
+    """share of attempts that get no capacity"""
     seconds_noise: float = parameter(0.0, ge=0, le=1)
     """relative standard deviation of the seconds"""
     f1_noise: float = parameter(0.0, ge=0, le=1)
     """standard deviation of F1"""
 
     def share(self, *key: object) -> float:
-        """Return a uniform number from 0 to below 1 that is always the same for the same seed and key."""
+        """Return a uniform number in [0, 1), always the same for the same seed and key."""
         return share_of("\x1f".join(map(str, (self.seed, *key))))
 
     def normal(self, deviation: float, *key: object) -> float:
-        """Return a number from a normal distribution around 0."""
+        """Return a number from a normal distribution around 0, always the same for the same seed and key."""
         return deviation * NormalDist().inv_cdf(max(self.share(*key), 1e-12)) if deviation else 0.0
 
 
 class JobSpec(Parameters):
-    """One training on one cluster; None means "off" or "derived". Raises BadInput with all faults at once."""
+    """One training on one cluster. None means "off" or "chosen by paretune".
+
+    Creating an invalid one raises BadInput with all faults at once.
+    """
 
     model: str = parameter(
         BUNDLED_MODEL,
@@ -121,7 +126,7 @@ class JobSpec(Parameters):
     )
     """Hugging Face model id or folder; by default a MiniLM that comes as a Python package"""
     init: Literal["pretrained", "random"] = parameter("pretrained", "data quality")
-    """weights at the start; random: only configuration and tokenizer are taken"""
+    """initial weights; random: use only the model's configuration and tokenizer"""
 
     dataset: str = parameter(
         BUNDLED_DATASET,
@@ -144,7 +149,7 @@ class JobSpec(Parameters):
     )
     """what the model learns"""
     missing_rows: Literal["refuse", "drop"] = parameter("refuse", "data evaluation quality")
-    """rows without text or label, or with more fields than the header: refuse the data, or drop and count them"""
+    """rows without text or label, or with more fields than the header: refuse the data, or drop and count such rows"""
     max_train_samples: int | None = parameter(None, "data quality", ge=1, none="all", basic=True)
     """training rows, drawn with a fixed seed; all = every row"""
     max_eval_samples: int | None = parameter(None, "data evaluation quality", ge=1, none="all")
@@ -164,11 +169,11 @@ class JobSpec(Parameters):
     gradient_accumulation_steps: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE)
     """micro-batches per optimizer step (1)"""
     global_batch_size: int | None = parameter(None, "quality batch", ge=1, le=LARGEST_BATCH_SIZE, basic=True)
-    """rows per step on all devices; the parts follow"""
+    """rows per optimizer step on all devices; per-device batch and accumulation follow from it"""
     learning_rate: float | None = parameter(None, "quality batch", gt=0, le=10, basic=True, also="lr")
     """peak learning rate (5e-5, with adapters 5e-4)"""
     learning_rate_scaling: Literal["none", "sqrt", "linear"] = parameter("none", "quality batch")
-    """how the learning rate, which is given for 16 rows, scales with the global batch size"""
+    """how learning_rate, which is meant for 16 rows, scales with the global batch size"""
     num_train_epochs: float = parameter(1.0, "quality", gt=0, le=10_000, basic=True, also="epochs")
     """passes over the training rows"""
     seed: int = parameter(42, "noise", ge=0, le=2**32 - 1, also="seed_everything")
@@ -177,11 +182,11 @@ class JobSpec(Parameters):
     precision: Literal["auto", "fp32", "bf16", "fp16", "bf16-true"] = parameter(
         "auto", "quality seconds memory", group="how it is trained", also="dtype bf16 fp16 fp32"
     )
-    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: weights and optimizer, too"""
+    """auto: bf16 if the device has it, else fp16 with tensor cores, else fp32; bf16-true: also weights and optimizer"""
     fine_tuning: Literal["full", "head", "lora", "qlora"] = parameter("full", "quality seconds memory")
-    """full: all weights; head: the head; lora: low-rank adapters; qlora: on 4-bit weights"""
+    """full: all weights; head: only the head; lora: low-rank adapters; qlora: adapters on 4-bit weights"""
     lora: Lora = parameter(Lora(), "quality seconds memory", example={"r": 8})
-    """lora, qlora: peft's LoraConfig, and merge"""
+    """for lora and qlora: fields of peft's LoraConfig, and merge"""
     training_arguments: dict[str, Any] = parameter(
         {},
         "quality seconds memory",
@@ -195,15 +200,15 @@ class JobSpec(Parameters):
     )
     """your own training script, run instead of paretune's training"""
     ask_script: bool = parameter(False, "launcher")
-    """entry_script, project: run it with --help once, without network and for ten seconds, if its text hides options"""
+    """run your script once with --help if its text does not show all options; without network, 10 seconds at most"""
     project: str | None = parameter(None, "quality seconds memory", not_searched=_ONE_TRAINING)
-    """MLflow project or folder with scripts, run instead of paretune's training: folder or git URI"""
+    """MLflow project, or folder with scripts, run instead of paretune's training: a folder or a git URI"""
     entry_point: str = parameter("main", "quality seconds memory", not_searched=_ONE_TRAINING)
-    """project: its entry point, or a script such as train.py"""
+    """entry point of the project, or a script in it such as train.py"""
     metric_definitions: tuple[dict[str, str], ...] = parameter(
         (), "launcher", example=[{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]
     )
-    """project, entry_script: JSON list of Name and Regex, as SageMaker's, for numbers in printed lines"""
+    """JSON list of Name and Regex, as in SageMaker, that reads metrics from the lines that your training prints"""
     environment: dict[str, str] = parameter(
         {},
         "quality seconds memory",
@@ -211,7 +216,7 @@ class JobSpec(Parameters):
         not_searched=_ONE_TRAINING,
         also="env envs environment_variables",
     )
-    """variables of the job: a value, or secret:ARN of AWS Secrets Manager, which is read where the job runs"""
+    """environment variables: a value, or secret:ARN of AWS Secrets Manager, which the job reads"""
 
     strategy: Literal["ddp", "fsdp", "smddp", "smp", "deepspeed", "deepspeed_zero3", "device_map"] = parameter(
         "ddp",
@@ -221,13 +226,13 @@ class JobSpec(Parameters):
     )
     """how devices share the model; smp and deepspeed are for your own scripts"""
     tensor_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
-    """fsdp, smp: number of devices of one instance that split each layer's matrices"""
+    """fsdp, smp: number of devices in one instance that split each layer's matrices"""
     pipeline_parallel_degree: int | None = parameter(None, "seconds memory", ge=1, experimental=ANY)
     """fsdp: number of pipeline stages, each with a part of the layers"""
     hybrid_shard_degree: int | None = parameter(None, "seconds memory", ge=0)
     """fsdp, smp: number of devices that share one copy of the weights; 0 = all"""
     cpu_offload: bool = parameter(False, "seconds memory")
-    """fsdp: weights, gradients and optimizer state in main memory"""
+    """fsdp: keep weights, gradients and optimizer state in main memory"""
 
     instance_type: str = parameter(
         LOCAL,
@@ -238,16 +243,16 @@ class JobSpec(Parameters):
     )
     """local: processes on this machine; ml.*: SageMaker training instances (experimental)"""
     instance_count: int = parameter(1, "seconds memory cluster", ge=1, le=1024, also="nodes num_nodes instances")
-    """number of instances; locally, of data-parallel processes"""
+    """number of instances; on this machine, number of data-parallel processes"""
     launcher: Annotated[str, AfterValidator(known_launcher)] = parameter(
         AUTO, "launcher", choices=(AUTO, *launchers.names())
     )
-    """auto follows instance_type; simulated runs nothing and pays nothing"""
+    """auto: chosen by instance_type; simulated: nothing runs and nothing is billed"""
     fallback_instance_types: tuple[str, ...] = parameter(
         (), "stopping", not_searched="search instance_type itself", experimental=ANY
     )
     """comma-separated types to use if AWS has no capacity, best first; the global batch size does not change"""
-    spot: bool = parameter(False, "dollars", not_searched="it changes the bill and no result")
+    spot: bool = parameter(False, "dollars", not_searched="it changes the bill but no result")
     """SageMaker: use spare capacity at a discount; an interrupted job continues from its checkpoint"""
     simulation: Simulation = parameter(Simulation(), "launcher", example={"failure_rate": 0.1, "seed": 7})
     """launcher=simulated: seed, delays and failure rates; runs: a CSV table of recorded runs to replay"""
@@ -272,33 +277,33 @@ class JobSpec(Parameters):
     region: str | None = parameter(
         None,
         "dollars ownership",
-        not_searched="it changes prices and no result; `paretune report` with a region prices the runs again",
+        not_searched="it changes prices but no result; `paretune report` with a region prices the runs again",
         group="SageMaker",
     )
     """AWS region; by default the region of the AWS configuration"""
     role: str | None = parameter(None, "ownership", basic=True)
-    """execution role of the job: name or ARN"""
+    """execution role of the job: its name or ARN"""
     sagemaker: SageMaker = parameter(SageMaker(), "ownership", example={"s3_bucket": "my-models"})
-    """image, storage, network and warm pool, in the names of the SageMaker SDK's ModelTrainer"""
+    """image, storage, network and warm pool; most names are those of ModelTrainer in the SageMaker SDK"""
 
     probe_steps: int | None = parameter(
         None,
         "quality",
         ge=10,
-        not_searched="a job that is cut off has no F1",
+        not_searched="a probe measures no F1",
         group="run: what is measured and recorded",
     )
-    """only measure time and memory: train this many optimizer steps and evaluate nothing"""
+    """measure only time and memory: train this many optimizer steps, without evaluation"""
     profile_steps: int | None = parameter(None, "launcher", ge=1, le=MOST_PROFILED_STEPS)
     """profile this many steps: trace.json.gz, profile.md"""
     register: str | None = parameter(  # type: ignore[assignment]  # hidden in the base to quiet pydantic
         None, "launcher", not_searched="it changes no result; a study registers the model that it recommends"
     )
-    """name in MLflow's model registry: the model becomes a version with alias candidate"""
+    """name in MLflow's model registry; the model becomes a version of it, with the alias candidate"""
     force: tuple[Literal["again", "limit", "learning_rate"], ...] = parameter((), "launcher")
-    """launch despite an identical running job (again), an estimate (limit), or an unusual learning_rate"""
+    """launch despite an identical running job (again), an estimate above the limit (limit), or a high learning_rate"""
     dry_run: bool = parameter(False, "launcher", basic=True)
-    """check everything, print the job and its worst-case dollars; no launch"""
+    """check everything and print the job and its worst-case dollars, but do not launch it"""
 
     rules: ClassVar[Rules] = RULES
     last_rules: ClassVar[Rules] = LAST_RULES
@@ -314,7 +319,7 @@ class JobSpec(Parameters):
         return launchers.chosen(self.launcher, self.instance_type)
 
     def experimental(self) -> tuple[str, ...]:
-        """Return what of the job no GPU cluster and no AWS account has run, as `name` or `name=value`."""
+        """Return the experimental settings of the job, as `name` or `name=value`."""
         launcher = (f"launcher={self.runs_on.name}",) if self.runs_on.is_experimental else ()
         return (*launcher, *experimental_in(self))
 
@@ -325,12 +330,12 @@ class JobSpec(Parameters):
 
     @property
     def has_instances(self) -> bool:
-        """Whether the cluster consists of instances of a table, real or simulated, and not of this machine."""
+        """Whether the job runs on instance types from a table, real or simulated, rather than on this machine."""
         return launchers.uses_instances(self.launcher, self.instance_type)
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether the job runs a script or project of the user's own, of which paretune knows nothing beforehand."""
+        """Whether the job runs the user's own script or project instead of paretune's training."""
         return self.entry_script is not None or self.project is not None
 
     @property
@@ -345,7 +350,7 @@ class JobSpec(Parameters):
 
     @property
     def checkpoints_activations(self) -> bool:
-        """Whether the backward pass computes activations again, to save memory."""
+        """Whether the backward pass recomputes activations to save memory."""
         return bool(self.training_arguments.get("gradient_checkpointing"))
 
     def instance(self, instance_type: str | None = None) -> catalog.Instance:
@@ -363,7 +368,7 @@ class JobSpec(Parameters):
         devices = self.processes * self.instance_count
         return ParallelDegrees(
             devices=devices,
-            per_instance=self.processes if self.has_instances else devices,  # locally all are on one machine
+            per_instance=self.processes if self.has_instances else devices,  # local processes share one machine
             tensor=self.tensor_parallel_degree or 1,
             pipeline=devices if self.strategy == DEVICE_MAP else self.pipeline_parallel_degree or 1,
             hybrid_shard=self.hybrid_shard_degree,
@@ -383,20 +388,21 @@ class JobSpec(Parameters):
         return plan_batch(self, devices=self.degrees.data, learning_rate=self.unscaled_learning_rate)
 
     def instance_types(self) -> tuple[str, ...]:
-        """Return the instance type and its fallbacks, each once."""
+        """Return the instance type and its fallbacks, without duplicates."""
         return tuple(dict.fromkeys((self.instance_type, *self.fallback_instance_types)))
 
     def clusters(self) -> tuple[Self, ...]:
-        """Return the job on its instance type, then on each fallback."""
+        """Return this job, and the same job on each fallback type."""
         return (self, *(self.on_instance_type(name) for name in self.instance_types()[1:]))
 
     def on_instance_type(self, instance_type: str) -> Self:
-        """Return the same training on as many instances of another type, with this per-device batch if possible.
+        """Return the same training on the same number of instances of another type.
 
-        The global batch size stays; raises BadInput if the devices cannot share it evenly.
+        The global batch size does not change, nor does the per-device batch if it still divides that. Raises BadInput
+        if the devices cannot share the global batch evenly.
         """
         changes = {"instance_type": instance_type, "fallback_instance_types": None}
-        if self.project is not None:  # its command chooses its own batches
+        if self.project is not None:  # the project's command chooses its own batches
             return self.replace(**changes)
         plan = self.plan()
         moved = self.replace(**changes, global_batch_size=None, gradient_accumulation_steps=None)
@@ -405,7 +411,7 @@ class JobSpec(Parameters):
         return moved.replace(global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
-        """Return twelve hexadecimal digits, equal for jobs that compute the same, ignoring the parameters `but`."""
+        """Return 12 hexadecimal digits, equal for jobs that compute the same apart from the parameters in `but`."""
         defaults = type(self).model_fields
         names = [name for name in affecting(type(self), *COMPUTES) if getattr(self, name) != defaults[name].default]
         values = {name: spell(getattr(self, name)) for name in names}
@@ -414,9 +420,10 @@ class JobSpec(Parameters):
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
     def key_of(self, *effects: Effect, but: str = "") -> tuple[str, ...]:
-        """Return the texts of parameters with any of `effects`, except batch plan, cluster and the parameter `but`.
+        """Return the values, as texts, of the parameters with one of `effects`, except the parameter `but`.
 
-        Equal keys mean that two jobs agree in all of them; batch plans and clusters are compared by their numbers.
+        Two jobs with equal keys agree in all these parameters. The key leaves out parameters of the batch plan and the
+        cluster, since different values of these may mean the same plan; compare the plans and the clusters themselves.
         """
         names = affecting(type(self), *effects, without=("batch", "cluster"))
         return tuple(spell(getattr(self, name)) for name in names if name != but)
@@ -427,17 +434,17 @@ class JobSpec(Parameters):
 
 
 class JobValues(JobSpec):
-    """Values of job parameters that need not be a complete job, such as those shared by all jobs of a study."""
+    """Values of some job parameters, checked one by one, such as those that all jobs of a study share."""
 
     rules: ClassVar[Rules] = ()
     last_rules: ClassVar[Rules] = ()
 
 
 def default_learning_rate(fine_tuning: str) -> float:
-    """Return the default learning rate at the reference batch size."""
+    """Return the default learning rate at the reference batch size for a kind of fine-tuning."""
     return _ADAPTERS_OVER_FULL * _FULL_LEARNING_RATE if fine_tuning in ADAPTERS else _FULL_LEARNING_RATE
 
 
 def share_of(text: str) -> float:
-    """Return a uniform number from 0 to below 1 that is always the same for the same text."""
+    """Return a uniform number in [0, 1), always the same for the same text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2**56

@@ -1,12 +1,12 @@
-"""The installed launchers, and what each of them declares about itself.
+"""The installed launchers and their traits, which each launcher declares about itself.
 
-A package adds a launcher by an entry point in the group `paretune.launchers` that names its `LauncherTraits`:
+A package adds a launcher with an entry point in the group `paretune.launchers`, which names its `LauncherTraits`:
 
     [project.entry-points."paretune.launchers"]
     mine = "my_package:TRAITS"
 
-Code that depends on where a job runs asks `JobSpec.runs_on` for one of these traits, never for a launcher's name. No
-launcher is imported for that: `launchers.base.open_launcher` imports the one that a command uses.
+Code that depends on where a job runs checks a trait of `JobSpec.runs_on`, never the name of the launcher. Reading the
+traits does not import the launcher itself; `launchers.base.open_launcher` does.
 """
 
 from collections.abc import Mapping
@@ -22,36 +22,36 @@ from pydantic_core import PydanticCustomError
 from paretune.core.errors import BadInput, did_you_mean, first_line
 
 GROUP = "paretune.launchers"
-AUTO = "auto"  # the launcher whose instance types begin as the job's does, or else this machine
-LOCAL = "local"  # the launcher of this machine, and the instance type of its jobs
+AUTO = "auto"  # chooses the launcher by the prefix of the job's instance type, or else this machine
+LOCAL = "local"  # name of the launcher for this machine, and the instance type of its jobs
 
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherTraits:
-    """The traits that a launcher declares. Reading them imports no library and contacts no service.
+    """The traits of a launcher. Reading them imports no large library and contacts no service.
 
     Attributes:
         name: its value of `JobSpec.launcher`, which is the name of its entry point.
         title: its name in messages, such as SageMaker.
-        implementation: its class, a `launchers.base.Launcher`, as "package.module:Class".
-        is_billed: whether its jobs cost money, or would if they were not simulated; if not, their dollars are notional.
-        is_simulated: whether its jobs only pretend to run.
-        runs_here: whether its jobs share this machine with the command that launches them.
-        files_travel: whether code, data and models are uploaded, and checkpoints copied to the launcher's storage. Then
-            the next attempts of a job use those of the first, and `submit` gets no inputs for them.
-        has_instances: whether its clusters consist of instance types, which a table describes.
-        instance_prefix: the beginning of the names of its instance types, by which launcher=auto recognizes them; empty
-            if only launcher=NAME uses them.
-        instance_table: CSV of its instance types, with the columns of sagemaker/instances.csv; `region` is empty if
-            `has_regions` is False. A missing file has no rows.
+        implementation: its class, a subclass of `launchers.base.Launcher`, as "package.module:Class".
+        is_billed: whether its jobs cost money, or would if they were not simulated. If not, their dollars are notional.
+        is_simulated: whether its jobs are only simulated.
+        runs_here: whether its jobs run on the same machine as the command that launches them.
+        files_travel: whether it uploads code, data and models, and copies checkpoints to its storage. Then later
+            attempts of a job use the files of the first, and `submit` gets no inputs for them.
+        has_instances: whether its clusters consist of instance types, which are described in a table.
+        instance_prefix: prefix of the names of its instance types, by which launcher=auto recognizes them; empty if
+            its types are only used with launcher=NAME.
+        instance_table: CSV file of its instance types, with the columns of sagemaker/instances.csv. `region` is empty
+            if `has_regions` is False. A missing file counts as an empty table.
         has_regions: whether the parameter `region` chooses where its jobs run and what they cost.
         has_spot: whether its jobs may use interruptible instances (the parameter `spot`).
-        has_fallbacks: whether its jobs may move to other instance types without capacity.
+        has_fallbacks: whether its jobs may move to another instance type if the first one has no capacity.
         special_strategies: strategies that need a library of the launcher, such as smddp, with the instance types or
-            families that have it.
-        keeps_instances: whether instances may stay, billed, for the next job.
-        disk_remedy: what to do when a job's disk is full.
-        is_experimental: whether it has only run jobs of an emulator: help, dry runs and results say so.
+            families that have this library.
+        keeps_instances: whether instances may be kept, and billed, for the next job.
+        disk_remedy: what to do when the disk of a job is full.
+        is_experimental: whether it has only run on an emulator. Help, dry runs and results mark it.
     """
 
     name: str
@@ -73,7 +73,7 @@ class LauncherTraits:
     is_experimental: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return the traits as they travel in a job's document, without the table."""
+        """Return the traits as JSON values for a job's document, without the table."""
         return {**asdict(self), "instance_table": None}
 
 
@@ -85,8 +85,8 @@ def names() -> tuple[str, ...]:
 
 @cache
 def known() -> dict[str, LauncherTraits]:
-    """Return the traits of all launchers by name. Raises BadInput that names a plug-in that cannot be loaded."""
-    if find_spec("paretune.launchers") is None:  # in a job, whose document carries the launcher that it needs
+    """Return the traits of all launchers by name. Raises BadInput if one of them cannot be loaded."""
+    if find_spec("paretune.launchers") is None:  # inside a job, whose document has the traits of its launcher
         return {}
     return {entry.name: _loaded(entry) for entry in entry_points(group=GROUP)}
 
@@ -95,21 +95,21 @@ def _loaded(entry: Any) -> LauncherTraits:
     remedy = f"update or uninstall the package {entry.dist.name if entry.dist else entry.module}"
     try:
         traits = entry.load()
-    except Exception as error:  # another package may raise anything
+    except Exception as error:  # code of another package may raise anything
         reason = f"{type(error).__name__}: {first_line(error)}"
-        raise BadInput([f"the launcher {entry.name} cannot be read ({reason}): {remedy}"]) from error
+        raise BadInput([f"the launcher {entry.name} cannot be loaded ({reason}): {remedy}"]) from error
     if not isinstance(traits, LauncherTraits) or traits.name != entry.name:
         raise BadInput([f"{entry.value} must be the LauncherTraits of a launcher named {entry.name}: {remedy}"])
     return traits
 
 
 def add(raw: Mapping[str, Any]) -> None:
-    """Add a launcher from the result of `as_json`: a job may run where the package of its launcher is not installed."""
+    """Add a launcher from the result of `as_json`. A running job uses this, as it may lack the launcher's package."""
     known().setdefault(raw["name"], LauncherTraits(**raw))
 
 
 def chosen(launcher: str, instance_type: str) -> LauncherTraits:
-    """Return the launcher of a job with these parameters; `launcher` must be AUTO or a known one."""
+    """Return the launcher of a job with these parameters. `launcher` must be AUTO or the name of a known launcher."""
     if launcher != AUTO:
         return known()[launcher]
     prefixes = ((item.instance_prefix, item) for item in known().values() if item.instance_prefix)
@@ -117,16 +117,16 @@ def chosen(launcher: str, instance_type: str) -> LauncherTraits:
 
 
 def uses_instances(launcher: str, instance_type: str) -> bool:
-    """Return whether a job runs on instances of a table, real or simulated, rather than on this machine."""
+    """Return whether a job runs on instance types from a table, real or simulated, rather than on this machine."""
     traits = chosen(launcher, instance_type)
     return traits.has_instances and not (traits.is_simulated and instance_type == LOCAL)
 
 
 def known_launcher(name: str) -> str:
-    """Return `name`, or raise the error of a field for a launcher that is not installed."""
+    """Return `name`, or raise a PydanticCustomError if no launcher of this name is installed."""
     if name == AUTO or name in known():
         return name
     allowed = (AUTO, *sorted(known()))
     text = f"launcher must be one of {', '.join(allowed)}, got {name!r}"
-    hint = did_you_mean(name, allowed, lead=": ", most=1) or ": install the package that adds it, or take one of these"
+    hint = did_you_mean(name, allowed, lead=": ", most=1) or ": install the package that adds it, or use one of these"
     raise PydanticCustomError("rule", "{text}", {"text": f"{text}{hint}"})

@@ -1,55 +1,55 @@
-"""Names and units of recorded metrics, the metrics of each task, and formulas of derived metrics.
+"""Names and units of the recorded metrics, and the metrics of each task.
 
-An unknown metric is absent: never 0, never NaN. Dollars and seconds of every job come from `jobs.bill`, the other
-metrics of paretune's own training from `training.job`.
+A metric that was not measured is absent; it is never 0 or NaN. `jobs.bill` computes dollars and seconds for every job,
+and `training.job` computes the other metrics of paretune's own training.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-F1 = "f1"  # macro F1 over classes or labels, or F1 of entities, of the returned model on the validation split
+F1 = "f1"  # F1 of the returned model on the validation split: macro over classes or labels, or of entities
 ACCURACY = "accuracy"  # share of validation rows with the right class
 F1_MICRO = "f1_micro"  # F1 over all pairs of a validation row and a label
 SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows with all labels right
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
-"""Training rows per second over all devices, without warm-up steps and evaluation."""
-THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # the same in tokens of text, without padding
+"""Training rows per second on all devices together, without warm-up steps and evaluation."""
+THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # tokens of text per second, without padding
 TRAIN_SECONDS = "train_seconds"  # wall time of the training loop without evaluation, checkpoints and profiled steps
 JOB_SECONDS = "job_seconds"  # wall time of the job, from start to end
 BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance
-STARTING_SECONDS = "starting_seconds"  # from creation to the first download, with waits for capacity; not billed
-DOWNLOADING_SECONDS = "downloading_seconds"  # of the data and, since December 2023, of the image; billed
-UPLOADING_SECONDS = "uploading_seconds"  # packing and upload of the job's results; billed
+STARTING_SECONDS = "starting_seconds"  # from creation to the first download, including waits for capacity; not billed
+DOWNLOADING_SECONDS = "downloading_seconds"  # download of the data and, since December 2023, of the image; billed
+UPLOADING_SECONDS = "uploading_seconds"  # packing and uploading the job's results; billed
 WARM_POOL_SECONDS = "warm_pool_seconds"
 """Seconds billed per instance after the job, while its instances were kept for the next one."""
 COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600
-PICK_F1 = "pick_f1"  # of a study: mean F1 of what it recommends
+PICK_F1 = "pick_f1"  # mean F1 of the configuration that a study recommends
 PICK_COST_USD = "pick_cost_usd"
-"""Dollars of one such job; the cost_usd of a study is that of all its jobs."""
+"""Dollars of one job with the configuration that a study recommends; cost_usd of a study counts all its jobs."""
 BILLED_USD = "billed_usd"
-"""Unblended cost in AWS's bill, storage included, before tax, credits and the fees of plans."""
+"""Unblended cost in AWS's bill, including storage, before tax, credits and the fees of plans."""
 EFFECTIVE_USD = "effective_usd"
-"""The same with Savings Plans, reservations and private rates."""
+"""Like billed_usd, after Savings Plans, reservations and private rates."""
 OF_THE_BILL = frozenset({COST_USD, WARM_POOL_SECONDS, BILLED_USD, EFFECTIVE_USD})  # known only from bills
-MFU = "mfu"  # model FLOPs utilization, a share of the devices' peak
+MFU = "mfu"  # model FLOPs utilization: share of the devices' peak FLOP/s
 PEAK_MEMORY_GIB = "peak_memory_gib"
-"""Highest memory of one GPU, or without one of the largest process."""
+"""Peak memory of one GPU, or of the largest process if there is no GPU."""
 EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split
 PERPLEXITY = "perplexity"  # exp(eval_loss) of a causal language model
 BASELINE_MAJORITY = "baseline_f1_majority"
-"""Macro F1 of the most frequent class, or set of labels, on the same rows."""
-BASELINE_TFIDF = "baseline_f1_tfidf"  # macro F1 of TF-IDF and logistic regression on the same rows
+"""Macro F1 of always predicting the most frequent class, or set of labels, on the same rows."""
+BASELINE_TFIDF = "baseline_f1_tfidf"  # macro F1 of logistic regression on TF-IDF features, on the same rows
 BASELINE_WORDS = "baseline_f1_words"
-"""F1 of entities if each word has its most frequent label."""
+"""F1 of entities if each word gets its most frequent label."""
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimizer changes
 TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
-DROPPED_ROWS = "dropped_rows"  # rows of the data that missing_rows=drop has left out
+DROPPED_ROWS = "dropped_rows"  # rows that missing_rows=drop left out
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
 ESTIMATED_SECONDS = "estimated_seconds"
 """Billable seconds predicted before the job; `_low` and `_high` bound an 80 % interval."""
 ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars predicted before the job
-ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # peak_memory_gib predicted before the job
+ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # peak memory predicted before the job
 
 SCRIPT_METRICS = {
     "eval_f1": F1,
@@ -59,23 +59,28 @@ SCRIPT_METRICS = {
     "train_samples_per_second": THROUGHPUT_SAMPLES,
     "train_tokens_per_second": THROUGHPUT_TOKENS,
 }
-"""Names of metrics in users' scripts, and ours; other metrics keep their names."""
+"""Names that users' scripts give to metrics of ours. All other metrics keep their names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """The metrics of a task.
 
-    A new task is also a choice of `JobSpec.task`; a branch in each function of `training.tasks`, whose last branches
-    take the tasks that are not named, and differ; a head in `training.model`, also if it has no labels; the texts and
-    labels in `training.rows` and `specification`'s `inputs` and `rules`; an objective of studies
-    (`studies.definition.objectives`); a verdict in `jobs.outcome`; a pipeline in `jobs.model` and
-    `training.mlflow_model`. `baseline` and `trivial` are compared as more is better.
+    To add a task, change these places as well:
+    - the choices of `JobSpec.task`
+    - each function of `training.tasks`: its last branch covers all tasks that the function does not name
+    - `training.model`: its head, even if the task has no labels
+    - `training.rows`, and `inputs` and `rules` of `specification`: its texts and labels
+    - `studies.definition.objectives`: the objective of a study
+    - `jobs.outcome`: the verdict on a result
+    - `jobs.model` and `training.mlflow_model`: the pipeline that serves the model
+
+    A higher value of `baseline` and `trivial` must mean a better model.
     """
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
-    baseline: str | None = None  # the first metric of a model that only counts words, or None if it is not computed
-    trivial: str | None = None  # the first metric of a constant answer, or None if it is not computed
+    baseline: str | None = None  # the first measure for a model that only counts words; None if not computed
+    trivial: str | None = None  # the first measure for a constant prediction; None if not computed
 
     @property
     def quality(self) -> str:
@@ -107,35 +112,36 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
     COST_USD: ("cost", ".5f", " USD"),
     TRUNCATED_SHARE: ("truncated texts", ".1%", ""),
 }
-"""Words, format and unit of each metric in the tables of a finished job, in order."""
+"""Label, format and unit of each metric in the table of a finished job, in the order of the table."""
 _WORDS = {TOKEN_CLASSIFICATION: ("macro", "entities"), MULTI_LABEL: ("frequent class", "frequent set of labels")}
-"""Tasks that use another word, with both words."""
+"""By task, the words to replace in the labels of SHOWN, and their replacement."""
 
 
 def in_words(values: Mapping[str, float], task: str = CLASSIFICATION) -> dict[str, str]:
-    """Describe the known metrics, as words to text, in the words of the task."""
+    """Return the values of the metrics in SHOWN as texts, by their labels for this task."""
     rows = [(words, f"{values[name]:{form}}{unit}") for name, (words, form, unit) in SHOWN.items() if name in values]
     return {words.replace(*_WORDS.get(task, ("", ""))): text for words, text in rows}
 
 
-TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job
+TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of a job's speed
 OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
-"""Metrics that depend on the cluster of a job and not on what its model has learned."""
+"""Metrics that depend on a job's cluster, but not on what its model has learned."""
 
 _OF_DOLLARS = frozenset({COST_USD, PICK_COST_USD, "spent_usd"})
 _OF_SECONDS = frozenset({TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, STARTING_SECONDS, DOWNLOADING_SECONDS}) | {
     UPLOADING_SECONDS,
     WARM_POOL_SECONDS,
 }
-_ESTIMATES = (ESTIMATED_SECONDS, ESTIMATED_COST_USD, ESTIMATED_MEMORY_GIB)  # with _low and _high
+_ESTIMATES = (ESTIMATED_SECONDS, ESTIMATED_COST_USD, ESTIMATED_MEMORY_GIB)  # prefixes: names may end in _low or _high
 _OF_FOUR_DIGITS = frozenset({THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, MFU, PEAK_MEMORY_GIB, "hypervolume"})
 
 
 def to_known_digits(values: Mapping[str, float]) -> dict[str, float]:
-    """Round paretune's own metrics to the digits that one job can know; other metrics keep all of theirs.
+    """Round paretune's own metrics to the digits that are meaningful for one job; other metrics keep all digits.
 
-    Seconds have two decimals; rates, memory, estimates and the hypervolume four digits. Dollars have seven, which is
-    below a tenth of a cent for a job of up to 1,000 USD. Ledgers, budgets and searches use exact dollars.
+    Seconds get two decimals; rates, memory, estimates and the hypervolume get four significant digits. Dollars get
+    seven: for a job of up to 1,000 USD the error is below a tenth of a cent. Ledgers, budgets and searches use exact
+    dollars.
     """
     return {name: _to_known_digits(name, value) for name, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""Defaults of a user or a team: a TOML file with job parameters that one need not type each time.
+"""Defaults of a user or a team: a TOML file with job parameters that need not be typed for each job.
 
     # ~/.paretune/paretune.toml, or the file that PARETUNE_PROFILE names
     max_cost_usd = 2.0
@@ -8,10 +8,10 @@
     budget = "team.yaml"
     sagemaker = {s3_bucket = "my-models"}
 
-It may set who owns and pays for a job, its limits and where it runs, but nothing that the job computes. Typed
-parameters override it, `tags` and `sagemaker` entry by entry. Parameters that only jobs on SageMaker's instances use
-are left out of a job on this machine. Studies take only `budget` and `tags`, because their own files state everything
-else. A relative `budget` starts at the folder of the file.
+The file may set who owns and pays for a job, its limits and where it runs, but nothing that changes what the job
+computes. Typed parameters override the file; `tags` and `sagemaker` are merged entry by entry. A job on this machine
+ignores parameters that only jobs on instances use. Studies use only `budget` and `tags` of the file, because a study
+file states everything else. A relative path in `budget` is relative to the folder of the file.
 """
 
 import tomllib
@@ -27,16 +27,19 @@ from paretune.specification.launchers import AUTO, LOCAL, known, uses_instances
 
 FILE = "paretune.toml"
 OWN_FILE = f"~/.paretune/{FILE}"
-CHARGED = ("budget", "tags")  # they name who owns and pays for a job; the file sets them for studies, too
+CHARGED = ("budget", "tags")  # these name who owns and pays for a job; studies take them from the file, too
 SETTABLE = {*affecting(JobSpec, "ownership", "stopping", "dollars")} - {"simulation"}
 _MERGED = {name for name in SETTABLE if isinstance(JobSpec.model_fields[name].default, dict | Parameters)}
-"""Parameters that are merged entry by entry."""
+"""Parameters that are mappings, and are merged entry by entry."""
 _ONLY_INSTANCES = {*affecting(JobSpec, "ownership"), "spot", "fallback_instance_types"} - {"tags", "max_cost_usd"}
-"""Parameters without effect on a job on this machine."""
+"""Parameters that have no effect on a job on this machine."""
 
 
 def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Read the parameters in the file; empty without a file. Raises BadInput if it is unreadable or sets others."""
+    """Read the parameters in the file, if there is one.
+
+    Raises BadInput if it cannot be read or sets parameters that it may not set.
+    """
     named = environment.get("PARETUNE_PROFILE")
     path = at_home(named or OWN_FILE)
     if not named and not exists(path):
@@ -44,8 +47,8 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
     try:
         text = read_text(path, LARGEST_SETTINGS, must="PARETUNE_PROFILE must name a file, and ")
         settings = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # no TOML, a number with thousands of digits
-        raise BadInput([f"{path} is no TOML: {error}"]) from error
+    except (ValueError, RecursionError) as error:  # also a number with thousands of digits
+        raise BadInput([f"{path} is not TOML: {error}"]) from error
     rule = f"it may set {', '.join(sorted(SETTABLE))}"
     hints = {name: did_you_mean(name, SETTABLE, most=1) or rule for name in settings if name not in SETTABLE}
     refuse([f"{path} may not set {name}: {hint}" for name, hint in hints.items()])
@@ -59,7 +62,7 @@ def read_profile(environment: Mapping[str, str]) -> dict[str, Any]:
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**first, **second}
     for name in first.keys() & second.keys() & _MERGED:
-        with suppress(ValueError, TypeError):  # the reader of an invalid value refuses it
+        with suppress(ValueError, TypeError):  # an invalid value is refused later, when the specification is read
             merged[name] = {**_mapping(first[name]), **_mapping(second[name])}
     return merged
 
@@ -69,22 +72,22 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def with_profile(texts: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Complete the typed parameters with those of the file that affect the job; "" means not typed."""
+    """Add the parameters of the file that affect the job to the typed ones. An empty text means "not typed"."""
     types = split_list(spell(texts.get("instance_type")))
     launcher = spell(texts.get("launcher")).strip()
-    launcher = launcher if launcher in known() else AUTO  # an unknown one is refused together with other faults
+    launcher = launcher if launcher in known() else AUTO  # an unknown one is refused later, with all other faults
     without_effect = set() if any(uses_instances(launcher, name) for name in types or (LOCAL,)) else _ONLY_INSTANCES
     profile = {name: value for name, value in read_profile(environment).items() if name not in without_effect}
     return _merged(profile, {name: text for name, text in texts.items() if spell(text).strip()})
 
 
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
-    """Return the specification with the file's values in place of defaults; see `with_profile`."""
+    """Return the specification with values of the file in place of defaults; see `with_profile`."""
     return JobSpec.read(with_profile(spec.given(), environment))
 
 
 def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the job parameters of a study, with owner and budget from the file.
+    """Return the job parameters of a study, with tags and budget from the file added.
 
     `budget` becomes an absolute path, because the study may be continued in another folder.
     """

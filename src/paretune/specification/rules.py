@@ -1,7 +1,7 @@
 """Rules between the parameters of a job.
 
-`RULES` are checked if the parameters that they read are valid, `LAST_RULES` if there is no other fault. Facts that only
-an account knows (role, bucket) are checked by its launcher.
+A rule in `RULES` is checked if the parameters that it reads are valid, one in `LAST_RULES` only if there is no other
+fault. Parameters that can only be checked in an account, such as role and bucket, are checked by the launcher.
 """
 
 import math
@@ -32,19 +32,20 @@ RESERVED_TRAINING_ARGUMENTS = {
     "seed": "use the parameter seed",
     "bf16": "use the parameter precision",
     "fp16": "use the parameter precision",
-    "hub_token": "parameters are recorded, so no secret may be in them; set HF_TOKEN in the environment",
+    "hub_token": "parameters are recorded, so they must not contain secrets; set HF_TOKEN in the environment",
     "disable_tqdm": "the launcher draws the progress bar",
     "auto_find_batch_size": "paretune halves the batch itself and keeps the global batch size",
-    "resume_from_checkpoint": "the next attempt of a job continues by itself",
+    "resume_from_checkpoint": "the next attempt of a job resumes automatically",
 }
-"""Training arguments that have their own parameter or that paretune sets itself, each with what to use instead."""
+"""Training arguments that paretune sets itself, often from a parameter, each with what to do instead."""
 _OF_THE_STRATEGY = {"fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"}
-HIGHEST_LEARNING_RATE = 0.1  # of full fine-tuning, ten times the highest rate that published recipes use
-LONGEST_REGISTERED_NAME = 57  # characters; a managed MLflow server appends more characters
+HIGHEST_LEARNING_RATE = 0.1  # for full fine-tuning: ten times the highest rate in published recipes
+LONGEST_REGISTERED_NAME = 57  # characters, since a managed MLflow server appends some to the name
 _REGISTERED_NAME = re.compile(rf"(?=.{{1,{LONGEST_REGISTERED_NAME}}}$)[a-zA-Z0-9](-*[a-zA-Z0-9])*")
-"""ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5), of at most 63 characters."""
-_OTHERS = (metrics.MULTI_LABEL, metrics.TOKEN_CLASSIFICATION)  # tasks that are neither one class nor the next token
-IN_SECRETS_MANAGER = "secret:"  # before the ARN of a secret, as the value of a variable
+"""Pattern of ModelPackageGroupName in SageMaker's CreateModelPackageGroup (botocore 1.44.5), which has at most 63
+characters."""
+_OTHERS = (metrics.MULTI_LABEL, metrics.TOKEN_CLASSIFICATION)  # tasks other than classification and causal-lm
+IN_SECRETS_MANAGER = "secret:"  # prefix of a variable's value that is the ARN of a secret
 _SECRET_ARN = re.compile(
     rf"{IN_SECRETS_MANAGER}arn:aws[\w-]*:secretsmanager:[\w-]+:\d{{12}}:secret:[\w/+=.@-]{{1,400}}"
 )
@@ -52,7 +53,7 @@ _RESERVED_VARIABLES = re.compile(
     r"(PARETUNE|SM|AWS|LD|MLFLOW|PIP|MASTER|TRAINING_JOB)_.*|(PYTHON|BASH).*|.*(RANK|WORLD_SIZE)|PATH|HOME|ENV|SHELL|IFS"
     "|CURRENT_HOST"
 )
-_METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # the names of metrics that MLflow allows
+_METRIC_NAME = re.compile(r"[\w\-. :/]{1,250}")  # metric names that MLflow allows
 _WITH_A_PROJECT = {
     *("project", "entry_point", "training_arguments", "environment", "metric_definitions", "seed", "force", "dry_run"),
     *("instance_type", "instance_count", "launcher", "fallback_instance_types", "spot", "simulation"),
@@ -71,7 +72,7 @@ _INSTEAD = {
     "smddp": "use ddp, which uses NCCL, on all others",
     "smp": "use fsdp, or another instance_type",
 }
-"""Strategies that need a library of the launcher, and what to use without it."""
+"""Strategies that need a library of the launcher, each with what to use without it."""
 
 
 def _adapts(job: "JobSpec") -> bool:
@@ -87,26 +88,26 @@ def _is_changed(job: "JobSpec", name: str) -> bool:
 
 
 _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
-    "entry_script must be a program, and {entry_script} is a file of rows: name it with dataset": lambda job: (
+    "entry_script must be a program, but {entry_script} is a data file: give it as dataset": lambda job: (
         (job.entry_script or "").lower().endswith((".csv", ".tsv", ".jsonl", ".parquet"))
     ),
-    "entry_script must be a program, and {entry_script} is a notebook: `jupyter nbconvert --to script` makes a script "
-    "of it": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),
+    "entry_script must be a program, but {entry_script} is a notebook: convert it with `jupyter nbconvert --to "
+    "script`": lambda job: (job.entry_script or "").lower().endswith(".ipynb"),
     "pipeline_parallel_degree and tensor_parallel_degree cannot be combined, got {pipeline_parallel_degree} and "
     "{tensor_parallel_degree}: set one of them to 1": lambda job: (
         _is_divided(job.pipeline_parallel_degree) and _is_divided(job.tensor_parallel_degree)
     ),
     "strategy device_map puts the layers of one model on the GPUs of one instance: set instance_count=1, or set "
     "strategy=fsdp": lambda job: job.strategy == DEVICE_MAP and job.instance_count > 1,
-    "strategy=device_map goes with fine_tuning=lora or qlora, got {fine_tuning}: one device works at a time; use "
+    "strategy=device_map needs fine_tuning=lora or qlora, got {fine_tuning}: only one device works at a time; use "
     "strategy=fsdp": lambda job: job.strategy == DEVICE_MAP and not (_adapts(job) or job.runs_user_code),
-    "fine_tuning=qlora goes with strategy fsdp, ddp or device_map, got {strategy}: use fsdp, or an entry_script that "
-    "shards 4-bit weights otherwise": lambda job: (
+    "fine_tuning=qlora needs strategy fsdp, ddp or device_map, got {strategy}: use fsdp, or an entry_script that "
+    "shards 4-bit weights itself": lambda job: (
         job.fine_tuning == "qlora"
         and job.strategy not in ("fsdp", "ddp", "smddp", DEVICE_MAP)
         and not job.runs_user_code
     ),
-    "precision=bf16-true goes with fine_tuning=full, got {fine_tuning}: set precision=bf16": lambda job: (
+    "precision=bf16-true needs fine_tuning=full, got {fine_tuning}: set precision=bf16": lambda job: (
         job.precision == "bf16-true" and job.fine_tuning != "full" and not job.runs_user_code
     ),
     "training_arguments must not set torch_compile with fine_tuning=qlora: leave it out": lambda job: (
@@ -115,52 +116,50 @@ _TABLE: Mapping[str, Callable[["JobSpec"], Any]] = {
     "training_arguments must not set torch_compile with strategy={strategy}: use ddp, or leave it out": lambda job: (
         job.is_compiled and job.strategy not in ("ddp", "smddp") and not job.runs_user_code
     ),
-    "training_arguments must set nothing that belongs to the strategy (fsdp, fsdp_config, deepspeed, ddp_backend, "
-    "parallelism_config): use the parameter strategy": lambda job: (
-        not job.runs_user_code and _OF_THE_STRATEGY & {*job.training_arguments}
-    ),
-    "lora goes with fine_tuning=lora or qlora, got {fine_tuning}": lambda job: (
+    "training_arguments must not set a strategy (fsdp, fsdp_config, deepspeed, ddp_backend, parallelism_config): use "
+    "the parameter strategy": lambda job: not job.runs_user_code and _OF_THE_STRATEGY & {*job.training_arguments},
+    "lora needs fine_tuning=lora or qlora, got {fine_tuning}": lambda job: (
         job.lora.model_fields_set and not _adapts(job) and not job.runs_user_code
     ),
-    "fine_tuning must be full with init=random, got {fine_tuning}: it keeps weights as they are, and random ones "
-    "know nothing; or set init=pretrained": lambda job: job.init == "random" and job.fine_tuning != "full",
-    f"learning_rate must be at most {HIGHEST_LEARNING_RATE} for full fine-tuning, got {{learning_rate}}: take one "
+    "fine_tuning must be full with init=random, got {fine_tuning}: it freezes weights, and random weights must be "
+    "trained; or set init=pretrained": lambda job: job.init == "random" and job.fine_tuning != "full",
+    f"learning_rate must be at most {HIGHEST_LEARNING_RATE} for full fine-tuning, got {{learning_rate}}: use one "
     "such as 5e-5, or set force=learning_rate": lambda job: (
         (job.learning_rate or 0) > HIGHEST_LEARNING_RATE
         and job.fine_tuning == "full"
         and not ("learning_rate" in job.force or job.runs_user_code)
     ),
-    "text_column and label_column must be two columns, got {text_column} for both: set text_column to the one with "
+    "text_column and label_column must be different, got {text_column} for both: set text_column to the column with "
     "the texts": lambda job: (
         job.text_column == job.label_column and job.task != metrics.CAUSAL_LM and not job.runs_user_code
     ),
-    "validation_file goes with a data set of your own, got dataset={dataset}: set dataset, too": lambda job: (
+    "validation_file needs a data set of your own, got dataset={dataset}: set dataset, too": lambda job: (
         not job.runs_user_code and job.validation_file and job.dataset.startswith(BUNDLED)
     ),
-    "task={task} goes without pipeline_parallel_degree: leave it out": lambda job: (
+    "task={task} cannot be trained with pipeline_parallel_degree: leave it out": lambda job: (
         _is_divided(job.pipeline_parallel_degree) and job.task in _OTHERS and job.entry_script is None
     ),
     "training_arguments must not set label_smoothing_factor with task={task}: leave it out": lambda job: (
         job.training_arguments.get("label_smoothing_factor") and job.task in _OTHERS and not job.entry_script
     ),
-    "metric_definitions goes with project or entry_script: leave it out": lambda job: (
+    "metric_definitions is for project or entry_script: leave it out": lambda job: (
         job.metric_definitions and not job.runs_user_code
     ),
-    "sagemaker.input_mode=FastFile goes with project or entry_script: paretune's training reads prepared rows, so "
-    "leave it out": lambda job: job.sagemaker.input_mode != "File" and not job.runs_user_code,
+    "sagemaker.input_mode=FastFile is for project or entry_script: paretune's training reads prepared rows, so leave "
+    "it out": lambda job: job.sagemaker.input_mode != "File" and not job.runs_user_code,
     "project={project} needs a real job, got launcher=simulated: paretune cannot simulate its command": lambda job: (
         job.is_simulated and job.project is not None
     ),
     "instance_count must be 1 for a project on this machine, got {instance_count}: its command starts its own "
     "processes": lambda job: job.project is not None and not job.has_instances and job.instance_count > 1,
     f"register must be at most {LONGEST_REGISTERED_NAME} letters, digits and hyphens, with no hyphen at either "
-    "end, as AWS names Model Package Groups, got {register}: take one such as sentiment-en": lambda job: (
+    "end, as AWS names Model Package Groups, got {register}: use one such as sentiment-en": lambda job: (
         job.register and not _REGISTERED_NAME.fullmatch(job.register)
     ),
-    "register={register} needs a model, and probe_steps leaves none: leave it out": lambda job: (
+    "register={register} needs a model, but a job with probe_steps saves none: leave it out": lambda job: (
         job.register and job.probe_steps is not None
     ),
-    "profile_steps={profile_steps} goes with a real training of paretune's own, got launcher={launcher} and "
+    "profile_steps={profile_steps} needs a real job with paretune's training, got launcher={launcher} and "
     "entry_script={entry_script}: leave it out, or call torch.profiler in your script": lambda job: (
         job.profile_steps and (job.is_simulated or job.entry_script is not None)
     ),
@@ -177,25 +176,25 @@ def _only_there(job: "JobSpec") -> Iterator[str]:
     for name, strategies in _STRATEGIES.items():
         value = getattr(job, name)
         if (value is True or (value or 0) > 1) and job.strategy not in strategies:
-            yield f"{name} goes with strategy={' or '.join(strategies)}, got strategy={job.strategy}"
+            yield f"{name} needs strategy={' or '.join(strategies)}, got strategy={job.strategy}"
     for name in ("spot", "fallback_instance_types"):
         allowed = job.runs_on.has_spot if name == "spot" else job.runs_on.has_fallbacks
         if getattr(job, name) and not (allowed and job.has_instances):
             kinds = _kinds(has_spot=True)
-            yield f"{name} is for instances that can have it: set instance_type to one of {kinds}, or leave it out"
+            yield f"{name} is for instances that support it: set instance_type to one of {kinds}, or leave it out"
 
 
 def _with_a_project(job: "JobSpec") -> Iterator[str]:
     if job.project is None:
         if _is_changed(job, "entry_point"):
-            yield "entry_point goes with project: give the folder or git URI of one, or leave it out"
+            yield "entry_point needs project: give the folder or git URI of one, or leave it out"
         return
     apply = {*_WITH_A_PROJECT, *affecting(type(job), "stopping", "dollars", "ownership")}
     for name in filter(lambda name: _is_changed(job, name), job.model_fields_set - apply):
         remedy = f"it is for paretune's own training; use training_arguments ({{{name}: ...}})"
         if name == "entry_script":
             remedy = "the job runs the project's command; leave one of them out"
-        yield f"project={job.project} goes without {name}: {remedy}"
+        yield f"project={job.project} cannot be combined with {name}: {remedy}"
 
 
 def _finite_arguments(job: "JobSpec") -> Iterator[Fault]:
@@ -218,7 +217,7 @@ def _reserved_arguments(job: "JobSpec") -> Iterator[Fault]:
 
 
 def _web_addresses(job: "JobSpec") -> Iterator[str]:
-    for name in () if job.runs_user_code else INPUT_FILES:  # a script may read what it likes
+    for name in () if job.runs_user_code else INPUT_FILES:  # a user's own script may read web addresses
         address = getattr(job, name) or ""
         if address.lower().startswith(("http://", "https://")):
             hub_id = re.match(r"https://huggingface\.co/(?:datasets/)?([\w.-]+(?:/[\w.-]+)?)/?$", address)
@@ -226,32 +225,32 @@ def _web_addresses(job: "JobSpec") -> Iterator[str]:
             yield f"{name} must be a hub id, a path or s3://..., got {without_secrets(address)}: {way}"
 
 
-_KEY_LIKE = re.compile(r"[\w.+/=:~-]+")  # the form of keys; `<|endoftext|>` of a pad_token is none
+_KEY_LIKE = re.compile(r"[\w.+/=:~-]+")  # characters of keys; a pad_token such as `<|endoftext|>` does not match
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Return whether a value has the form of a well-known key, or is long and named like a password."""
+    """Return whether a value looks like a well-known kind of key, or is long and has the name of a secret."""
     return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
 
 
 def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
     index = job.sagemaker.package_index or ""
     if looks_secret("package_index", index) or re.search("//[^/]*@", index):
-        yield "sagemaker.package_index must hold no user and password: everybody who sees the job can read it"
+        yield "sagemaker.package_index must not contain a user or password: everybody who sees the job can read it"
     elif not re.match(r"$|https?://\S+$", index):
         yield f"sagemaker.package_index must be an address (https://...), got {index!r}"
     for name in job.model_fields_set - {"tags", "environment"}:
         value = getattr(job, name)
         if isinstance(value, str | Mapping) and without_secrets(text := spell(value)) != text:
-            yield f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
+            yield f"{name} must not contain a password or key, but it looks like one: parameters are recorded"
     for name, value in job.training_arguments.items():
         if isinstance(value, str) and _KEY_LIKE.fullmatch(value) and looks_secret(name, value):
-            text = f"training_arguments must hold no secret, and {name} looks like one: parameters are recorded; store "
-            way = f"it in AWS Secrets Manager, and give its ARN: --environment.{name.upper()} secret:ARN"
+            text = f"training_arguments must not contain secrets, but {name} looks like one: parameters are recorded; "
+            way = f"store it in AWS Secrets Manager, and give its ARN: --environment.{name.upper()} secret:ARN"
             yield Fault(("training_arguments", name), f"{text}{way}")
     for name, value in job.tags.items():
         if looks_secret(name, value):
-            text = f"tags must hold no secret, and {name!r} looks like one: everybody who sees the job can read them"
+            text = f"tags must not contain secrets, but {name!r} looks like one: everybody who sees the job can read it"
             yield Fault(("tags", name), text)
     yield from tag_faults(job.tags)
 
@@ -259,7 +258,7 @@ def _secrets(job: "JobSpec") -> Iterator[Fault | str]:
 def _environment(job: "JobSpec") -> Iterator[Fault | str]:
     for name, value in job.environment.items():
         if not re.fullmatch(r"[A-Za-z_]\w{0,511}", name, re.ASCII):
-            fault = "must be letters, digits and _, without a digit in front"
+            fault = "must have a name of letters, digits and _ that does not begin with a digit"
         elif _RESERVED_VARIABLES.fullmatch(name):
             fault = "is set by AWS, Python or paretune: leave it out"
         elif _SECRET_ARN.fullmatch(value):
@@ -267,7 +266,7 @@ def _environment(job: "JobSpec") -> Iterator[Fault | str]:
         elif value.startswith(IN_SECRETS_MANAGER):
             fault = f"must be {IN_SECRETS_MANAGER}ARN of AWS Secrets Manager, got {value}"
         elif looks_secret(name, value):
-            fault = f"looks like a secret, and values are recorded: use {IN_SECRETS_MANAGER}ARN, of AWS Secrets Manager"
+            fault = f"looks like a secret, and values are recorded: use {IN_SECRETS_MANAGER}ARN of AWS Secrets Manager"
         else:
             continue
         yield Fault(("environment", name), f"environment.{name} {fault}")
@@ -282,9 +281,9 @@ def _metric_definitions(job: "JobSpec") -> Iterator[str]:
 
 def _definition_fault(item: Mapping[str, str]) -> str:
     if set(item) != {"Name", "Regex"}:
-        return f"has to have the texts Name and Regex, got {str(item)[:80]}"
+        return f"must have Name and Regex, got {str(item)[:80]}"
     if not _METRIC_NAME.fullmatch(item["Name"]):
-        return f"has a Name that MLflow does not take: letters, digits, spaces and _-.:/, got {item['Name'][:80]!r}"
+        return f"must have a Name of letters, digits, spaces and _-.:/, as MLflow requires, got {item['Name'][:80]!r}"
     try:
         groups = re.compile(item["Regex"]).groups
     except (re.error, RecursionError, OverflowError) as error:
@@ -321,7 +320,7 @@ def _type_faults(job: "JobSpec", name: str) -> Iterator[str]:
 
 
 def _kinds(*, has_spot: bool) -> str:
-    """Describe the instance types of all launchers, or of those with spot instances."""
+    """Describe the instance types of all launchers, or only of launchers that have spot instances."""
     prefixed = [item for item in launchers.known().values() if item.instance_prefix and item.has_spot >= has_spot]
     return " or ".join(f"{item.title}'s ({item.instance_prefix}*)" for item in prefixed)
 
@@ -333,7 +332,7 @@ def _example(launcher: LauncherTraits) -> str:
 
 
 def _plan(job: "JobSpec") -> Iterator[str]:
-    """Return degrees that do not divide the devices, and batches they cannot share, also on the fallback types."""
+    """Yield a fault if a degree does not divide the devices, or they cannot share the batch, on any instance type."""
     if faults := job.degrees.faults():
         yield from faults
         return
@@ -367,16 +366,16 @@ LAST_RULES: Rules = (_plan,)
 
 
 def launch_faults(job: "JobSpec") -> list[str]:
-    """Return the reasons why a valid specification cannot be run, estimated or simulated; empty if it can.
+    """Return the reasons why a valid specification cannot be run, estimated or simulated; empty if it can be.
 
-    Recorded jobs may have such a specification, so it is no fault of the specification itself.
+    These are not rules of the specification, because jobs that are already recorded may break them.
     """
     faults = []
     if job.strategy in ("smp", *DEEPSPEED) and not job.runs_user_code:
         library = "torch.sagemaker" if job.strategy == "smp" else "DeepSpeed"
         return [
             f"strategy={job.strategy} needs a training script of your own that uses {library}: give an entry_script, "
-            "or take strategy=fsdp, which shards weights, gradients and optimizer state"
+            "or use strategy=fsdp, which shards weights, gradients and optimizer state"
         ]
     for name in job.instance_types() if job.has_instances else ():
         instance = job.instance(name)

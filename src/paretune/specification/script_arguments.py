@@ -1,7 +1,7 @@
-"""The command line of a user's own script: what the user has given, by the names that the script declares.
+"""The command line of a user's own script: the parameters that the user gave, under the script's own names for them.
 
-What was given is passed, equal to a default of paretune or not: the script may have another default, and what is
-recorded must be what ran.
+A parameter that was given is passed even if it equals paretune's default, because the script may have another default,
+and the recorded value must be the one that ran.
 """
 
 import ast
@@ -29,28 +29,28 @@ ADD_A_METRIC = (
     'log it with MLflow, mlflow.log_metric("val_f1", value), or with W&B, TensorBoard or a Trainer of Lightning or '
     "Hugging Face, or print a line such as `val_f1: 0.9`; other lines are read by metric_definitions"
 )
-"""What somebody does whose script leaves no metric."""
-_MOST_LISTED = 30  # arguments of a script that a message names
+"""What to do if a script logs no metric."""
+_MOST_LISTED = 30  # arguments of a script that a message lists; if there are more, it refers to --help
 _OF_TRANSFORMERS = {"model": "model_name_or_path", "precision": None}
-"""Parameters to the arguments of Hugging Face's scripts, if these have another name or several."""
+"""Parameters that have another name in Hugging Face's scripts, or None if several arguments replace the parameter."""
 _ELSEWHERE = {
     *(*affecting(JobSpec, "cluster"), *OF_STRATEGY, "training_arguments", "entry_script", "probe_steps"),
     *("project", "entry_point", "environment", "ask_script"),
     *("learning_rate_scaling", *OF_THE_BATCH),
 }
-"""Parameters that reach a script by other ways: its processes, the batch plan, its own arguments."""
+"""Parameters that are not passed by name: they set the processes, are part of the batch plan, or are not arguments."""
 OF_SCRIPTS = tuple(
     name
     for name in affecting(JobSpec, "data", "evaluation", "quality", "seconds", "memory", "batch", "noise")
     if name not in _ELSEWHERE
 )
-"""Parameters of a job that a script gets as arguments, if they were given."""
+"""Parameters of a job that are passed to a script as arguments, if the user gave them."""
 
 
 def asked_options(spec: JobSpec) -> Options | None:
-    """Return the options that a job's script listed when asked, or None if its text suffices or asking is forbidden.
+    """Run a job's script with --help and return its options.
 
-    Raises BadInput if it gives no answer.
+    Returns None if the script's text shows all options, or if `ask_script` is off. Raises BadInput if --help fails.
     """
     return _answer(_path(spec)) if spec.ask_script and spec.entry_script is not None else None
 
@@ -60,20 +60,20 @@ def _answer(path: Path) -> Options | None:
 
 
 def script_of(path: Path, *, may_ask: bool) -> OwnScript:
-    """Read a script and its options, from its text or, if asking is allowed, from its answer.
+    """Read a script and its options from its text. If `may_ask`, run it with --help to complete them.
 
-    Raises BadInput if it was asked and gives no answer.
+    Raises BadInput if --help fails.
     """
     script, answer = read_own_script(path), _answer(path) if may_ask else None
     return script if answer is None else with_options(script, answer)
 
 
 def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: Options | None = None) -> list[str]:
-    """Return the words after the script's name; `options` are those that the script listed, if it was asked.
+    """Return the words after the script's name. `options` are those that the script printed with --help, if it was run.
 
-    A script with Hugging Face's parser gets the TrainingArguments that paretune sets, and what the user has given.
-    Another one gets only what the user has given, and `output_dir` if it declares it; with Hydra or OmegaConf as
-    overrides `key=value`. Last come all of `training_arguments`, the script's own.
+    A script with Hugging Face's parser gets the TrainingArguments that paretune sets, and the parameters that the user
+    gave. Any other script gets only what the user gave, and `output_dir` if it has this argument; a script with Hydra
+    or OmegaConf gets them as overrides `key=value`. The entries of `training_arguments` come last.
     """
     script = _script(spec, options)
     values = {**_given_values(spec, plan, script), **spec.training_arguments}
@@ -82,7 +82,7 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: O
         usual |= {name: getattr(plan, name) for name in OF_THE_BATCH[:2]}
         usual |= {"num_train_epochs": spec.num_train_epochs, "seed": spec.seed, "logging_steps": LOGGING_STEPS}
         usual |= {"disable_tqdm": True, "report_to": "none"}
-        if script.is_complete:  # of a parser without TrainingArguments, only those that it has
+        if script.is_complete:  # a parser without TrainingArguments may have only some of these
             usual = {name: value for name, value in usual.items() if script.argument(name)}
         values = usual | values
     elif script.argument("output_dir"):
@@ -91,25 +91,25 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str, options: O
 
 
 def option_words(script: OwnScript, values: Mapping[str, Any]) -> list[str]:
-    """Write the values as a script reads them: `--name value`, or `name=value` with Hydra or OmegaConf."""
+    """Return the values as words of a command line: `--name value`, or `name=value` for Hydra or OmegaConf."""
     if script.parser in ("hydra", "omegaconf"):
-        # A study repeats a training with other seeds: Hydra refuses a key that its file does not have, without ++.
+        # Studies repeat a training with other seeds. Without ++, Hydra refuses a key that its config does not have.
         added = {"seed": "++seed"} if script.parser == "hydra" else {}
         return [f"{added.get(name, name)}={_spelled(value)}" for name, value in values.items()]
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
 def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) -> dict[str, str]:
-    """Describe a script's arguments, the numbers that it should report, and what its text does not reveal.
+    """Describe the arguments of a script, the metrics that it should report, and what its text does not show.
 
-    `wanted` are the metrics that somebody needs of it.
+    `wanted` has the metrics that are needed, such as the objectives of a study.
     """
     script, unclear = _script(spec), list[str]()
     ask = f"; {options(ask_script='true')} reads them from {Path(spec.entry_script or '').name} --help"
     if script.reads_anything and not script.has_hugging_face_parser and not script.is_complete:
-        unclear.append(f"how it reads its arguments: those that are given are passed by Hugging Face's names{ask}")
+        unclear.append(f"how it reads its arguments: they are passed under Hugging Face's names{ask}")
     elif not script.is_complete:
-        unclear.append(f"all arguments that it has: names that it does not show are passed as typed{ask}")
+        unclear.append(f"whether it has more arguments: names that its text does not show are passed as typed{ask}")
     defined = [item["Name"] for item in spec.metric_definitions]
     reports, words = [*script.metrics, *defined], script_arguments(spec, plan, "OUTPUT_DIR")
     if unseen := [name for name in wanted if name not in {*reports, *(SCRIPT_METRICS.get(each) for each in reports)}]:
@@ -117,7 +117,7 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
     if not reports:
         unclear.append(f"which metrics it logs: {ADD_A_METRIC}")
     if script.sets_tracking:
-        unclear.append("where it logs: leave out mlflow.set_tracking_uri, and MLflow records into the run of the job")
+        unclear.append("where it logs: without mlflow.set_tracking_uri, MLflow records into the run of the job")
     return {
         "passes": shlex.join(words) or "no arguments",
         "its own defaults": ", ".join(_left_out(script, words)),
@@ -128,7 +128,7 @@ def script_in_words(spec: JobSpec, plan: BatchPlan, wanted: Sequence[str] = ()) 
 
 
 def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
-    """Return the options that are not passed; for a switch with two names, the first."""
+    """Yield the options that are not passed; for a switch with an "on" and an "off" name, only the first one."""
     given = {word.removeprefix("--") for word in words}
     for name, action in script.arguments.items():
         other = action.removeprefix(OFF) if action.startswith(OFF) else name
@@ -138,7 +138,7 @@ def _left_out(script: OwnScript, words: Sequence[str]) -> Iterator[str]:
 
 
 def accumulates(spec: JobSpec) -> bool:
-    """Return whether the job can use a smaller per-device batch and more accumulation; True if unknown."""
+    """Return whether a smaller batch with more accumulation is possible; True if the job's script is missing."""
     if spec.project is not None or spec.entry_script is None or not _path(spec).is_file():
         return spec.project is None
     script = _script(spec)
@@ -146,7 +146,7 @@ def accumulates(spec: JobSpec) -> bool:
 
 
 def takes_seed(spec: JobSpec) -> bool:
-    """Return whether another seed changes the command line of the job; only a script may take no seed."""
+    """Return whether another seed changes the job; it does not if a script has no argument for the seed."""
     if spec.entry_script is None:
         return True
     first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed + 1)))
@@ -154,9 +154,9 @@ def takes_seed(spec: JobSpec) -> bool:
 
 
 def argument_faults(spec: JobSpec) -> list[str]:
-    """Return given parameters that the script does not accept, and required arguments that it would not get."""
+    """Return faults for parameters that the script does not accept, and for required arguments that are missing."""
     path = _path(spec)
-    if not spec.has_instances and (fault := _syntax_fault(path)):  # an image may have another Python
+    if not spec.has_instances and (fault := _syntax_fault(path)):  # a container may have another version of Python
         return [fault]
     with collecting(faults := list[str]()):
         asked_options(spec)
@@ -181,18 +181,18 @@ def argument_faults(spec: JobSpec) -> list[str]:
 
 
 def _bundled_faults(spec: JobSpec) -> list[str]:
-    """Return the faults of models and data sets that only paretune's own training reads."""
+    """Return faults for bundled models and data sets, which only paretune's own training can read."""
     given = {name: str(getattr(spec, name)) for name in ("model", "dataset") if name in spec.model_fields_set}
     instead = {"model": f"a hub id, such as {BUNDLED_MODEL_ID}, or a folder", "dataset": "a hub id, a file or a folder"}
     return [
-        f"{name} {text} is known to paretune's own training only: give {_path(spec).name} {instead[name]}"
+        f"{name} {text} works only with paretune's own training: give {_path(spec).name} {instead[name]}"
         for name, text in given.items()
         if text.startswith(BUNDLED)
     ]
 
 
 def _syntax_fault(path: Path) -> str:
-    """Return the fault of a script that this Python cannot compile; empty for one of another language."""
+    """Return the fault of a script that this version of Python cannot parse; empty for other languages."""
     try:
         if path.suffix == ".py":
             ast.parse(read_text(path, LARGEST_SCRIPT))
@@ -202,19 +202,19 @@ def _syntax_fault(path: Path) -> str:
 
 
 def argument_of(path: Path, parameter: str) -> str | None:
-    """Return the script's own name of a parameter of a job, such as lr of learning_rate; None if it declares none."""
+    """Return the script's own name for a job parameter, such as lr for learning_rate, or None if it has none."""
     return _name_in(read_own_script(path), parameter)
 
 
 def unknown_arguments(path: Path, script: OwnScript, names: Iterable[str]) -> list[str]:
-    """Return the fault of names that a script does not accept, with the right names, if all are known."""
+    """Return the fault of names that a script does not accept; empty if not all of its arguments are known."""
     unknown = [name for name in names if script.argument(name) is None and not _is_added(script, name)]
     if not unknown or not script.is_complete:
         return []
     meant = (_meant(script, name) for name in unknown)
     listed = ", ".join(sorted(script.arguments)) or "none"
     all_names = f"it has {listed}" if len(script.arguments) <= _MOST_LISTED else f"{path.name} --help lists all"
-    remedy = "give the script's own names in training_arguments" if script.arguments else "let it read it with argparse"
+    remedy = "give the script's own names in training_arguments" if script.arguments else "add it with argparse"
     if script.parser == "hydra":
         remedy = f"+{unknown[0]} in training_arguments adds a key"
     hints = "; ".join([*dict.fromkeys(filter(None, meant)), all_names])
@@ -226,7 +226,7 @@ def _last(name: str) -> str:
 
 
 def _meant(script: OwnScript, name: str) -> str:
-    """Suggest names with the same last part, such as `optimizer.lr` for lr, or a similar name."""
+    """Return a suggestion: names with the same last part, such as `optimizer.lr` for lr, or else a similar name."""
     by_last = {_last(known): known for known in script.arguments}
     if same := [known for known in script.arguments if _last(known) == _last(name)]:
         return f"did you mean {' or '.join(same[:3])}?"
@@ -237,7 +237,10 @@ def _meant(script: OwnScript, name: str) -> str:
 
 
 def _is_added(script: OwnScript, name: str) -> bool:
-    """Return whether a Hydra or OmegaConf override adds or deletes a key, or a name belongs to Hydra or Lightning."""
+    """Return whether a name is accepted although the script does not declare it.
+
+    That is so for Hydra and OmegaConf overrides that add or delete a key, and for options of Hydra and Lightning.
+    """
     if OF_LIGHTNING in script.arguments and script.parser == "jsonargparse":
         return name.startswith((f"{OF_LIGHTNING}.", "optimizer", "lr_scheduler"))
     return script.parser in ("hydra", "omegaconf") and (
@@ -246,7 +249,7 @@ def _is_added(script: OwnScript, name: str) -> bool:
 
 
 def switch_faults(path: Path, script: OwnScript, values: Mapping[str, Any]) -> list[str]:
-    """Return the fault of a value other than true or false for a switch."""
+    """Return a fault for each switch whose value is neither true nor false."""
     actions = {name: script.arguments.get(script.argument(name) or "", "") for name in values}
     return [
         f"--{script.argument(name)} of {path.name} is a switch and must be true or false, got {_spelled(values[name])}"
@@ -256,7 +259,7 @@ def switch_faults(path: Path, script: OwnScript, values: Mapping[str, Any]) -> l
 
 
 def start_faults(path: Path, names: Iterable[str]) -> list[str]:
-    """Explain why `python SCRIPT --name value` does not run the script, with the two lines that make it work."""
+    """Return why `python SCRIPT --name value` cannot run the script, with two lines that fix it; empty if it can."""
     script, names = read_own_script(path), list(names)
     folder, positional = path.parent.name, [name for name in script.required if not name.startswith("-")]
     settable = [name for name in names if name in script.constants]
@@ -277,13 +280,13 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
         words = [f"{{{name}}}" for name in by_place] + [f"--{name}={{{name}}}" for name in by_name]
         parameters = ", ".join(f"{name}: string" for name in [*by_place, *by_name])
         text = "runs another file, which may read sys.argv in its own way: if it takes --name=value, write"
-        text = "takes arguments by their places, and paretune passes names: write" if by_place else text
+        text = "takes positional arguments, but paretune passes names: write" if by_place else text
         text += f" these two lines into {folder}/MLproject, and name `project: {folder}` in place of entry_script"
         first, command = f"name: {folder}", f"python {path.name} {' '.join(words)}"
         second = f'entry_points: {{main: {{parameters: {{{parameters}}}, command: "{command}"}}}}'
     elif settable and script.is_complete and not script.arguments:
         line = max(script.constants[name] for name in settable)
-        text = f"reads no arguments: add these two lines below line {line}, where it has set {', '.join(settable)}"
+        text = f"reads no arguments: add these two lines below line {line}, which sets {', '.join(settable)}"
         added = "; ".join(f'parser.add_argument("--{name}", type=type({name}), default={name})' for name in settable)
         first = f"import argparse; parser = argparse.ArgumentParser(); {added}"
         second = "globals().update(vars(parser.parse_args()))"
@@ -293,10 +296,10 @@ def start_faults(path: Path, names: Iterable[str]) -> list[str]:
 
 
 def _script(spec: JobSpec, answer: Options | None = None) -> OwnScript:
-    """Return a job's script as its text shows it, with the options that it listed if it was asked."""
+    """Return a job's script with the options in its text, or with those that --help printed (`answer`)."""
     script = read_own_script(_path(spec))
     if answer is None:
-        with suppress(BadInput):  # which `argument_faults` reports
+        with suppress(BadInput):  # `argument_faults` reports this
             return script_of(_path(spec), may_ask=spec.ask_script)
     return script if answer is None else with_options(script, answer)
 
@@ -308,12 +311,13 @@ def _path(spec: JobSpec) -> Path:
 def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, Any]:
     """Return the given parameters by the script's own names, with the learning rate scaled to the batch."""
     values = dict[str, Any]()
-    has_plan = script.has_hugging_face_parser  # which gets the whole plan anyway
+    has_plan = script.has_hugging_face_parser  # such a script gets the whole plan anyway
     if spec.model_fields_set.intersection(OF_THE_BATCH) and not has_plan:
         names = OF_THE_BATCH[:2] if script.reads_anything else [name for name in OF_THE_BATCH if _name_in(script, name)]
         values = {name: getattr(plan, name) for name in names or OF_THE_BATCH[:1]}
         if plan.gradient_accumulation_steps > 1 and not {*OF_THE_BATCH[1:]} & values.keys():
-            # The script does not accumulate: it takes the whole batch at once, or is refused.
+            # The script cannot accumulate, so it gets the whole batch at once. If the user also set the parts, pass
+            # an argument that it does not have, which `argument_faults` then reports.
             if not spec.model_fields_set.intersection(OF_THE_BATCH[:2]):
                 values[OF_THE_BATCH[0]] *= plan.gradient_accumulation_steps
             else:
@@ -323,13 +327,13 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         values["learning_rate"] = plan.learning_rate
     may_take_seed = script.mentions_seed and not script.is_complete
     if not (script.argument("seed") or has_plan or script.parser == "hydra" or may_take_seed):
-        values.pop("seed", None)  # of a repeat in a study
-    formats = ("fp32", "bf16", "fp16")  # a switch of their own each, or an argument that takes their names
+        values.pop("seed", None)  # set by a study that repeats a training
+    formats = ("fp32", "bf16", "fp16")  # a script may have a switch for each, or one argument that takes these names
     if values.get("precision") in ("auto", *formats) and _name_in(script, "precision") in (None, *formats):
         precision = values.pop("precision")
         values |= {precision: True} if precision in ("bf16", "fp16") else {}
         if script.reads_anything and precision in ("fp16", "fp32"):
-            values["bf16"] = False  # which some scripts have by default, such as TRL's
+            values["bf16"] = False  # some scripts, such as TRL's, use bf16 by default
     dataset, configuration = split_configuration(spec.dataset)
     if "dataset" in values and configuration:
         values |= {"dataset": dataset, "dataset_config_name": configuration}
@@ -338,21 +342,21 @@ def _given_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str
         values[name] = values.pop("dataset")
     if script.reads_anything and values.pop("init", "") == "random" and "model" in values:
         values |= dict.fromkeys(("config_name", "tokenizer_name"), values.pop("model"))
-    for name in INPUT_FILES:  # without an argument for them it reads SM_CHANNEL_TRAIN and its like
+    for name in INPUT_FILES:  # a script without an argument for a file reads SM_CHANNEL_TRAIN and similar variables
         if name in values and not _name_in(script, name):
             del values[name]
     return {_name_in(script, name) or name: value for name, value in values.items()}
 
 
 def _name_in(script: OwnScript, name: str) -> str | None:
-    """Return the script's argument for a parameter: its name, or another tool's name for it; None if it has none."""
+    """Return the script's argument for a parameter, which may have another tool's name for it, or None."""
     names = (name, *extra_of(JobSpec, name, "also")) if name in JobSpec.model_fields else (name,)
     declared = next(filter(None, map(script.argument, names)), None)
     return declared or (_OF_TRANSFORMERS.get(name, name) if script.reads_anything else None)
 
 
 def _words(script: OwnScript, name: str, value: Any) -> list[str]:
-    """Return the option with its value; a switch stands alone, or is left out if off."""
+    """Return the words of one option: its name and its value. A switch has no value and is left out if it is off."""
     option = script.argument(name) or name
     action, is_on = script.arguments.get(option, ""), _state(value)
     if action in (SWITCH, SWITCHED_OFF):
@@ -368,7 +372,7 @@ def _words(script: OwnScript, name: str, value: Any) -> list[str]:
 
 
 def _state(value: Any) -> bool | None:
-    """Return True or False as typed, or None if the value is neither."""
+    """Return the value as a boolean, or None if it is neither true nor false."""
     return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(str(value).lower())
 
 

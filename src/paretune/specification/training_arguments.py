@@ -1,6 +1,6 @@
-"""The entries of `training_arguments` that paretune's own training reads, checked without transformers.
+"""The entries of `training_arguments` that paretune's own training supports, checked without transformers.
 
-`training.arguments` checks the values that only transformers can judge.
+`training.arguments` checks the values that need transformers to be checked.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from paretune.specification import metrics
 if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
 
-READ: Mapping[str, type] = {  # name to its kind
+READ: Mapping[str, type] = {  # name to the type of its value
     **dict.fromkeys(("max_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"), float),
     **dict.fromkeys(("warmup_steps", "warmup_ratio", "label_smoothing_factor", "logging_steps", "eval_steps"), float),
     **dict.fromkeys(("per_device_eval_batch_size", "save_steps", "save_total_limit"), float),
@@ -21,19 +21,19 @@ READ: Mapping[str, type] = {  # name to its kind
     **dict.fromkeys(("torch_compile_backend", "torch_compile_mode"), str),
     "lr_scheduler_kwargs": dict,
 }
-"""The others are refused, so that none is silently ignored."""
+"""All other names are refused, so that no argument is silently ignored."""
 _CALLED = {float: "a number", bool: "true or false", str: "text", dict: "a mapping"}
 _KEEPS_ALL = ("save_total_limit", None)
 
 
 def name_faults(spec: "JobSpec") -> list[str]:
-    """Return entries of `training_arguments` that no training reads, or whose value has another type."""
+    """Return faults for entries of `training_arguments` that are not supported, or whose value has the wrong type."""
     faults = []
     for name, value in spec.training_arguments.items():
         kind = READ.get(name)
         if kind is None:
-            hint = did_you_mean(name, READ, most=2) or f"it reads {', '.join(sorted(READ))}"
-            faults.append(f"training_arguments has no argument {name} that a training reads: {hint}")
+            hint = did_you_mean(name, READ, most=2) or f"the supported ones are {', '.join(sorted(READ))}"
+            faults.append(f"training_arguments does not support {name}: {hint}")
         elif not isinstance(value, (int, float) if kind is float else kind) and (name, value) != _KEEPS_ALL:
             faults.append(f"training_arguments: {name} must be {_CALLED[kind]}, got {value!r}")
     best = str(spec.training_arguments.get("metric_for_best_model", "loss")).removeprefix("eval_")

@@ -40,7 +40,7 @@ WRONG = {  # words to sentences of the one message
     "import --colums=": ["import needs a table"],
     "train --seed 1 --seed 2": ["seed is given twice: '1' and '2'"],
     "train --spot perhaps": ["spot must be true or false, got 'perhaps'"],
-    "train --spot": ["spot is for instances that can have it"],
+    "train --spot": ["spot is for instances that support it"],
     "train --max_cost_usd all": ["max_cost_usd must be a number at least 0, got 'all'"],
     "train --instance_type ml.g5.xlage": ["known types, got 'ml.g5.xlage': did you mean ml.g5.xlarge or"],
     "train --instance_type ml.g5.xlarge,ml.g6.xlarge": ["a job takes one, and others only in fallback_instance_types"],
@@ -87,7 +87,7 @@ WRONG = {  # words to sentences of the one message
         "metric.py does not report val_f2: did you mean val_f1? It reports val_f1"
     ],
     "train --missing_rows skip": ["missing_rows must be one of refuse, drop, got 'skip'"],
-    "train --training_arguments.weight_decy 0.1": ["no argument weight_decy that a training reads: did you mean"],
+    "train --training_arguments.weight_decy 0.1": ["does not support weight_decy: did you mean"],
     "train --training_arguments.weight_decay high": ["training_arguments: weight_decay must be a number, got 'high'"],
     "train click.py --training_arguments.leaning_rate 1": [
         "click.py has no argument leaning_rate: did you mean learning-rate?",

@@ -100,5 +100,5 @@ def test_paretune_s_own_training_cannot_stream(aws: Aws, typed: Run) -> None:
     code, _, err = typed("train", *ON_AWS, "--sagemaker.input_mode", "FastFile", "--dry_run")
 
     assert code == 2
-    assert "sagemaker.input_mode=FastFile goes with project or entry_script" in err
+    assert "sagemaker.input_mode=FastFile is for project or entry_script" in err
     assert aws.count() == 0

@@ -35,7 +35,9 @@ def test_a_script_that_hides_its_options_is_asked_only_if_it_may_be(script: Path
     assert script_arguments(silent, silent.plan(), "/out") == ["--learning_rate", "0.5", "--no-fast"]
     assert script_arguments(asked, asked.plan(), "/out") == ["--learning-rate", "0.5", "--no-fast"]
     unclear = script_in_words(silent, silent.plan())["unclear"]
-    assert "names that it does not show are passed as typed; --ask_script true reads them from train.py" in unclear
+    assert (
+        "names that its text does not show are passed as typed; --ask_script true reads them from train.py" in unclear
+    )
     assert "--ask_script" not in script_in_words(asked, asked.plan()).get("unclear", "")
     wrong = asked.replace(training_arguments={"epoch": 3})
     assert argument_faults(silent.replace(training_arguments={"epoch": 3})) == []

@@ -190,9 +190,9 @@ def test_what_a_script_needs_is_asked_for_before_it_runs(script: Path, text: str
         ("import typer\napp = typer.Typer()\n@app.command()\ndef train(lr: float = 1): ...\n@app.command()\n"
          "def test(): ...\napp()\n", "train.py needs the word train or test before its options"),
         (TYPER.replace("def main(", "def main(data: str, lr: float,"),
-         "train.py takes arguments by their places, and paretune passes names"),
+         "train.py takes positional arguments, but paretune passes names"),
         (CLICK.replace('@click.option("--data-dir", required=True)', '@click.argument("data")'),
-         "train.py takes arguments by their places, and paretune passes names"),
+         "train.py takes positional arguments, but paretune passes names"),
         (CLICK, "--quiet of train.py is a switch and must be true or false, got 3"),
     ],
 )  # fmt: skip

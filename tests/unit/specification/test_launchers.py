@@ -87,7 +87,7 @@ def test_an_installed_launcher_is_taken_with_its_instance_types_and_their_prices
         ({"launcher": "beach"}, "launcher beach needs an instance_type such as sand-8"),
         ({"launcher": "beach", "instance_type": "ml.g5.xlarge"}, "launcher beach needs an instance_type"),
         ({"launcher": "sagemaker", "instance_type": "sand-8"}, "launcher sagemaker needs an instance_type such as ml."),
-        ({"launcher": "beach", "instance_type": "sand-8", "spot": True}, "spot is for instances that can have it"),
+        ({"launcher": "beach", "instance_type": "sand-8", "spot": True}, "spot is for instances that support it"),
     ],
 )
 def test_a_job_mixes_no_launchers(plugin: Path, given: dict[str, object], part: str) -> None:
@@ -101,7 +101,7 @@ def test_a_launcher_that_cannot_be_read_names_the_package_to_update(plugin: Path
     (plugin / "beach.py").write_text("import not_there")
     forget()
 
-    with pytest.raises(BadInput, match=r"the launcher beach cannot be read .*not_there.*package beach"):
+    with pytest.raises(BadInput, match=r"the launcher beach cannot be loaded .*not_there.*package beach"):
         JobSpec(launcher="beach")
 
 

@@ -80,7 +80,7 @@ def test_a_refusal_names_what_was_asked_and_all_that_is_possible() -> None:
         plan(global_batch_size=24, devices=2, per_device_train_batch_size=6, gradient_accumulation_steps=3)
 
     assert str(refused.value) == (
-        "global_batch_size 24 on 2 devices cannot be made with per_device_train_batch_size 5: possible "
+        "global_batch_size 24 on 2 devices is impossible with per_device_train_batch_size 5: possible "
         "per_device_train_batch_size x gradient_accumulation_steps are 1 x 12, 2 x 6, 3 x 4, 4 x 3, 6 x 2, 12 x 1"
     )
 

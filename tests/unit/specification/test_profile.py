@@ -53,7 +53,7 @@ def test_a_local_job_leaves_out_what_only_instances_use(own: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"region = ", "is no TOML"),
+        (b"region = ", "is not TOML"),
         (b"learning_rate = 1.0", "may not set learning_rate: it may set"),
         (b"buget = 'x'", "may not set buget: did you mean budget?"),
         (b"entry_script = 'x.py'", "may not set entry_script: it may set"),

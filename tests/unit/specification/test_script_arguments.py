@@ -131,7 +131,7 @@ NO_ARGUMENT = "train.py has no argument max_seq_length, epoch: did you mean epoc
 @pytest.mark.parametrize(
     ("text", "values", "fault"),
     [
-        ("import torch\n", {"learning_rate": 0.1}, f"{WITHOUT_PARSER}; leave it out, or let it read it with argparse"),
+        ("import torch\n", {"learning_rate": 0.1}, f"{WITHOUT_PARSER}; leave it out, or add it with argparse"),
         (PLAIN, {"max_seq_length": 64, "training_arguments": {"epoch": 3, "lr": 1}}, NO_ARGUMENT),
         (PLAIN, {"training_arguments": {"lr": 1}}, ""),
         (REQUIRED, {}, "train.py does not run without --lr: add --learning_rate VALUE"),
@@ -156,7 +156,7 @@ def test_arguments_that_are_passed_by_their_places_need_a_project_whose_lines_ar
     script.write_text(PLAIN + "parser.add_argument('--margin', required=True)\nparser.add_argument('rows')\n")
     (fault,) = argument_faults(JobSpec(entry_script=str(script), learning_rate=0.1))
     text, *lines = fault.splitlines()
-    assert text.startswith("train.py takes arguments by their places, and paretune passes names: write these two lines")
+    assert text.startswith("train.py takes positional arguments, but paretune passes names: write these two lines")
     entry = yaml.safe_load("\n".join(map(str.strip, lines)))["entry_points"]["main"]
     assert entry == {"parameters": {"rows": "string", "lr": "string"}, "command": "python train.py {rows} --lr={lr}"}
 
@@ -178,7 +178,7 @@ def test_an_argument_of_the_script_given_as_a_parameter_is_refused_with_its_righ
     [
         (
             "import sys\nlr = float(sys.argv[1])\n",
-            "takes arguments by their places",
+            "takes positional arguments",
             ["name: ", "entry_points: {main: "],
         ),
         ("LightningCLI(Model)\n", "needs the word fit before its options", ["project: ", "entry_point: run.sh"]),
@@ -232,7 +232,7 @@ def test_a_script_is_not_given_names_that_only_our_own_training_knows(
 
     (fault,) = argument_faults(JobSpec(entry_script=str(script), **given))
 
-    assert fault.endswith(f"known to paretune's own training only: give {script.name} {instead}")
+    assert fault.endswith(f"works only with paretune's own training: give {script.name} {instead}")
 
 
 GIVEN = """

@@ -42,7 +42,7 @@ def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
     faults = faults_of(model=str(tiny_model), dataset=str(reviews), text_column="body", **wrong)
 
     expected = [
-        "training_arguments has no argument wramup_steps that a training reads: did you mean warmup_steps",
+        "training_arguments does not support wramup_steps: did you mean warmup_steps",
         "instance_count must be at most",
         f"max_seq_length must be at most 64 for {tiny_model}, got 9999",
         "text_column 'body' is not in the train rows",

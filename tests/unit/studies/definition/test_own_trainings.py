@@ -136,7 +136,7 @@ def searching(entry: str) -> str:
         (PROJECT.replace("entry_point: train", "entry_point: trian"), "Could not find trian among entry points"),
         (PROJECT.replace("project: mine", "project: ours"), "project ours does not exist"),
         (PROJECT.replace("rmse: minimize", "rmse: less"), "objective rmse must be minimize or maximize"),
-        (PROJECT + "job: {learning_rate: 1e-4}\n", "project=mine goes without learning_rate"),
+        (PROJECT + "job: {learning_rate: 1e-4}\n", "project=mine cannot be combined with learning_rate"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(text: str, message: str, project: Path) -> None:
